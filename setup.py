@@ -1,0 +1,30 @@
+"""Builds the compiled modules; everything else is in pyproject.toml."""
+
+import os
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+FLAGS = ["-O3", "-fno-plt", "-fno-semantic-interposition"] if sys.platform == "linux" else ["-O3"]
+
+modules = [
+    Extension(".".join(source.with_suffix("").parts), [str(source)], extra_compile_args=FLAGS)
+    for source in sorted([*Path("slots").glob("*.pyx"), *Path("proxy/engine").glob("*.pyx")])
+]
+
+setup(
+    ext_modules=cythonize(
+        modules,
+        compiler_directives={
+            "language_level": "3",
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "freethreading_compatible": False,
+        },
+    ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+)

@@ -1,0 +1,163 @@
+"""The command table: what each command of Redis 7 is, where its keys stand, and how the proxy treats it.
+
+The rows are in ``commands.tsv`` beside this file. The columns ``name`` to ``flags`` are what a Redis server
+reports (``scripts/command-table`` reads them); ``route``, ``keys`` and ``reason`` are written by hand. Every command
+has a row, also those that are not served: a command whose keys are not known could reach a server that does not own
+them (**one-owner**), so one without a row is refused as unknown.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+
+from slots.keys import KeysError as KeysError
+from slots.keys import positions
+
+
+class Route(StrEnum):
+    """How the proxy treats a command."""
+
+    KEYED = "keyed"
+    """Sent to the owner of its keys, which must share a slot and stand at fixed places."""
+    MOVABLE = "movable"
+    """As keyed, but the arguments tell where the keys are. XREAD and XREADGROUP are so without BLOCK only."""
+    SPLIT = "split"
+    """Sent in parts to the owners of its keys; the replies are put together again."""
+    LOCAL = "local"
+    """The proxy answers."""
+    BLOCKING = "blocking"
+    """Waits at the server, and cannot share a connection. Not served yet."""
+    REFUSED = "refused"
+    """Means something at one server only; ``reason`` says what to do instead."""
+    UNSERVED = "unserved"
+    """Can be done over many servers, but is not yet."""
+
+
+class CommandError(ValueError):
+    """A request names no command, or has too few or too many arguments. The message is the error reply to give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One row of the table.
+
+    ``name`` is upper case, a subcommand's is ``OBJECT|ENCODING``. ``arity`` counts the name (and the subcommand);
+    negative means at least as many. ``first``, ``last`` and ``step`` are the places of the keys with the name at 0,
+    a negative ``last`` counted from the end; all 0 when there are none or ``keys`` finds them (a rule of
+    :mod:`slots.keys`, and then it alone counts). ``reason`` ends the sentence of a refusal. ``container`` is set
+    for a command that has subcommands: look at those first, as :func:`find` does.
+    """
+
+    name: str
+    arity: int
+    first: int
+    last: int
+    step: int
+    flags: frozenset[str]
+    route: Route
+    keys: str = ""
+    reason: str = ""
+    container: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether the command may change a key."""
+        return "write" in self.flags
+
+
+@cache
+def table() -> dict[str, Command]:
+    """All commands by name. The dictionary is shared: do not change it."""
+    text = resources.files("slots").joinpath("commands.tsv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    containers = {row["name"].partition("|")[0] for row in rows if "|" in row["name"]}
+    return {
+        row["name"]: Command(
+            name=row["name"],
+            arity=int(row["arity"]),
+            first=int(row["first"]),
+            last=int(row["last"]),
+            step=int(row["step"]),
+            flags=frozenset(filter(None, row["flags"].split(","))),
+            route=Route(row["route"]),
+            keys=row["keys"],
+            reason=row["reason"],
+            container=row["name"] in containers,
+        )
+        for row in rows
+    }
+
+
+def find(argv: Sequence[bytes]) -> Command:
+    """The row of a request, its subcommand's where it has one.
+
+    Raises:
+        CommandError: for an unknown command or subcommand and a wrong number of arguments, in Redis's own words.
+    """
+    commands = table()
+    command = commands.get(_upper(argv[0]))
+    if command is None:
+        shown = ""
+        for argument in argv[1:]:
+            if len(shown) >= 128:
+                break
+            shown += f"'{_shown(argument, 128 - len(shown))}' "
+        raise CommandError(f"ERR unknown command '{_shown(argv[0], 128)}', with args beginning with: {shown}")
+    if command.container and len(argv) > 1:
+        subcommand = commands.get(f"{command.name}|{_upper(argv[1])}")
+        if subcommand is None:
+            raise CommandError(f"ERR unknown subcommand '{_shown(argv[1], 128)}'. Try {command.name} HELP.")
+        command = subcommand
+    if (len(argv) != command.arity) if command.arity >= 0 else (len(argv) < -command.arity):
+        raise CommandError(_wrong_number(command))
+    return command
+
+
+def key_positions(command: Command, argv: Sequence[bytes]) -> list[int]:
+    """Places in ``argv`` of the command's keys; none for a command without keys.
+
+    Raises:
+        KeysError: when the arguments do not hold together, with Redis's own error as the message.
+    """
+    if (len(argv) != command.arity) if command.arity >= 0 else (len(argv) < -command.arity):
+        raise KeysError(_wrong_number(command))
+    if command.keys:
+        return positions(command.keys, argv)
+    if not command.first:
+        return []
+    last = command.last if command.last >= 0 else len(argv) + command.last
+    # The keys of MSET have values between them, the last one too.
+    if last >= len(argv) or (command.last == -1 and (len(argv) - command.first) % command.step):
+        raise KeysError(_wrong_number(command))
+    return list(range(command.first, last + 1, command.step))
+
+
+def keys_of(command: Command, argv: Sequence[bytes]) -> list[bytes]:
+    """The keys a request names, in their order, each as often as it is named. Raises as :func:`key_positions`."""
+    return [argv[position] for position in key_positions(command, argv)]
+
+
+def refusal(command: Command) -> str:
+    """The error reply for a command that is refused or not served yet, with its code."""
+    name = command.name.replace("|", " ")
+    if command.route == Route.REFUSED:
+        return f"ERR {name} is refused by Slotferry: {command.reason}"
+    return f"ERR {name} is not served by this version of Slotferry" + (f": {command.reason}" if command.reason else "")
+
+
+def _wrong_number(command: Command) -> str:
+    return f"ERR wrong number of arguments for '{command.name.lower()}' command"
+
+
+def _upper(name: bytes) -> str:
+    return name.decode("ascii", "replace").upper()
+
+
+def _shown(text: bytes, limit: int) -> str:
+    """At most ``limit`` bytes of what a client sent, fit for an error reply, which is one line."""
+    return text[:limit].decode("utf-8", "replace").replace("\r", " ").replace("\n", " ")

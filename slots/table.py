@@ -1,0 +1,210 @@
+"""The slot table: which group owns each slot, which servers make up each group, as of which epoch.
+
+A table never changes; a change makes a new one with a larger epoch (**epochs**), so a process can hand
+its table to another part of itself without a copy or a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from slots.states import SlotState
+
+MAXIMUM_SLOTS = 16384
+DEFAULT_SLOTS = 1024
+OFFLINE = 0
+"""The group id of a slot that no group owns."""
+
+
+class TableError(ValueError):
+    """A table, or a change to one, does not hold together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What is happening to a slot: its state, and the group it is on its way to."""
+
+    state: SlotState
+    target_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot. ``group_id`` is the source while an action runs, and :data:`OFFLINE` when nobody owns it."""
+
+    id: int
+    group_id: int = OFFLINE
+    action: Action | None = None
+
+    @property
+    def owner_id(self) -> int:
+        """The group at which commands for this slot run."""
+        if self.action is not None and self.action.state.owned_by_target:
+            return self.action.target_id
+        return self.group_id
+
+    def to_wire(self) -> dict[str, Any]:
+        """``{"id", "group_id", "action": {"state", "target_id"}}``; the action of a slot at rest is ``{}``."""
+        action = {} if self.action is None else {"state": str(self.action.state), "target_id": self.action.target_id}
+        return {"id": self.id, "group_id": self.group_id, "action": action}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Slot:
+        """The reverse of :meth:`to_wire`. Raises :class:`TableError` for an unknown state or a missing field."""
+        try:
+            raw = wire.get("action") or {}
+            state = raw.get("state") or ""
+            action = Action(SlotState(state), int(raw["target_id"])) if state else None
+            return cls(int(wire["id"]), int(wire["group_id"]), action)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise TableError(f"not a slot: {wire!r} ({error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A master and its replicas. ``servers`` are ``host:port``, the master first; it may be empty."""
+
+    id: int
+    servers: tuple[str, ...] = ()
+
+    @property
+    def master(self) -> str | None:
+        """``host:port`` of the server that takes the writes."""
+        return self.servers[0] if self.servers else None
+
+    def to_wire(self) -> dict[str, Any]:
+        """``{"id", "servers": ["host:port", ...]}``, the master first."""
+        return {"id": self.id, "servers": list(self.servers)}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Group:
+        """The reverse of :meth:`to_wire`."""
+        try:
+            return cls(int(wire["id"]), tuple(str(server) for server in wire["servers"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableError(f"not a group: {wire!r} ({error})") from error
+
+
+@dataclass(frozen=True)
+class SlotTable:
+    """All slots and all groups as of ``epoch``. ``slots[i].id == i``."""
+
+    epoch: int
+    slots: tuple[Slot, ...]
+    groups: Mapping[int, Group]
+
+    def __post_init__(self) -> None:
+        count = len(self.slots)
+        if not 1 <= count <= MAXIMUM_SLOTS or count & (count - 1):
+            raise TableError(f"the number of slots is {count}; it has to be a power of two up to {MAXIMUM_SLOTS}")
+        for index, slot in enumerate(self.slots):
+            if slot.id != index:
+                raise TableError(f"slot {slot.id} stands at place {index} of the table")
+            for group_id in (slot.group_id, slot.action.target_id if slot.action else OFFLINE):
+                if group_id != OFFLINE and group_id not in self.groups:
+                    raise TableError(f"slot {slot.id} names group {group_id}, which the table does not hold")
+
+    @classmethod
+    def empty(cls, number_of_slots: int = DEFAULT_SLOTS) -> SlotTable:
+        """Epoch 0, every slot offline, no groups."""
+        return cls(0, tuple(Slot(i) for i in range(number_of_slots)), {})
+
+    @cached_property
+    def by_group(self) -> Mapping[int, tuple[int, ...]]:
+        """The reverse index: ids of the slots each group owns (:attr:`Slot.owner_id`), ascending."""
+        found: dict[int, list[int]] = {group_id: [] for group_id in self.groups}
+        for slot in self.slots:
+            if slot.owner_id != OFFLINE:
+                found[slot.owner_id].append(slot.id)
+        return {group_id: tuple(ids) for group_id, ids in found.items()}
+
+    @cached_property
+    def by_server(self) -> Mapping[str, tuple[int, ...]]:
+        """The reverse index: ids of the slots whose group each server belongs to, ascending."""
+        found: dict[str, list[int]] = {}
+        for group in self.groups.values():
+            for server in group.servers:
+                found.setdefault(server, []).extend(self.by_group[group.id])
+        return {server: tuple(sorted(ids)) for server, ids in found.items()}
+
+    def master_of(self, group_id: int) -> str | None:
+        """``host:port`` of the master of a group; None for :data:`OFFLINE` and for an empty group."""
+        group = self.groups.get(group_id)
+        return group.master if group else None
+
+    def changed(
+        self, epoch: int, slots: Iterable[Slot] = (), groups: Iterable[Group] = (), removed_groups: Iterable[int] = ()
+    ) -> SlotTable:
+        """A table of a larger ``epoch`` with these slots and groups in place of the old ones.
+
+        Raises:
+            TableError: when ``epoch`` does not grow, or the outcome does not hold together.
+        """
+        # epochs: whoever holds a newer table keeps it.
+        if epoch <= self.epoch:
+            raise TableError(f"epoch {epoch} is not larger than {self.epoch}")
+        new_slots = list(self.slots)
+        for slot in slots:
+            if not 0 <= slot.id < len(new_slots):
+                raise TableError(f"slot {slot.id} is not within 0-{len(new_slots) - 1}")
+            new_slots[slot.id] = slot
+        new_groups = dict(self.groups)
+        for group in groups:
+            new_groups[group.id] = group
+        for group_id in removed_groups:
+            new_groups.pop(group_id, None)
+        return SlotTable(epoch, tuple(new_slots), new_groups)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The whole table: ``{"epoch", "slots": [...], "groups": [...]}``."""
+        return {
+            "epoch": self.epoch,
+            "slots": [slot.to_wire() for slot in self.slots],
+            "groups": [self.groups[group_id].to_wire() for group_id in sorted(self.groups)],
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> SlotTable:
+        """The reverse of :meth:`to_wire`. Raises :class:`TableError`."""
+        try:
+            groups = [Group.from_wire(raw) for raw in wire["groups"]]
+            slots = tuple(Slot.from_wire(raw) for raw in wire["slots"])
+            return cls(int(wire["epoch"]), slots, {group.id: group for group in groups})
+        except TableError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableError(f"not a slot table: {error!r}") from error
+
+    def changes_since(self, older: SlotTable) -> dict[str, Any]:
+        """What makes this table of ``older``: ``{"since", "epoch", "slots", "groups", "removed_groups"}``."""
+        return {
+            "since": older.epoch,
+            "epoch": self.epoch,
+            "slots": [new.to_wire() for new, old in zip(self.slots, older.slots, strict=True) if new != old],
+            "groups": [group.to_wire() for group in self.groups.values() if older.groups.get(group.id) != group],
+            "removed_groups": sorted(set(older.groups) - set(self.groups)),
+        }
+
+    def with_changes(self, wire: Mapping[str, Any]) -> SlotTable:
+        """The table that :meth:`changes_since` describes, made from this one.
+
+        Raises:
+            TableError: when the changes are against another epoch than this table's, or do not hold together;
+                ask for a whole table.
+        """
+        if wire.get("since") != self.epoch:
+            raise TableError(f"the changes are against epoch {wire.get('since')}, this table is of epoch {self.epoch}")
+        try:
+            return self.changed(
+                int(wire["epoch"]),
+                [Slot.from_wire(raw) for raw in wire["slots"]],
+                [Group.from_wire(raw) for raw in wire["groups"]],
+                [int(group_id) for group_id in wire["removed_groups"]],
+            )
+        except TableError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableError(f"not changes to a slot table: {error!r}") from error

@@ -1,0 +1,325 @@
+"""The command table against a real server: nothing forgotten, and the same keys found in the same arguments."""
+
+import asyncio
+import shlex
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+from redis.asyncio.connection import Connection
+from redis.exceptions import ResponseError
+
+from slots import commands, keys
+from slots.commands import Route
+
+WITH_KEYS = (Route.KEYED, Route.MOVABLE, Route.SPLIT, Route.BLOCKING)
+
+SAMPLES = """
+eval script 0
+eval script 1 a
+eval script 2 a {b} c d
+evalsha sha 2 a a
+eval_ro script 1 a 1
+evalsha_ro sha 1 a
+fcall f 1 a
+fcall_ro f 3 a b c d
+zunion 2 a b
+ZUNION 2 a b WITHSCORES
+zinter 1 a weights 2
+zdiff 3 a b c
+zintercard 2 a b LIMIT 1
+zunionstore d 2 a b AGGREGATE max
+zinterstore d 1 a
+zdiffstore d 2 a b
+sintercard 2 a b limit 3
+lmpop 2 a b left
+zmpop 1 a MIN count 3
+blmpop 0 2 a b right
+bzmpop 0 1 a max
+xread streams a 0
+XREAD COUNT 2 STREAMS a b 0 0
+xread block 0 count 1 streams streams b 0-0 $
+xreadgroup group g c streams a >
+xreadgroup group streams streams count 1 noack streams a b > 0
+xreadgroup count 5 block 1 group g c streams a >
+sort a
+sort a desc limit 0 10 alpha
+sort a store d
+sort a store c STORE d
+sort a by nosort get # store d
+sort_ro a asc
+georadius a 0 0 1 km
+georadius a 0 0 1 km asc count 3 store d
+georadius a 0 0 1 m STOREDIST d
+georadiusbymember a m 1 km
+georadiusbymember a m 1 km store c storedist d
+georadius_ro a 0 0 1 km
+georadiusbymember_ro a m 1 km
+geosearchstore d a fromlonlat 0 0 byradius 1 km
+copy a b
+copy a b replace
+rename a b
+lmove a b left right
+blmove a b left right 0
+brpoplpush a b 0
+blpop a b c 0
+bzpopmin a 0
+bitop and d a b
+pfcount a b c
+pfmerge d a b
+mget a b a
+mset a 1 b 2
+msetnx a 1 b 2
+del a b
+unlink a
+exists a b
+touch a b
+sdiffstore d a b
+sinter a b
+smove a b m
+lcs a b len
+zrangestore d a 0 1
+object encoding a
+OBJECT FREQ a
+memory usage a samples 5
+xgroup create a g $
+xgroup createconsumer a g c
+xinfo stream a full
+xinfo consumers a g
+xadd a * f v
+set a b ex 10
+dump a
+restore a 0 payload
+"""
+
+MALFORMED = r"""
+get
+get a b
+set a
+mset a
+mset a 1 b
+msetnx a 1 b
+eval script x
+eval script -1 a
+eval script 2 a
+eval script 01 a
+eval script +1 a
+eval script 99999999999999999999 a
+evalsha 0000000000000000000000000000000000000000 2 a
+zunion 0 a
+zunion -1 a
+zunion x a
+zunion 3 a b
+zinter 2 a
+zdiff 0 a
+zintercard 0 a
+zunionstore d 0 a
+zinterstore d 2 a
+zdiffstore d x a
+sintercard 0 a
+sintercard x a
+sintercard 3 a b
+lmpop 0 a left
+lmpop x a left
+lmpop 2 a left
+lmpop 1 a
+zmpop 0 a min
+zmpop 2 a min
+xread foo a 0
+xread count 1 streams
+xread count 1 block
+xread streams a b 0
+xread block 0 streams a b 0
+xreadgroup group g c streams a b >
+xreadgroup group g c streams a b > 0 0
+sort a foo
+sort a store
+sort a limit 0
+sort_ro a store d
+sort
+object
+object foo a
+object encoding
+object encoding a b
+xgroup create a
+unheard-of
+unheard-of a b
+unheard-of "one\rtwo\nthree" b
+client foo
+xread
+"""
+
+
+def lines(text: str) -> list[list[bytes]]:
+    """The requests that the lines of ``text`` spell, the way a shell reads them."""
+    return [
+        [word.replace("\\r", "\r").replace("\\n", "\n").encode() for word in shlex.split(line)]
+        for line in text.strip().splitlines()
+    ]
+
+
+def shown(argv: list[bytes]) -> str:
+    return b" ".join(argv).decode()
+
+
+async def plain_reply(redis: Redis, *argv: bytes) -> Any:
+    """A reply as the server gives it, without what the client makes of it."""
+    connection = await redis.connection_pool.get_connection()
+    try:
+        await connection.send_command(*argv)
+        return await connection.read_response()
+    finally:
+        await redis.connection_pool.release(connection)
+
+
+async def reported(address: str) -> dict[str, Any]:
+    """The entries of COMMAND by their names, those of subcommands too, as the server gives them."""
+    host, _, port = address.rpartition(":")
+    connection = Connection(host=host, port=int(port), protocol=2, decode_responses=True)
+    try:
+        await connection.send_command("COMMAND")
+        reply = await connection.read_response()
+    finally:
+        await connection.disconnect()
+    entries = [*reply, *(subcommand for entry in reply if len(entry) > 9 for subcommand in entry[9])]
+    return {entry[0].upper(): entry for entry in entries}
+
+
+@pytest.fixture(scope="session")
+def server_commands(redis_address: str) -> dict[str, Any]:
+    """What the real server says of its commands."""
+    return asyncio.run(reported(redis_address))
+
+
+@pytest.fixture
+async def redis7(redis: Redis) -> Redis:
+    """The real server, if it is of version 7: older and newer ones word some errors in other ways."""
+    version = (await redis.info("server"))["redis_version"]
+    if not version.startswith("7."):
+        pytest.skip(f"the Redis server is of version {version}")
+    return redis
+
+
+def test_every_command_of_the_server_has_a_row(server_commands: dict[str, Any], redis7: Redis) -> None:
+    assert set(server_commands) - set(commands.table()) == set()
+
+
+def test_rows_say_what_the_server_says(server_commands: dict[str, Any], redis7: Redis) -> None:
+    for name, (_, arity, flags, first, last, step, *_rest) in server_commands.items():
+        row = commands.table()[name]
+        assert (row.arity, row.first, row.last, row.step) == (arity, first, last, step), name
+        assert row.flags == set(flags), name
+
+
+async def test_server_finds_the_same_keys(redis7: Redis) -> None:
+    for argv in lines(SAMPLES):
+        found = commands.keys_of(commands.find(argv), argv)
+        assert found == await plain_reply(redis7, b"COMMAND", b"GETKEYS", *argv), shown(argv)
+
+
+async def test_server_gives_the_same_errors(redis7: Redis) -> None:
+    for argv in lines(MALFORMED):
+        with pytest.raises((commands.CommandError, commands.KeysError)) as caught:
+            commands.keys_of(commands.find(argv), argv)
+        with pytest.raises(ResponseError) as refused:
+            await plain_reply(redis7, *argv)
+        # The client takes the code off.
+        assert str(caught.value) == f"ERR {refused.value}", shown(argv)
+
+
+def test_every_command_with_keys_is_routed_by_them() -> None:
+    for row in commands.table().values():
+        if row.route in (Route.KEYED, Route.SPLIT):
+            assert row.first > 0, row
+            assert row.step > 0, row
+            assert not row.keys, row
+        if row.route == Route.MOVABLE:
+            assert row.keys, row
+        if row.route == Route.LOCAL:
+            assert not row.first, row
+
+
+def test_commands_that_may_wait_are_not_sent_as_others_are() -> None:
+    waiting = {row.name for row in commands.table().values() if "blocking" in row.flags}
+    routed = {name for name in waiting if commands.table()[name].route != Route.BLOCKING}
+    # They wait only when asked to.
+    assert routed == {"XREAD", "XREADGROUP"}
+
+
+def test_refusals_say_what_to_do() -> None:
+    for row in commands.table().values():
+        if row.route == Route.REFUSED:
+            assert row.reason, row
+            assert commands.refusal(row).startswith(f"ERR {row.name.replace('|', ' ')} is refused by Slotferry: ")
+        elif row.reason:
+            assert row.route in (Route.UNSERVED, Route.BLOCKING)
+    assert commands.refusal(commands.table()["SUBSCRIBE"]) == (
+        "ERR SUBSCRIBE is not served by this version of Slotferry: channels are not passed on between servers"
+    )
+    assert commands.refusal(commands.table()["LOLWUT"]) == "ERR LOLWUT is not served by this version of Slotferry"
+
+
+def test_containers() -> None:
+    assert commands.table()["OBJECT"].container
+    assert not commands.table()["OBJECT|ENCODING"].container
+    assert not commands.table()["GET"].container
+    assert commands.find([b"command"]).name == "COMMAND"
+    assert commands.find([b"Command", b"count"]).name == "COMMAND|COUNT"
+
+
+def test_split_commands() -> None:
+    split = {row.name for row in commands.table().values() if row.route == Route.SPLIT}
+    assert split == {"MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sort a by weight_*",
+        "sort a by nosort get obj_*->name",
+        "sort a get # GET *",
+        "sort_ro a by w*",
+        "copy a b db 3",
+        "copy a b REPLACE DB 0",
+    ],
+)
+def test_keys_that_cannot_be_known(line: str) -> None:
+    [argv] = lines(line)
+    with pytest.raises(commands.KeysError, match="is refused: "):
+        commands.keys_of(commands.find(argv), argv)
+
+
+def test_a_rule_that_is_none() -> None:
+    for rule in ("", "at", "count:1", "streams:1", "at:1+keys"):
+        with pytest.raises(ValueError, match="is not a rule"):
+            keys.positions(rule, [b"get", b"a"])
+
+
+WORDS = st.sampled_from(
+    [b"a", b"0", b"1", b"2", b"-1", b"STREAMS", b"store", b"GROUP", b"limit", b"count", b"\xff", b""]
+)
+
+
+@given(st.sampled_from(sorted(commands.table())), st.lists(WORDS, max_size=8))
+def test_any_arguments(name: str, arguments: list[bytes]) -> None:
+    argv = [*name.encode().split(b"|"), *arguments]
+    found = found_or_error(argv)
+    if isinstance(found, str):
+        assert found.startswith("ERR ")
+        assert "\n" not in found
+        return
+    # No key is made up: each stands behind the command's name. None is left out where there have to be some.
+    assert all(0 < position < len(argv) for position in found)
+    command = commands.find(argv)
+    if command.route in WITH_KEYS and "no_mandatory_keys" not in command.flags:
+        assert found
+
+
+def found_or_error(argv: list[bytes]) -> list[int] | str:
+    """Places of the keys, or the error reply."""
+    try:
+        return commands.key_positions(commands.find(argv), argv)
+    except (commands.CommandError, commands.KeysError) as error:
+        return str(error)

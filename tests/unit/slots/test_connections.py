@@ -1,0 +1,137 @@
+"""Cutting processes off a real server by the names of their connections."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as ConnectionLost
+
+from slots import connections
+
+Connect = Callable[[str], Awaitable[Redis]]
+
+
+@pytest.fixture
+async def connect(redis_address: str) -> AsyncIterator[Connect]:
+    """Opens a connection of a given name, which does not come back by itself."""
+    host, _, port = redis_address.rpartition(":")
+    opened: list[Redis] = []
+
+    async def connect(name: str) -> Redis:
+        client = Redis(host=host, port=int(port), protocol=2, client_name=name, single_connection_client=True)
+        opened.append(client)
+        await client.initialize()
+        return client
+
+    yield connect
+    for client in opened:
+        await client.aclose()
+
+
+async def listed(redis: Redis) -> list[dict[str, str]]:
+    """The server's connections, as it describes them."""
+    connection = await redis.connection_pool.get_connection()
+    try:
+        await connection.send_command("CLIENT", "LIST")
+        text = await connection.read_response()
+    finally:
+        await redis.connection_pool.release(connection)
+    assert isinstance(text, bytes)
+    return connections.parse_client_list(text.decode())
+
+
+async def names(redis: Redis) -> list[str]:
+    """Names of the server's connections that have one."""
+    return sorted(entry["name"] for entry in await listed(redis) if entry["name"])
+
+
+async def ended(client: Redis) -> bool:
+    """Whether the server has closed a connection."""
+    connection = client.connection
+    assert connection is not None
+    try:
+        await connection.send_command("PING")
+        await connection.read_response()
+    except ConnectionLost:
+        return True
+    return False
+
+
+def test_names() -> None:
+    assert connections.worker_prefix("ab", 3).startswith(connections.proxy_prefix("ab"))
+    assert connections.migrator_prefix("ab").startswith(connections.migrator_prefix())
+    # One is no beginning of another's: the first worker is not the tenth, one instance not another.
+    assert not connections.worker_prefix("ab", 10).startswith(connections.worker_prefix("ab", 1))
+    assert not connections.proxy_prefix("abc").startswith(connections.proxy_prefix("ab"))
+    assert not connections.migrator_prefix("ab").startswith(connections.proxy_prefix("ab"))
+
+
+def test_client_list() -> None:
+    text = "id=3 addr=127.0.0.1:50188 name=a.b db=0 argv-mem=10 user=default\nid=4 addr=[::1]:1 name= cmd=a=b\n"
+    first, second = connections.parse_client_list(text)
+    assert (first["id"], first["name"], first["addr"]) == ("3", "a.b", "127.0.0.1:50188")
+    assert (second["name"], second["cmd"]) == ("", "a=b")
+
+
+async def test_connections_end_by_their_prefix(redis: Redis, connect: Connect) -> None:
+    first = await connect(connections.worker_prefix("aa", 1) + "0")
+    second = await connect(connections.worker_prefix("aa", 2) + "0")
+    other = await connect(connections.worker_prefix("bb", 1) + "0")
+
+    assert await connections.end_connections(redis, connections.worker_prefix("aa", 1)) == 1
+
+    assert await ended(first)
+    assert not await ended(second)
+    assert not await ended(other)
+    assert await names(redis) == [connections.worker_prefix("aa", 2) + "0", connections.worker_prefix("bb", 1) + "0"]
+
+
+async def test_a_migrator_ends_all_but_its_own(redis: Redis, connect: Connect) -> None:
+    mine = connections.migrator_prefix("new")
+    client = await connect(mine + "0")
+    late = await connect(connections.migrator_prefix("old") + "0")
+
+    count = await connections.end_connections(client, connections.migrator_prefix(), lambda name: name.startswith(mine))
+
+    assert count == 1
+    assert await ended(late)
+    assert await names(redis) == [mine + "0"]
+
+
+async def test_commands_that_wait_at_the_server_never_run(redis: Redis, connect: Connect) -> None:
+    # drained: what a lost process has sent is gone with its connection. A pause keeps it from running meanwhile.
+    client = await connect(connections.proxy_prefix("aa") + "0")
+    assert client.connection is not None
+    await redis.execute_command("CLIENT", "PAUSE", "60000", "WRITE")
+    await client.connection.send_command("SET", "key", "late")
+    async with asyncio.timeout(10):
+        while all(entry["cmd"] != "set" for entry in await listed(redis)):
+            await asyncio.sleep(0.01)
+
+    assert await connections.end_connections(redis, connections.proxy_prefix("aa")) == 1
+    await redis.execute_command("CLIENT", "UNPAUSE")
+
+    assert await redis.execute_command("PING") in (b"PONG", True)
+    assert await redis.execute_command("EXISTS", "key") == 0
+
+
+async def test_fence(redis: Redis, connect: Connect) -> None:
+    fenced = await connect(connections.worker_prefix("aa", 1) + "0")
+    other = await connect(connections.worker_prefix("bb", 1) + "0")
+    user = connections.fence_user("aa")
+    assert user.encode() not in await redis.execute_command("ACL", "USERS")
+    try:
+        assert await connections.fence(redis, "aa") == 1
+
+        assert await ended(fenced)
+        assert not await ended(other)
+        # Whoever comes back finds the user, which has no rights of its own.
+        assert user.encode() in await redis.execute_command("ACL", "USERS")
+        [line] = [line for line in await redis.execute_command("ACL", "LIST") if user.encode() in line]
+        assert b" off " in line
+        assert b"-@all" in line
+        # Fencing what is fenced changes nothing.
+        assert await connections.fence(redis, "aa") == 0
+    finally:
+        await redis.execute_command("ACL", "DELUSER", user)
