@@ -1,0 +1,107 @@
+"""Which epoch the proxy as a whole may acknowledge to topom.
+
+An acknowledgement of an epoch says that **drained** holds for it: whatever must no longer go where it went
+before has been answered. Live workers know that of themselves. A worker that died cannot say it: what it
+sent may still wait in a server's socket buffer. So for each slot the groups are remembered that commands
+could have gone to since the last acknowledgement, and an epoch that takes a slot from such a group is not
+acknowledged while a dead worker's connections there are not known to be ended.
+"""
+
+from collections import deque
+from collections.abc import Set
+
+from slots.states import SlotState
+from slots.table import OFFLINE, Slot, SlotTable
+
+REMEMBERED_TABLES = 64
+"""Tables kept between two acknowledgements; beyond them, every group counts as endangered."""
+
+
+def reached(slot: Slot) -> frozenset[int]:
+    """Groups that commands for ``slot``, and moves of its keys, are sent to. Empty while it is locked."""
+    state = slot.action.state if slot.action else None
+    if state is SlotState.PREPARED:
+        return frozenset()
+    groups = {slot.owner_id, slot.group_id} if state is SlotState.MIGRATING else {slot.owner_id}
+    return frozenset(groups - {OFFLINE})
+
+
+def locks(table: SlotTable) -> bool:
+    """Whether a slot of the table is locked."""
+    return any(slot.action is not None and slot.action.state is SlotState.PREPARED for slot in table.slots)
+
+
+class Acknowledgements:
+    """What was received, acknowledged and refused. Knows nothing of processes or connections."""
+
+    def __init__(self) -> None:
+        self.acked = 0
+        """The newest epoch that was acknowledged under the present identity."""
+        self.nacked = 0
+        """The newest epoch that was refused."""
+        self._tables: deque[SlotTable] = deque(maxlen=REMEMBERED_TABLES)  # the acknowledged one and all since
+        self._forgot = False
+        self._first: int | None = None  # the first epoch received under the present identity
+
+    def received(self, table: SlotTable) -> None:
+        """A table was taken over; its epoch is not smaller than any before."""
+        if self._first is None:
+            self._first = table.epoch
+        if self._tables and self._tables[-1].epoch == table.epoch:
+            return
+        self._forgot = self._forgot or len(self._tables) == REMEMBERED_TABLES
+        self._tables.append(table)
+
+    def new_identity(self) -> None:
+        """The proxy registers anew: nothing is acknowledged yet. What could be reached before still counts."""
+        self.acked = self.nacked = 0
+        self._first = None
+
+    def endangered(self, table: SlotTable) -> frozenset[int]:
+        """Groups from which ``table`` takes something that could have been sent there since the last ack."""
+        if self._forgot:
+            return frozenset(group for known in (*self._tables, table) for group in known.groups)
+        found: set[int] = set()
+        for older in self._tables:
+            if older.epoch >= table.epoch:
+                break
+            for before, now in zip(older.slots, table.slots, strict=True):
+                if before is not now and before != now:
+                    found |= reached(before) - reached(now)
+        return frozenset(found)
+
+    def next(self, applied: int, unsettled: Set[int]) -> int | None:
+        """The newest epoch to acknowledge now, or None. Remembers it as acknowledged.
+
+        Args:
+            applied: the epoch that every live worker has applied.
+            unsettled: groups at whose masters a dead worker's connections may still be alive.
+        """
+        for table in reversed(self._tables):
+            if table.epoch <= self.acked or self._first is None or table.epoch < self._first:
+                break
+            if table.epoch > applied or (table.epoch == self.nacked and locks(table)):
+                continue
+            # drained: not while a dead worker's commands may still run at a group that loses a slot.
+            if unsettled and self.endangered(table) & unsettled:
+                continue
+            self.acked = table.epoch
+            while self._tables[0].epoch < table.epoch:
+                self._tables.popleft()
+            self._forgot = False
+            return table.epoch
+        return None
+
+    def withheld(self, applied: int, unsettled: Set[int]) -> frozenset[int]:
+        """Groups because of which the newest table is not acknowledged although all live workers apply it."""
+        newest = self._tables[-1] if self._tables else None
+        if newest is None or newest.epoch > applied or newest.epoch <= self.acked:
+            return frozenset()
+        return self.endangered(newest) & unsettled
+
+    def refuse(self, epoch: int) -> bool:
+        """Remember that ``epoch`` is refused. False if it was refused or acknowledged before: say nothing then."""
+        if epoch <= max(self.acked, self.nacked):
+            return False
+        self.nacked = epoch
+        return True

@@ -1,0 +1,85 @@
+"""Questions that one worker has for all of them: CLIENT LIST and INFO show the whole proxy, not one process."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from proxy.channel import Message, MessageTooLong
+
+ANSWER_SECONDS = 1.0
+OPEN_QUESTIONS = 1024
+"""Questions under way at once; one more is answered at once with no answers."""
+
+
+class Asked(Protocol):
+    """What is needed of a worker here."""
+
+    @property
+    def index(self) -> int:
+        """Its seat among the workers."""
+
+    def send(self, message: Message) -> None:
+        """Send it a message."""
+
+
+@dataclass(slots=True)
+class _Question:
+    asker: Asked
+    id: Any
+    waiting: set[int]
+    timer: asyncio.TimerHandle
+    answers: dict[int, Any] = field(default_factory=dict)
+
+
+class Questions:
+    """Passes questions on and gathers answers. bounded: none waits longer than :data:`ANSWER_SECONDS`."""
+
+    def __init__(self, workers: Callable[[], Iterable[Asked]]) -> None:
+        self._workers = workers
+        self._open: dict[int, _Question] = {}
+        self._last = 0
+
+    def ask(self, asker: Asked, message: Message) -> None:
+        """Pass the question of ``asker`` on to every worker, itself included."""
+        if len(self._open) >= OPEN_QUESTIONS:
+            asker.send({"type": "answer", "id": message["id"], "answers": []})
+            return
+        self._last += 1
+        number = self._last
+        workers = list(self._workers())
+        timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._finish, number)
+        self._open[number] = _Question(asker, message["id"], {worker.index for worker in workers}, timer)
+        for worker in workers:
+            worker.send({**message, "id": number})
+
+    def answer(self, worker: Asked, message: Message) -> None:
+        """Take an answer; one that comes too late is dropped."""
+        question = self._open.get(message["id"])
+        if question is not None and worker.index in question.waiting:
+            question.answers[worker.index] = message["answer"]
+            question.waiting.discard(worker.index)
+            self._check(message["id"])
+
+    def gone(self, worker: Asked) -> None:
+        """The worker has ended: nobody waits for it any more."""
+        for number, question in list(self._open.items()):
+            question.waiting.discard(worker.index)
+            if question.asker is worker:
+                question.timer.cancel()
+                del self._open[number]
+            else:
+                self._check(number)
+
+    def _check(self, number: int) -> None:
+        if not self._open[number].waiting:
+            self._open[number].timer.cancel()
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        question = self._open.pop(number)
+        answers = [question.answers[index] for index in sorted(question.answers)]
+        try:
+            question.asker.send({"type": "answer", "id": question.id, "answers": answers})
+        except MessageTooLong:
+            question.asker.send({"type": "answer", "id": question.id, "answers": []})

@@ -1,0 +1,42 @@
+"""What a worker's connections to Redis servers have in common: their names, credentials and limits."""
+
+from collections.abc import Callable
+
+from proxy.settings import ProxySettings
+from slots.connections import worker_prefix
+
+
+class BackendOptions:
+    """Options of every :class:`proxy.engine.backend.Backend` of a worker.
+
+    Args:
+        settings: the proxy's settings.
+        instance: identity of the proxy; the fence at a server is looked for under it.
+        incarnation: number of this worker process.
+        on_lost: called with (address, connection name) when a connection ends with replies outstanding.
+        on_fenced: called with the address of a server that has fenced this proxy off.
+    """
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        instance: str,
+        incarnation: int,
+        on_lost: Callable[[str, str], None],
+        on_fenced: Callable[[str], None],
+    ) -> None:
+        self.password = settings.redis_password.get_secret_value()
+        self.connect_seconds = settings.backend_connect_seconds
+        self.retry_seconds_min = settings.backend_retry_seconds_min
+        self.retry_seconds_max = settings.backend_retry_seconds_max
+        self.queue_pause_bytes = settings.backend_queue_pause_bytes
+        self.on_lost = on_lost
+        self.on_fenced = on_fenced
+        self.instance = instance
+        self.incarnation = incarnation
+        self._opened = 0
+
+    def new_name(self) -> str:
+        """A name for one connection, never used before. It ends in a dot, so that none begins with another."""
+        self._opened += 1
+        return f"{worker_prefix(self.instance, self.incarnation)}{self._opened}."

@@ -1,0 +1,127 @@
+"""The channel between a proxy's supervisor and one of its workers: JSON lines over a socket pair.
+
+Both ends use :class:`Channel`. What is sent:
+
+supervisor -> worker
+
+- ``start``: ``settings`` (:meth:`proxy.settings.ProxySettings.to_wire`; the port of ``listen`` is never 0),
+  ``index``, ``incarnation``, ``instance``, ``product``, ``number_of_slots``, ``slot_function``, ``databases``,
+  ``listen_fd``. Where SO_REUSEPORT spreads connections (Linux) ``listen_fd`` is null, and the worker binds
+  ``settings.listen`` itself with SO_REUSEPORT and SO_REUSEADDR; elsewhere it is an inherited, bound socket on
+  which the worker calls ``listen``. A worker listens once it has its first table.
+- ``table``: a whole slot table, or the changes since one (``since``), as :mod:`slots.table` writes them.
+- ``identity``: ``instance``, ``incarnation`` and ``table`` (whole). The proxy was fenced, or removed: every
+  backend is closed, and opened again under the new name **by the table that comes along**. Both happen in one
+  step: by the old table, the new name could send a slot's commands where they no longer belong (**one-owner**).
+- ``ask``: ``id``, ``what`` and whatever else the asking worker gave; answered by ``answer``.
+- ``answer``: ``id``, ``answers``: a list, by worker index, of what the workers answered within a second.
+- ``drain``: stop listening, finish what is owed within ``drain_seconds``, exit: with status 0 if no server can
+  still run anything the worker sent, else with another, and its connections are ended at the servers.
+
+worker -> supervisor
+
+- ``ready``: ``address``. It listens.
+- ``ack``: ``epoch``, ``instance``. It has applied the table, and what must no longer go where it went is **drained**.
+- ``nack``: ``epoch``, ``instance``, ``reason``. Draining took too long, and the worker has unlocked again.
+- ``resync``: it cannot apply the changes it got; answered by a whole ``table``.
+- ``counters``: ``counters``, a flat mapping of names to numbers, each second. A worker that says nothing at all
+  for several seconds is taken for hung, and ended.
+- ``fenced``: ``server``, ``instance``. It found the fence of ``instance`` at a server.
+- ``ask``: ``id`` (the worker's own counting), ``what`` and more; ``answer``: ``id``, ``answer``.
+
+What carries an ``instance`` that is no longer the worker's is not heard: it was said before the ``identity`` came.
+
+A worker ends when its channel ends: without its supervisor nobody would tell it of new tables.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import Mapping
+from typing import Any, Self
+
+LINE_LIMIT_BYTES = 64 * 1024 * 1024
+"""The longest message. A table of 16,384 slots that all move takes 1.6 MB."""
+UNSENT_LIMIT_BYTES = 2 * LINE_LIMIT_BYTES
+"""What may wait for a peer that does not read, before the channel is given up."""
+
+Message = dict[str, Any]
+
+
+class ChannelError(Exception):
+    """The peer broke the rules of the channel, or a message does."""
+
+
+class MessageTooLong(ChannelError):
+    """A message to be sent is longer than :data:`LINE_LIMIT_BYTES`. Nothing was sent; the channel works on."""
+
+
+class Channel:
+    """One end of the channel. Not for use from more than one thread."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, endpoint: socket.socket) -> Self:
+        """A channel over one socket of a connected pair, which it owns from now on."""
+        endpoint.setblocking(False)
+        return cls(*await asyncio.open_unix_connection(sock=endpoint, limit=LINE_LIMIT_BYTES))
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message without waiting for the peer; silently nothing once the channel has ended.
+
+        Raises:
+            MessageTooLong: see there.
+            ChannelError: the peer does not read; the channel is closed. bounded: no more than
+                :data:`UNSENT_LIMIT_BYTES` wait for it.
+        """
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        if len(line) > LINE_LIMIT_BYTES:
+            raise MessageTooLong(
+                f"a {message.get('type')} message of {len(line)} bytes; {LINE_LIMIT_BYTES} are allowed"
+            )
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > UNSENT_LIMIT_BYTES:
+            transport.abort()
+            raise ChannelError(f"the peer has not read {UNSENT_LIMIT_BYTES} bytes of messages; its channel is closed")
+        self._writer.write(line)
+
+    async def receive(self) -> Message | None:
+        """The next message; None once the peer has closed its end or died.
+
+        Raises:
+            ChannelError: what came is not a message.
+        """
+        try:
+            line = await self._reader.readuntil(b"\n")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        except asyncio.LimitOverrunError as error:
+            raise ChannelError(f"a line of more than {LINE_LIMIT_BYTES} bytes came") from error
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise ChannelError(f"a line that is not JSON came: {line[:80]!r}") from error
+        if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+            raise ChannelError(f"a line that is not a message came: {line[:80]!r}")
+        return message
+
+    async def flush(self) -> None:
+        """Wait until the kernel has taken everything sent; nothing if the channel has ended."""
+        transport = self._writer.transport
+        high_water = transport.get_write_buffer_limits()[1]
+        try:
+            transport.set_write_buffer_limits(0)
+            await self._writer.drain()
+        except ConnectionError:
+            return
+        finally:
+            transport.set_write_buffer_limits(high_water)
+
+    def close(self) -> None:
+        """Close this end; the peer reads the end of the stream."""
+        self._writer.close()

@@ -1,0 +1,289 @@
+"""The control stream: one WebSocket to topom, over which the proxy registers and gets its tables.
+
+The data plane does not need it to serve. When the stream is lost the proxy goes on with the table it has,
+and this module tries again, at each of topom's addresses in turn, until it is heard.
+"""
+
+import asyncio
+import json
+import os
+import random
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any, Protocol, Self
+
+import structlog
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+PATH = "/api/v1/control"
+CONNECT_SECONDS = 3.0
+REGISTER_SECONDS = 5.0
+SEND_SECONDS = 5.0
+LEAVE_SECONDS = 2.0
+PING_SECONDS = 2.0
+"""How often the link is tried out; it is given up when there is no answer for twice as long."""
+RETRY_SECONDS_MIN = 0.1
+RETRY_SECONDS_MAX = 2.0
+MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
+QUEUE_LIMIT = 256
+"""Messages that may wait to be sent. The stream is given up beyond them; a new one begins from what holds then."""
+
+log = structlog.get_logger()
+
+Message = dict[str, Any]
+
+
+class ControlError(Exception):
+    """The stream cannot be used. The message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What topom says of the product when it registers the proxy. The same for all proxies, and for good."""
+
+    product: str
+    number_of_slots: int
+    slot_function: str
+    databases: int
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """From a ``registered`` message. Raises :class:`ControlError`."""
+        try:
+            return cls(
+                str(wire["product"]), int(wire["number_of_slots"]), str(wire["slot_function"]), int(wire["databases"])
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ControlError(f"topom's answer to the registration lacks something: {error!r}") from error
+
+    def to_wire(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+
+class Handler(Protocol):
+    """What the proxy does about what is heard. Each method may raise :class:`ControlError` to end the stream."""
+
+    def registration(self) -> Message:
+        """The fields of ``register`` beyond those of this process."""
+
+    def heartbeat(self) -> Message:
+        """The fields of ``heartbeat``."""
+
+    def registered(self, product: Product) -> None:
+        """topom has taken the proxy on."""
+
+    def table(self, message: Message) -> None:
+        """A table or changes came."""
+
+    def shut_out(self, reason: str) -> None:
+        """topom refuses the present identity for good (``fenced`` or ``removed``); a new one is needed."""
+
+
+class Control:
+    """Holds the stream for as long as :meth:`run` runs.
+
+    Args:
+        urls: of topom, such as ``http://127.0.0.1:8380``.
+        token: the bearer token.
+        handler: hears what comes.
+    """
+
+    def __init__(self, urls: list[str], token: str, handler: Handler) -> None:
+        self._urls = [url.replace("http", "ws", 1).rstrip("/") + PATH for url in urls]
+        self._token = token
+        self._handler = handler
+        self._outgoing: asyncio.Queue[Message] | None = None  # while registered
+        self._hang_up = asyncio.Event()
+        self._leaving = False
+        self._left = asyncio.Event()
+        self._last_problem = ""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the proxy is registered and the stream stands."""
+        return self._outgoing is not None
+
+    def send(self, message: Message) -> None:
+        """Send soon; nothing while there is no stream: a new one begins with what the handler says then."""
+        if self._outgoing is None:
+            return
+        try:
+            self._outgoing.put_nowait(message)
+        except asyncio.QueueFull:
+            self.register_again()
+
+    def register_again(self) -> None:
+        """End the stream, if there is one, and begin another."""
+        self._hang_up.set()
+
+    async def leave(self) -> bool:
+        """Tell topom that the proxy is gone for good; say whether it has heard. Takes a few seconds at most."""
+        if self._outgoing is None:
+            return False
+        self._leaving = True
+        self.send({"type": "leave"})
+        try:
+            await asyncio.wait_for(self._left.wait(), LEAVE_SECONDS)
+        except TimeoutError:
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Keep the stream up until cancelled, or until :meth:`leave` was called."""
+        failures = 0
+        place = 0
+        loop = asyncio.get_running_loop()
+        while not self._leaving:
+            began = loop.time()
+            url = self._urls[place % len(self._urls)]
+            registered = False
+            try:
+                registered = await self._attempt(url)
+            except (ControlError, WebSocketException, OSError, TimeoutError) as error:
+                registered = self._outgoing is not None
+                self._report(url, error, registered)
+            finally:
+                self._outgoing = None
+            if not registered:
+                place += 1
+            elif loop.time() - began > RETRY_SECONDS_MAX:
+                failures = 0
+            wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2 ** min(failures, 10))
+            failures += 1
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+
+    def _report(self, url: str, error: Exception, registered: bool) -> None:
+        """Log a problem once, not at each attempt."""
+        if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
+            problem = "topom refuses the token; set the same one here (SLOTFERRY_PROXY_TOKEN) and there"
+        elif isinstance(error, TimeoutError):
+            problem = "topom did not answer in time"
+        else:
+            problem = str(error) or repr(error)
+        if registered or problem != self._last_problem:
+            log.warning("topom_lost" if registered else "topom_unreachable", url=url, reason=problem)
+        self._last_problem = problem
+
+    async def _attempt(self, url: str) -> bool:
+        """One stream, from dialling to its end; say whether the proxy was registered."""
+        self._hang_up.clear()
+        async with connect(
+            url,
+            additional_headers={"Authorization": f"Bearer {self._token}"} if self._token else None,
+            open_timeout=CONNECT_SECONDS,
+            ping_interval=PING_SECONDS,
+            ping_timeout=2 * PING_SECONDS,
+            close_timeout=1.0,
+            max_size=MESSAGE_LIMIT_BYTES,
+            compression=None,
+            proxy=None,
+        ) as stream:
+            registered = await self._register(stream)
+            if registered is None:
+                return False
+            self._last_problem = ""
+            await self._converse(stream, registered)
+            return True
+
+    async def _register(self, stream: ClientConnection) -> float | None:
+        """Register; give the seconds between heartbeats, or None if a new identity is needed."""
+        process = {"hostname": socket.gethostname(), "pid": os.getpid(), "version": _version()}
+        await _send(stream, {"type": "register", **process, **self._handler.registration()})
+        async with asyncio.timeout(REGISTER_SECONDS):
+            answer = _message(await stream.recv())
+        if answer["type"] == "refused":
+            self._refused(answer)
+            return None
+        if answer["type"] != "registered":
+            raise ControlError(f"topom answered the registration with a message {answer['type']!r}")
+        heartbeat_seconds = float(answer.get("heartbeat_seconds", 1.0))
+        product = Product.from_wire(answer)
+        self._outgoing = asyncio.Queue(QUEUE_LIMIT)
+        try:
+            self._handler.registered(product)
+        except ControlError:
+            self._outgoing = None
+            raise
+        log.info("registered", proxy_id=answer.get("proxy_id"), product=product.product)
+        return heartbeat_seconds
+
+    def _refused(self, answer: Message) -> None:
+        reason = str(answer.get("reason"))
+        if reason in ("fenced", "removed"):
+            log.warning("shut_out", reason=reason, message=answer.get("message"))
+            self._handler.shut_out(reason)
+        else:
+            raise ControlError(f"topom refuses the registration: {answer.get('message')}")
+
+    async def _converse(self, stream: ClientConnection, heartbeat_seconds: float) -> None:
+        """Pass messages both ways until the stream ends, whoever ends it."""
+        tasks = [
+            asyncio.create_task(self._receive(stream)),
+            asyncio.create_task(self._send_queued(stream)),
+            asyncio.create_task(self._send_heartbeats(heartbeat_seconds)),
+            asyncio.create_task(self._hang_up.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await task
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _receive(self, stream: ClientConnection) -> None:
+        async for text in stream:
+            message = _message(text)
+            match message["type"]:
+                case "table":
+                    self._handler.table(message)
+                case "refused":
+                    self._refused(message)
+                    return
+                case "left":
+                    self._left.set()
+                    return
+                case unknown:
+                    log.debug("control_message_unknown", message_type=unknown)
+        if not self._left.is_set():
+            raise ControlError("topom closed the stream")
+
+    async def _send_queued(self, stream: ClientConnection) -> None:
+        assert self._outgoing is not None
+        while True:
+            await _send(stream, await self._outgoing.get())
+
+    async def _send_heartbeats(self, seconds: float) -> None:
+        while True:
+            self.send({"type": "heartbeat", **self._handler.heartbeat()})
+            await asyncio.sleep(seconds)
+
+
+async def _send(stream: ClientConnection, message: Message) -> None:
+    async with asyncio.timeout(SEND_SECONDS):
+        try:
+            await stream.send(json.dumps(message, separators=(",", ":")))
+        except ConnectionClosed as error:
+            raise ControlError("topom closed the stream") from error
+
+
+def _message(text: str | bytes) -> Message:
+    try:
+        message = json.loads(text)
+    except ValueError as error:
+        raise ControlError(f"topom sent something that is not JSON: {text[:80]!r}") from error
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise ControlError(f"topom sent something that is not a message: {text[:80]!r}")
+    return message
+
+
+def _version() -> str:
+    try:
+        return metadata.version("slotferry")
+    except metadata.PackageNotFoundError:  # run from its folder, not installed
+        return "0.0.0"

@@ -1,0 +1,99 @@
+"""Finding a command's row by its name, without a Python object.
+
+Open addressing over a hash of the upper-cased name; the table is built once, from :mod:`slots.commands`.
+"""
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from proxy.engine.requests cimport SPLIT_ELEMENTS, SPLIT_STATUS, SPLIT_SUM
+
+from slots.commands import Route
+
+SPLIT_KINDS = {
+    "MGET": SPLIT_ELEMENTS,
+    "MSET": SPLIT_STATUS,
+    "DEL": SPLIT_SUM,
+    "UNLINK": SPLIT_SUM,
+    "EXISTS": SPLIT_SUM,
+    "TOUCH": SPLIT_SUM,
+}
+
+
+cdef inline char upper(char letter) noexcept nogil:
+    return letter - 32 if c'a' <= letter <= c'z' else letter
+
+
+cdef inline uint32_t hash_name(const char* name, size_t size) noexcept nogil:
+    """FNV-1a."""
+    cdef uint32_t value = 2166136261
+    cdef size_t index
+    for index in range(size):
+        value = (value ^ <uint32_t> name[index]) * 16777619
+    return value
+
+
+cdef class CommandLookup:
+    """A hash table of :data:`command_t`, filled from :mod:`slots.commands`.
+
+    Args:
+        commands: name to :class:`slots.commands.Command`; subcommands (``OBJECT|ENCODING``) are left to the
+            slow path.
+    """
+
+    def __cinit__(self, commands):
+        cdef size_t size = 256
+        while size < <size_t> len(commands) * 4:
+            size *= 2
+        self.mask = size - 1
+        self.rows = <command_t*> calloc(size, sizeof(command_t))
+        if self.rows == NULL:
+            raise MemoryError
+
+    def __init__(self, commands):
+        cdef command_t row
+        cdef size_t place
+        cdef bytes name
+        for command in commands.values():
+            name = command.name.encode()
+            if "|" in command.name or len(name) > LONGEST_NAME:
+                continue
+            memcpy(row.name, <const char*> name, len(name))
+            row.length = len(name)
+            row.arity = command.arity
+            row.first = command.first
+            row.last = command.last
+            row.step = command.step
+            row.split = 0
+            row.path = PATH_SLOW
+            if command.route is Route.KEYED and command.first > 0 and command.step > 0:
+                row.path = PATH_KEYED
+            elif command.route is Route.SPLIT:
+                row.path = PATH_SPLIT
+                row.split = SPLIT_KINDS[command.name]
+            elif command.name == "PING":
+                row.path = PATH_PING
+            place = hash_name(name, len(name)) & self.mask
+            while self.rows[place].length:
+                place = (place + 1) & self.mask
+            self.rows[place] = row
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    cdef const command_t* find(self, const char* name, size_t size) noexcept:
+        """The row of a name in any case; NULL where there is none."""
+        cdef char upper_name[LONGEST_NAME]
+        cdef size_t index
+        cdef size_t place
+        if size == 0 or size > LONGEST_NAME:
+            return NULL
+        for index in range(size):
+            upper_name[index] = upper(name[index])
+        place = hash_name(upper_name, size) & self.mask
+        while self.rows[place].length:
+            if self.rows[place].length == size and memcmp(self.rows[place].name, upper_name, size) == 0:
+                return &self.rows[place]
+            place = (place + 1) & self.mask
+        return NULL

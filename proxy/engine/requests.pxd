@@ -1,0 +1,119 @@
+"""Requests under way, the clients they are owed to, and the loop's list of what has bytes to send."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from proxy.engine.buffer cimport buffer_t
+
+ctypedef enum request_kind:
+    # One client's request to one server.
+    REQUEST_PLAIN
+    # A part of a request that was split over servers.
+    REQUEST_PART
+    # Answered by the proxy, or a split request that waits for its parts.
+    REQUEST_PLACE
+    # The proxy's own request, answered to a Python callable.
+    REQUEST_CALL
+
+# What has bytes to send: a client or a backend, linked into the loop's list while it does.
+ctypedef struct sender_t:
+    sender_t* next
+    void (*send)(void* owner) noexcept
+    void* owner
+    bint listed
+
+ctypedef struct client_t:
+    int fd
+    # Replies owed, oldest first (**in-order**).
+    request_t* head
+    request_t* tail
+    int32_t owed
+    # Set when the connection has to be closed at the next send: memory or a limit ran out.
+    const char* broken
+    buffer_t out
+    size_t out_limit
+    sender_t sender
+
+ctypedef struct request_t:
+    request_t* next_at_backend
+    request_t* next_at_client
+    client_t* client
+    split_t* split
+    # A reply that waits for its turn.
+    char* reply
+    size_t reply_size
+    # Seconds on the loop's coarse clock at which it was sent.
+    double sent
+    # The Python callable of a REQUEST_CALL, owned.
+    void* callback
+    int32_t slot
+    int32_t part
+    uint8_t kind
+    uint8_t done
+
+ctypedef enum split_kind:
+    # Each key has one element in the reply (MGET).
+    SPLIT_ELEMENTS
+    # Parts answer with numbers that add up (DEL, EXISTS, ...).
+    SPLIT_SUM
+    # Parts answer OK (MSET).
+    SPLIT_STATUS
+
+# A request split over servers. Freed when its last part is answered.
+ctypedef struct split_t:
+    request_t* place
+    split_kind kind
+    int32_t keys
+    int32_t parts
+    int32_t parts_left
+    int32_t* key_part
+    int32_t* key_slot
+    char** replies
+    size_t* reply_sizes
+
+
+cdef class Loop:
+    """One worker's event loop as the engine sees it: senders, the free list, the clock, the slots' counters."""
+
+    cdef:
+        readonly object event_loop
+        sender_t* clients
+        sender_t* backends
+        request_t* free_requests
+        bint scheduled
+        object flush_bound
+        # The coarse clock: time.monotonic() as of the last loop iteration.
+        readonly double now
+        # Requests under way of each slot.
+        int32_t* in_flight
+        readonly int number_of_slots
+        # Set while somebody waits for slots to drain; called when one of them may have.
+        public object on_drained
+        bint drain_watched
+        bint drain_changed
+        char* scratch
+        # Counters for the worker's life.
+        readonly int64_t requests
+        readonly int64_t errors
+
+    cdef request_t* new_request(self, request_kind kind, client_t* client, int32_t slot) noexcept
+    cdef void free_request(self, request_t* request) noexcept
+    cdef void list_client(self, sender_t* sender) noexcept
+    cdef void list_backend(self, sender_t* sender) noexcept
+    cdef void unlist(self, sender_t* sender) noexcept
+    cdef void schedule(self) noexcept
+    cdef void leave_slot(self, int32_t slot) noexcept
+    cdef void deliver(self, request_t* request, const char* data, size_t size) noexcept
+    cdef void answer(self, client_t* client, const char* data, size_t size) noexcept
+    cdef request_t* place(self, client_t* client) noexcept
+    cdef void put_reply(self, client_t* client, const char* data, size_t size) noexcept
+    cdef void pop_done(self, client_t* client) noexcept
+    cdef void finish_place(self, request_t* place, const char* data, size_t size) noexcept
+    cdef void finish_part(self, request_t* request, const char* data, size_t size) noexcept
+    cdef void forget_client(self, client_t* client) noexcept
+    cdef split_t* new_split(self, split_kind kind, int32_t keys, int32_t most_parts) noexcept
+    cdef void join(self, split_t* split) noexcept
+    cdef void free_split(self, split_t* split) noexcept
+    cpdef check_drained(self)
+
+cdef enum:
+    SCRATCH_SIZE = 131072

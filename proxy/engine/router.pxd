@@ -1,0 +1,65 @@
+"""The slot array, the backends, and what stands in a request's way."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from proxy.engine.absent cimport AbsentKeys
+from proxy.engine.backend cimport Backend
+from proxy.engine.commandlookup cimport CommandLookup
+from proxy.engine.requests cimport Loop
+from proxy.engine.resp cimport argument_t, request_parse_t
+from slots.functions cimport slot_function
+
+ctypedef enum route_state:
+    # No group, or a group without a server: requests get an error.
+    ROUTE_OFFLINE
+    ROUTE_OPEN
+    # Requests wait.
+    ROUTE_LOCKED
+    # Requests wait until their keys are known to be absent from the source.
+    ROUTE_MIGRATING
+
+ctypedef struct route_t:
+    uint8_t state
+    # Index of the server at which commands run.
+    int32_t server
+    # Number of the migration (**one-way**: what is known of one is worth nothing in another).
+    uint32_t migration
+
+
+cdef class Router:
+    """Where the requests of one worker go."""
+
+    cdef:
+        readonly Loop loop
+        readonly int number_of_slots
+        readonly int databases
+        readonly int lanes
+        route_t* routes
+        slot_function hash_key
+        readonly AbsentKeys absent
+        CommandLookup commands
+        request_parse_t parse
+        argument_t* keys
+        int key_capacity
+        int32_t* part_of_server
+        void** backends
+        int servers
+        list addresses
+        dict server_indices
+        list backend_objects
+        readonly object options
+        readonly object settings
+        # proxy.slowpath.dispatch.SlowPath, proxy.migrating.KeyMover, proxy.holding.Holding
+        public object slow_path
+        public object mover
+        public object holding
+        public set sessions
+        # Whether clients have to authenticate.
+        public bint gated
+        # Counts the tables applied; what was cleared under one is looked at again under the next.
+        readonly int64_t generation
+
+    cdef argument_t* key_room(self, int count) noexcept
+    cdef inline int32_t slot_of(self, const char* key, size_t size) noexcept:
+        return <int32_t> self.hash_key(key, size, self.number_of_slots)
+    cdef Backend backend(self, int32_t server, int database, int protocol, int lane)

@@ -1,0 +1,179 @@
+"""The slot array, the backends, and what stands in a request's way.
+
+The array has one small C record a slot; a request's whole decision is to hash its key, to look at the record,
+and to append its bytes to a backend. Whatever the record says but "open" is plain Python's business:
+:mod:`proxy.holding` for a locked slot, :mod:`proxy.migrating` for one that is moving.
+"""
+
+from libc.stdint cimport int32_t, uint32_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from proxy.engine.absent cimport AbsentKeys
+from proxy.engine.backend cimport Backend
+from proxy.engine.commandlookup cimport CommandLookup
+from proxy.engine.requests cimport Loop
+from proxy.engine.resp cimport argument_t, free_parse
+from slots.functions cimport find
+
+OFFLINE = ROUTE_OFFLINE
+OPEN = ROUTE_OPEN
+LOCKED = ROUTE_LOCKED
+MIGRATING = ROUTE_MIGRATING
+
+
+cdef class Router:
+    """Where the requests of one worker go.
+
+    Args:
+        loop: the worker's loop.
+        slot_function: name of the product's slot function.
+        databases: number of databases that clients may select.
+        options: :class:`proxy.backends.BackendOptions` for shared backends.
+        settings: :class:`proxy.settings.ProxySettings`.
+        commands: :func:`slots.commands.table`.
+    """
+
+    def __cinit__(self, Loop loop, str slot_function, int databases, options, settings, commands):
+        self.loop = loop
+        self.number_of_slots = loop.number_of_slots
+        self.routes = <route_t*> calloc(loop.number_of_slots, sizeof(route_t))
+        if self.routes == NULL:
+            raise MemoryError
+        memset(&self.parse, 0, sizeof(self.parse))
+        self.hash_key = find(slot_function)
+
+    def __init__(self, Loop loop, str slot_function, int databases, options, settings, commands):
+        self.databases = databases
+        self.lanes = settings.backend_connections
+        self.options = options
+        self.settings = settings
+        self.commands = CommandLookup(commands)
+        self.absent = AbsentKeys(settings.migrating_known_keys)
+        self.addresses = []
+        self.server_indices = {}
+        self.backend_objects = []
+        self.sessions = set()
+
+    def __dealloc__(self):
+        free(self.routes)
+        free(self.keys)
+        free(self.part_of_server)
+        free(self.backends)
+        free_parse(&self.parse)
+
+    cdef argument_t* key_room(self, int count) noexcept:
+        """The worker's scratch room for ``count`` keys; NULL when there is no memory."""
+        cdef argument_t* keys
+        if count > self.key_capacity:
+            keys = <argument_t*> realloc(self.keys, sizeof(argument_t) * count)
+            if keys == NULL:
+                return NULL
+            self.keys = keys
+            self.key_capacity = count
+        return self.keys
+
+    def slot_of_key(self, bytes key):
+        """Slot of a key."""
+        return self.slot_of(key, len(key))
+
+    # -- servers -------------------------------------------------------------------------------------------
+
+    def server_index(self, str address):
+        """Index of a server, the same for as long as the worker lives."""
+        cdef void** backends
+        cdef int32_t* parts
+        cdef size_t per_server = self.databases * 2 * self.lanes
+        index = self.server_indices.get(address)
+        if index is not None:
+            return index
+        backends = <void**> realloc(self.backends, sizeof(void*) * per_server * (self.servers + 1))
+        if backends == NULL:
+            raise MemoryError
+        self.backends = backends
+        memset(backends + per_server * self.servers, 0, sizeof(void*) * per_server)
+        parts = <int32_t*> realloc(self.part_of_server, sizeof(int32_t) * (self.servers + 1))
+        if parts == NULL:
+            raise MemoryError
+        self.part_of_server = parts
+        parts[self.servers] = -1
+        index = self.servers
+        self.servers += 1
+        self.addresses.append(address)
+        self.server_indices[address] = index
+        return index
+
+    cdef Backend backend(self, int32_t server, int database, int protocol, int lane):
+        """The shared backend of a server, database, RESP version and lane."""
+        cdef size_t place = ((server * self.databases + database) * 2 + (protocol - 2)) * self.lanes + lane
+        cdef Backend backend
+        if self.backends[place] != NULL:
+            return <Backend> self.backends[place]
+        backend = Backend(
+            self.loop,
+            self.addresses[server],
+            database,
+            protocol,
+            self.options,
+            self.settings.backend_reply_seconds,
+        )
+        self.backend_objects.append(backend)
+        self.backends[place] = <void*> backend
+        return backend
+
+    def shared_backend(self, str address, int database=0, int protocol=2):
+        """The shared backend of a server, for requests of the proxy's own."""
+        return self.backend(self.server_index(address), database, protocol, 0)
+
+    @property
+    def shared_backends(self):
+        """All shared backends there are."""
+        return list(self.backend_objects)
+
+    def keep_servers(self, addresses):
+        """Close the backends of every server that is not in ``addresses``."""
+        cdef Backend backend
+        cdef size_t place
+        cdef size_t per_server = self.databases * 2 * self.lanes
+        for address, index in self.server_indices.items():
+            if address in addresses:
+                continue
+            for place in range(per_server * <size_t> index, per_server * (<size_t> index + 1)):
+                if self.backends[place] != NULL:
+                    backend = <Backend> self.backends[place]
+                    self.backends[place] = NULL
+                    backend.close()
+                    self.backend_objects.remove(backend)
+
+    # -- routes --------------------------------------------------------------------------------------------
+
+    def set_route(self, int slot, int state, str address, uint32_t migration):
+        """Set where a slot's requests go. ``address`` may be None where ``state`` is OFFLINE or LOCKED."""
+        self.routes[slot].state = state
+        self.routes[slot].server = self.server_index(address) if address is not None else -1
+        self.routes[slot].migration = migration
+
+    def open_route(self, int slot):
+        """Let a locked slot's requests go where they went before."""
+        if self.routes[slot].state == ROUTE_LOCKED:
+            self.routes[slot].state = ROUTE_OPEN if self.routes[slot].server >= 0 else ROUTE_OFFLINE
+
+    def route(self, int slot):
+        """``(state, address, migration)`` of a slot."""
+        server = self.routes[slot].server
+        return self.routes[slot].state, self.addresses[server] if server >= 0 else None, self.routes[slot].migration
+
+    def next_generation(self):
+        """A new table is in force."""
+        self.generation += 1
+
+    def any_address(self):
+        """A server that owns slots, one that is connected if there is one; None where there is no server."""
+        cdef int slot
+        for backend in self.backend_objects:
+            if backend.is_ready:
+                return backend.address
+        for slot in range(self.number_of_slots):
+            if self.routes[slot].server >= 0:
+                return self.addresses[self.routes[slot].server]
+        return None

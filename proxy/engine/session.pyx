@@ -1,0 +1,726 @@
+"""A client connection: requests parsed and routed, replies in order.
+
+What arrives is parsed where it lies, in the loop's scratch memory; a session holds bytes of its own only while
+a request is incomplete or has to wait. A request that cannot run yet (its slot is locked, its key is still to
+be moved) stays at the front of the input, and the session parses nothing behind it until it is woken and the
+request is looked at afresh; so order holds whatever happens to the slot in between (**in-order**).
+
+Reading from the client stops while it owes too many replies, takes its replies too slowly, or its server's
+queue is too long (**bounded**).
+"""
+
+import asyncio
+import socket
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memset, strlen
+
+from proxy.engine.backend cimport Backend
+from proxy.engine.buffer cimport (
+    buffer_append,
+    buffer_consume,
+    buffer_free,
+    buffer_length,
+    buffer_reserve,
+)
+from proxy.engine.commandlookup cimport PATH_KEYED, PATH_PING, PATH_SPLIT, command_t
+from proxy.engine.requests cimport (
+    REQUEST_PART,
+    REQUEST_PLAIN,
+    SCRATCH_SIZE,
+    SPLIT_STATUS,
+    Loop,
+    client_t,
+    request_t,
+    split_kind,
+    split_t,
+)
+from proxy.engine.resp cimport (
+    MAXIMUM_ARGUMENTS,
+    PARSE_COMPLETE,
+    PARSE_ERROR,
+    PARSE_INCOMPLETE,
+    PARSE_INLINE,
+    argument_t,
+    parse_request,
+    parse_status,
+)
+from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, ROUTE_OFFLINE, ROUTE_OPEN, Router, route_t
+
+from proxy.engine.backend import command as make_request
+from proxy.engine.inline import split_inline
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int fd, void* data, size_t size, int flags)
+    ssize_t send(int fd, const void* data, size_t size, int flags)
+
+cdef enum:
+    KEPT_OUTPUT = 2048
+    READ_LEAST = 16384
+    READ_MOST = 4194304
+    # As Redis limits what is not authenticated.
+    UNAUTHENTICATED_BULK = 16384
+    UNAUTHENTICATED_ARGUMENTS = 10
+
+# What the slow path may answer besides a reply.
+ANY_SERVER = object()
+"""Send the request unchanged to any server."""
+QUIT = object()
+"""Say OK and close the connection once everything owed is sent."""
+
+cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+cdef size_t LONGEST_BULK = 536870912
+
+
+cdef void send_session(void* owner) noexcept:
+    (<Session> owner).send_out()
+
+
+cdef class Place:
+    """A place in a session's replies, to be filled once."""
+
+    cdef request_t* place
+    cdef Loop loop
+
+    def fill(self, bytes reply):
+        """Give the reply; a client that has gone gets none."""
+        if self.place != NULL:
+            self.loop.finish_place(self.place, reply, len(reply))
+            self.place = NULL
+
+
+cdef class Session:
+    """One client connection.
+
+    Args:
+        router: the worker's router.
+        sock: the accepted, non-blocking socket; the session owns it.
+        peer: the client's address as text.
+        id: number of the session, the same in no two workers.
+    """
+
+    def __cinit__(self, Router router, sock, peer, id):
+        memset(&self.client, 0, sizeof(self.client))
+        memset(&self.inbox, 0, sizeof(self.inbox))
+        self.router = router
+        self.loop = router.loop
+        self.client.sender.send = send_session
+        self.client.sender.owner = <void*> self
+
+    def __init__(self, Router router, sock, peer, id):
+        settings = router.settings
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.client.fd = self.fd
+        self.client.out_limit = settings.session_output_limit_bytes
+        self.pause_bytes = settings.session_output_pause_bytes
+        self.most_owed = settings.session_max_pipeline
+        self.most_request = settings.session_max_request_bytes
+        self.peer = peer
+        self.id = id
+        self.lane = id % router.lanes
+        self.protocol = 2
+        self.gated = router.gated
+        self.created = self.last_active = self.last_progress = self.loop.now
+        self.cleared = -1
+        self.reading = True
+        router.sessions.add(self)
+        self.loop.event_loop.add_reader(self.fd, self._readable)
+
+    def __dealloc__(self):
+        buffer_free(&self.client.out)
+        buffer_free(&self.inbox)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    cdef bint over_limits(self) noexcept:
+        return self.client.owed >= self.most_owed or buffer_length(&self.client.out) > self.pause_bytes
+
+    def _readable(self):
+        cdef ssize_t received
+        cdef size_t used
+        cdef size_t length
+        cdef size_t room
+        cdef bint own
+        if self.stopped or self.paused or self.held_back:
+            # Level-triggered: without this the loop would spin on what is not read.
+            self.loop.event_loop.remove_reader(self.fd)
+            self.reading = False
+            return
+        length = buffer_length(&self.inbox)
+        own = length > 0
+        if own:
+            room = self.need - length if self.need > length else READ_LEAST
+            if room > READ_MOST:
+                room = READ_MOST
+            if room < READ_LEAST:
+                room = READ_LEAST
+            if not buffer_reserve(&self.inbox, room):
+                self.close()
+                return
+            received = recv(self.fd, self.inbox.data + self.inbox.end, self.inbox.size - self.inbox.end, 0)
+        else:
+            received = recv(self.fd, self.loop.scratch, SCRATCH_SIZE, 0)
+        if received <= 0:
+            if received < 0 and (errno == EAGAIN or errno == EINTR):
+                return
+            self.close()
+            return
+        self.last_active = self.loop.now
+        if own:
+            self.inbox.end += received
+            self._process_inbox()
+        else:
+            used = self.process(self.loop.scratch, received)
+            if not self.closed and used < <size_t> received:
+                if not buffer_append(&self.inbox, self.loop.scratch + used, received - used):
+                    self.close()
+
+    def _process_inbox(self):
+        cdef size_t length = buffer_length(&self.inbox)
+        cdef size_t used
+        if length < self.need and not self.stopped:
+            return
+        used = self.process(self.inbox.data + self.inbox.start, length)
+        if not self.closed and used:
+            buffer_consume(&self.inbox, used, 0)
+
+    cdef size_t process(self, const char* data, size_t size):
+        """Take requests off the front of ``data``; the number of bytes done with."""
+        cdef Router router = self.router
+        cdef size_t position = 0
+        cdef size_t request_size
+        cdef parse_status status
+        cdef verdict outcome
+        cdef bint gated
+        self.processing = True
+        self.need = 0
+        while position < size and not self.closing and self.client.broken == NULL:
+            if self.over_limits():
+                self.paused = True
+                # The send that brings it below its limits resumes it.
+                self.loop.list_client(&self.client.sender)
+                break
+            gated = self.gated
+            status = parse_request(
+                &router.parse,
+                data + position,
+                size - position,
+                UNAUTHENTICATED_BULK if gated else LONGEST_BULK,
+                UNAUTHENTICATED_ARGUMENTS if gated else MAXIMUM_ARGUMENTS,
+            )
+            if status == PARSE_INCOMPLETE:
+                self.need = router.parse.need
+                if self.need > self.most_request:
+                    self.protocol_error(b"request is larger than the proxy's limit")
+                break
+            if status == PARSE_ERROR:
+                if router.parse.error[0] == c'e':
+                    # expected '$', got something else
+                    self._expected_bulk(data[position + router.parse.size])
+                else:
+                    self.protocol_error(router.parse.error)
+                break
+            request_size = router.parse.size
+            self.woken = False
+            if status == PARSE_INLINE:
+                outcome = self.inline_request(data + position, request_size)
+            elif router.parse.count == 0:
+                outcome = VERDICT_TAKEN
+            else:
+                outcome = self.dispatch(router.parse.arguments, router.parse.count, data + position, request_size)
+            if self.closed:
+                break
+            if outcome == VERDICT_WAIT:
+                if self.woken:
+                    continue
+                self.stopped = True
+                break
+            self.cleared = -1
+            position += request_size
+            if self.stopped or self.paused or self.held_back:
+                break
+        self.processing = False
+        return position
+
+    cdef void protocol_error(self, const char* text) noexcept:
+        cdef char line[256]
+        cdef int size = snprintf(line, sizeof(line), b"-ERR Protocol error: %s\r\n", text)
+        self.loop.answer(&self.client, line, size)
+        self._finish()
+
+    def _expected_bulk(self, char found):
+        self.protocol_error(b"expected '$', got '" + bytes([<unsigned char> found]) + b"'")
+
+    def _finish(self):
+        """Take no more requests; close once everything owed is sent."""
+        self.closing = True
+        self.loop.list_client(&self.client.sender)
+
+    # -- waiting and waking --------------------------------------------------------------------------------
+
+    def wake(self, bint cleared=False):
+        """Look at the request at the front again. ``cleared``: its keys are known to be absent from their source."""
+        if self.closed:
+            return
+        if cleared:
+            self.cleared = self.router.generation
+        self.stopped = False
+        self._resume()
+
+    def fail(self, bytes error):
+        """Answer the request at the front with an error and go on behind it."""
+        cdef parse_status status
+        cdef Router router = self.router
+        if self.closed or not self.stopped:
+            return
+        status = parse_request(
+            &router.parse,
+            self.inbox.data + self.inbox.start,
+            buffer_length(&self.inbox),
+            LONGEST_BULK,
+            MAXIMUM_ARGUMENTS,
+        )
+        if status == PARSE_COMPLETE or status == PARSE_INLINE:
+            buffer_consume(&self.inbox, router.parse.size, 0)
+        self.loop.errors += 1
+        self.loop.answer(&self.client, error, len(error))
+        self.stopped = False
+        self._resume()
+
+    cdef void hold_back(self, Backend backend):
+        """Read nothing more until the backend's queue is shorter."""
+        if not self.held_back:
+            self.held_back = True
+            backend.pause_session(self)
+
+    def resume_reading(self):
+        """A backend that was congested has room again."""
+        if self.closed:
+            return
+        self.held_back = False
+        self._resume()
+
+    def _resume(self):
+        if self.processing:
+            self.woken = True
+            return
+        if self.stopped or self.paused or self.held_back:
+            return
+        self.need = 0
+        if buffer_length(&self.inbox):
+            self._process_inbox()
+        if not self.closed and not self.reading and not (self.stopped or self.paused or self.held_back):
+            self.reading = True
+            self.loop.event_loop.add_reader(self.fd, self._readable)
+
+    @property
+    def waits(self):
+        """Whether the request at the front waits."""
+        return self.stopped
+
+    # -- routing -------------------------------------------------------------------------------------------
+
+    cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size):
+        """Decide on one request, whose bytes are ``data`` and whose arguments point into them."""
+        cdef const command_t* row = self.router.commands.find(arguments[0].data, arguments[0].size)
+        cdef argument_t* keys
+        cdef int last
+        cdef int index
+        cdef int found = 0
+        if row == NULL or self.gated:
+            self.loop.requests += 1
+            return self.slow(arguments, count, data, size)
+        if row.path == PATH_KEYED:
+            if count != row.arity if row.arity >= 0 else count < -row.arity:
+                self.loop.requests += 1
+                return self.slow(arguments, count, data, size)
+            last = row.last if row.last >= 0 else count + row.last
+            if last <= row.first:
+                if row.first >= count:
+                    return self.slow(arguments, count, data, size)
+                return self.route(arguments + row.first, 1, data, size)
+            if last >= count:
+                last = count - 1
+            keys = self.router.key_room(count)
+            if keys == NULL:
+                return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
+            for index in range(row.first, last + 1, row.step):
+                keys[found] = arguments[index]
+                found += 1
+            return self.route(keys, found, data, size)
+        if row.path == PATH_SPLIT:
+            if count < -row.arity:
+                self.loop.requests += 1
+                return self.slow(arguments, count, data, size)
+            if count == 1 + row.step:
+                return self.route(arguments + 1, 1, data, size)
+            return self.split(row, arguments, count, data, size)
+        self.loop.requests += 1
+        if row.path == PATH_PING and count == 1:
+            self.loop.answer(&self.client, b"+PONG\r\n", 7)
+            return VERDICT_TAKEN
+        return self.slow(arguments, count, data, size)
+
+    cdef verdict refuse(self, const char* text) noexcept:
+        self.loop.errors += 1
+        self.loop.answer(&self.client, text, strlen(text))
+        return VERDICT_TAKEN
+
+    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size):
+        """Send a request unchanged to the server of its keys' slot, or find out what stands in its way."""
+        cdef Router router = self.router
+        cdef int32_t slot = router.slot_of(keys[0].data, keys[0].size)
+        cdef route_t* route = &router.routes[slot]
+        cdef int index
+        for index in range(1, count):
+            if router.slot_of(keys[index].data, keys[index].size) != slot:
+                self.loop.requests += 1
+                return self.refuse(CROSSSLOT)
+        if route.state != ROUTE_OPEN and self.clear_keys(keys, count, 1) == VERDICT_WAIT:
+            return VERDICT_WAIT
+        if route.server < 0:
+            return self._refuse_offline(slot)
+        return self.forward(
+            router.backend(route.server, self.database, self.protocol, self.lane), slot, data, size
+        )
+
+    cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size):
+        cdef request_t* request = self.loop.new_request(REQUEST_PLAIN, &self.client, slot)
+        self.loop.requests += 1
+        if request == NULL:
+            self.client.broken = b"out of memory"
+            self.loop.list_client(&self.client.sender)
+            return VERDICT_TAKEN
+        backend.push(request, data, size)
+        if backend.congested():
+            self.hold_back(backend)
+        return VERDICT_TAKEN
+
+    def _refuse_offline(self, int slot):
+        self.loop.requests += 1
+        text = f"-ERR slot {slot} is offline: no group with a server owns it\r\n".encode()
+        self.refuse(text)
+        return VERDICT_TAKEN
+
+    cdef verdict clear_keys(self, const argument_t* keys, int count, int step):
+        """Wait while any of the keys' slots is locked, or any key may still be at its slot's source.
+
+        absent-first: for a slot in migration, VERDICT_TAKEN means that every key was seen absent from the source.
+        """
+        cdef Router router = self.router
+        cdef route_t* route
+        cdef int32_t slot
+        cdef int index
+        missing = None
+        for index in range(0, count, step):
+            slot = router.slot_of(keys[index].data, keys[index].size)
+            route = &router.routes[slot]
+            if route.state == ROUTE_LOCKED:
+                router.holding.hold(self, slot)
+                return VERDICT_WAIT
+            if route.state == ROUTE_MIGRATING and self.cleared != router.generation:
+                if not router.absent.has(route.migration, self.database, keys[index].data, keys[index].size):
+                    if missing is None:
+                        missing = []
+                    missing.append((slot, keys[index].data[:keys[index].size]))
+        if missing is not None:
+            router.mover.need(self, self.database, missing)
+            return VERDICT_WAIT
+        return VERDICT_TAKEN
+
+    cdef verdict split(
+        self, const command_t* row, const argument_t* arguments, int count, const char* data, size_t size
+    ):
+        """Send a multi-key request's keys to their servers, one request each, and keep a place for the whole."""
+        cdef Router router = self.router
+        cdef Loop loop = self.loop
+        cdef int step = row.step
+        cdef int keys = (count - 1) // step
+        cdef int32_t parts = 0
+        cdef int32_t part
+        cdef int32_t slot
+        cdef int32_t first_slot
+        cdef bint same_slot = True
+        cdef bint all_open = True
+        cdef int index
+        cdef int argument
+        cdef int key
+        cdef split_t* split
+        cdef request_t* request
+        cdef Backend backend
+        cdef char header[64]
+        cdef int header_size
+        cdef size_t bytes_needed
+        cdef int part_keys
+        cdef int32_t* part_servers = router.part_of_server
+        loop.requests += 1
+        if keys * step != count - 1:
+            return self.slow(arguments, count, data, size)
+        first_slot = router.slot_of(arguments[1].data, arguments[1].size)
+        for index in range(1, count, step):
+            slot = router.slot_of(arguments[index].data, arguments[index].size)
+            same_slot = same_slot and slot == first_slot
+            if router.routes[slot].state == ROUTE_OFFLINE or router.routes[slot].server < 0:
+                if router.routes[slot].state != ROUTE_LOCKED:
+                    return self._refuse_offline(slot)
+            if router.routes[slot].state != ROUTE_OPEN:
+                all_open = False
+        if not all_open and self.clear_keys(arguments + 1, count - 1, step) == VERDICT_WAIT:
+            loop.requests -= 1
+            return VERDICT_WAIT
+        if same_slot:
+            loop.requests -= 1
+            return self.forward(
+                router.backend(router.routes[first_slot].server, self.database, self.protocol, self.lane),
+                first_slot,
+                data,
+                size,
+            )
+        split = loop.new_split(<split_kind> row.split, keys, router.servers)
+        if split == NULL:
+            return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
+        split.place = loop.place(&self.client)
+        if split.place == NULL:
+            loop.free_split(split)
+            return VERDICT_TAKEN
+        split.place.split = split
+        # part_servers: server index to part, -1 where it has none; left as it was found.
+        key = 0
+        for index in range(1, count, step):
+            slot = router.slot_of(arguments[index].data, arguments[index].size)
+            part = part_servers[router.routes[slot].server]
+            if part < 0:
+                part = parts
+                part_servers[router.routes[slot].server] = part
+                parts += 1
+            split.key_part[key] = part
+            split.key_slot[key] = slot
+            loop.in_flight[slot] += 1
+            key += 1
+        for key in range(keys):
+            part_servers[router.routes[split.key_slot[key]].server] = -1
+        split.parts = split.parts_left = parts
+        for part in range(parts):
+            part_keys = 0
+            bytes_needed = 64
+            backend = None
+            for key in range(keys):
+                if split.key_part[key] == part:
+                    part_keys += 1
+                    if part_keys == 1:
+                        slot = split.key_slot[key]
+                        backend = router.backend(router.routes[slot].server, self.database, self.protocol, self.lane)
+                    for argument in range(step):
+                        bytes_needed += arguments[1 + key * step + argument].size + 32
+            request = loop.new_request(REQUEST_PART, NULL, -1)
+            if request == NULL or not backend.reserve(bytes_needed):
+                # Nothing sensible is left to do for a client without memory for its request.
+                self.client.broken = b"out of memory"
+                loop.list_client(&self.client.sender)
+                if request == NULL:
+                    return VERDICT_TAKEN
+            request.split = split
+            request.part = part
+            header_size = snprintf(
+                header,
+                sizeof(header),
+                b"*%d\r\n$%d\r\n%.*s\r\n",
+                1 + part_keys * step,
+                <int> row.length,
+                <int> row.length,
+                row.name,
+            )
+            if parts == 1:
+                backend.push(request, data, size)
+                continue
+            if not backend.ready_to_take() or self.client.broken != NULL:
+                loop.deliver(request, backend.failure_reply, len(backend.failure_reply))
+                continue
+            buffer_append(&backend.out, header, header_size)
+            for key in range(keys):
+                if split.key_part[key] != part:
+                    continue
+                for index in range(1 + key * step, 1 + key * step + step):
+                    header_size = snprintf(header, sizeof(header), b"$%zu\r\n", arguments[index].size)
+                    buffer_append(&backend.out, header, header_size)
+                    buffer_append(&backend.out, arguments[index].data, arguments[index].size)
+                    buffer_append(&backend.out, b"\r\n", 2)
+            backend.queue(request)
+            if backend.congested():
+                self.hold_back(backend)
+        return VERDICT_TAKEN
+
+    # -- the slow path -------------------------------------------------------------------------------------
+
+    cdef verdict slow(self, const argument_t* arguments, int count, const char* data, size_t size):
+        """Let plain Python decide: a reply, a reply later, keys to route by, any server, or the end."""
+        cdef argument_t* keys
+        cdef Place place
+        cdef bytes key
+        cdef int index
+        argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
+        outcome = self.router.slow_path.handle(self, argv)
+        if isinstance(outcome, bytes):
+            if outcome[:1] == b"-":
+                self.loop.errors += 1
+            self.loop.answer(&self.client, <bytes> outcome, len(<bytes> outcome))
+            return VERDICT_TAKEN
+        if isinstance(outcome, list):
+            keys = self.router.key_room(len(outcome))
+            if keys == NULL:
+                return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
+            for index in range(len(outcome)):
+                key = outcome[index]
+                keys[index].data = key
+                keys[index].size = len(key)
+            self.loop.requests -= 1
+            return self.route(keys, len(outcome), data, size)
+        if outcome is ANY_SERVER:
+            address = self.router.any_address()
+            if address is None:
+                return self.refuse(b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n")
+            self.loop.requests -= 1
+            return self.forward(
+                self.router.backend(self.router.server_index(address), self.database, self.protocol, self.lane),
+                -1,
+                data,
+                size,
+            )
+        if outcome is QUIT:
+            self.loop.answer(&self.client, b"+OK\r\n", 5)
+            self._finish()
+            return VERDICT_TAKEN
+        if asyncio.iscoroutine(outcome):
+            place = Place()
+            place.loop = self.loop
+            place.place = self.loop.place(&self.client)
+            self.stopped = True
+            task = self.loop.event_loop.create_task(self._later(outcome, place))
+            self.router.slow_path.keep(task)
+            return VERDICT_TAKEN
+        raise TypeError(f"the slow path answered {outcome!r}")
+
+    async def _later(self, coroutine, Place place):
+        """Fill a place with what ``coroutine`` gives, then go on with the session."""
+        try:
+            reply = await coroutine
+        except Exception as error:
+            self.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
+            reply = b"-ERR the proxy failed to run this command; its log says why\r\n"
+        place.fill(reply)
+        self.wake()
+
+    cdef verdict inline_request(self, const char* line, size_t size):
+        """A request typed by hand: split as Redis does, then dispatched as if it had come in RESP."""
+        cdef bytes request
+        cdef Router router = self.router
+        try:
+            argv = split_inline(line[:size])
+        except ValueError:
+            self.protocol_error(b"unbalanced quotes in request")
+            return VERDICT_TAKEN
+        if not argv:
+            return VERDICT_TAKEN
+        request = make_request(tuple(argv))
+        if parse_request(&router.parse, request, len(request), LONGEST_BULK, MAXIMUM_ARGUMENTS) != PARSE_COMPLETE:
+            self.protocol_error(b"unbalanced quotes in request")
+            return VERDICT_TAKEN
+        return self.dispatch(router.parse.arguments, router.parse.count, request, len(request))
+
+    # -- sending and closing -------------------------------------------------------------------------------
+
+    cdef void send_out(self) noexcept:
+        cdef size_t length = buffer_length(&self.client.out)
+        cdef ssize_t sent
+        try:
+            if self.closed:
+                return
+            if self.client.broken != NULL:
+                self.close()
+                return
+            if self.writing:
+                return
+            if length:
+                sent = send(self.fd, self.client.out.data + self.client.out.start, length, 0)
+                if sent < 0:
+                    if errno == EAGAIN or errno == EINTR:
+                        sent = 0
+                    else:
+                        self.close()
+                        return
+                if sent:
+                    self.last_progress = self.loop.now
+                buffer_consume(&self.client.out, sent, KEPT_OUTPUT)
+                if <size_t> sent < length:
+                    self.writing = True
+                    if sent == 0:
+                        self.last_progress = self.loop.now
+                    self.loop.event_loop.add_writer(self.fd, self._writable)
+                    return
+            if self.closing and self.client.head == NULL:
+                self.close()
+            elif self.paused and not self.over_limits():
+                self.paused = False
+                self._resume()
+        except Exception as error:
+            self.loop.event_loop.call_exception_handler({"message": "sending to a client", "exception": error})
+
+    def _writable(self):
+        self.loop.event_loop.remove_writer(self.fd)
+        self.writing = False
+        self.send_out()
+
+    def check_time(self, double stall_seconds, double idle_seconds):
+        """Close a client that takes none of its replies, or asks for nothing, for too long (**bounded**)."""
+        if self.writing and self.loop.now - self.last_progress > stall_seconds:
+            self.close()
+        elif idle_seconds and self.client.head == NULL and self.loop.now - self.last_active > idle_seconds:
+            self.close()
+
+    def drain(self):
+        """Take no more requests than those begun; close when all replies are sent."""
+        if not self.stopped:
+            self._finish()
+
+    @property
+    def owed(self):
+        """Replies owed."""
+        return self.client.owed
+
+    @property
+    def unsent(self):
+        """Bytes of replies that the client has not taken."""
+        return buffer_length(&self.client.out)
+
+    @property
+    def unparsed(self):
+        """Bytes of requests that are incomplete or wait."""
+        return buffer_length(&self.inbox)
+
+    def local_address(self):
+        """The address the client connected to, as text."""
+        return format_address(self.sock.getsockname())
+
+    def close(self):
+        """Close the connection now; what is under way for it at the servers runs to its end there."""
+        if self.closed:
+            return
+        self.closed = True
+        event_loop = self.loop.event_loop
+        event_loop.remove_reader(self.fd)
+        event_loop.remove_writer(self.fd)
+        self.sock.close()
+        self.loop.forget_client(&self.client)
+        buffer_free(&self.client.out)
+        self.router.sessions.discard(self)
+
+
+def format_address(address):
+    """``host:port`` of a socket address; a Unix socket's path and ``:0``, as Redis shows it."""
+    if isinstance(address, tuple):
+        host, port = address[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{address or '/'}:0"

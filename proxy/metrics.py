@@ -1,0 +1,170 @@
+"""What the proxy counts, and the HTTP address where it is seen: ``/metrics`` for Prometheus, ``/healthz``."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from proxy import address
+from proxy.listening import ListenError
+
+GAUGES = frozenset({"clients", "held", "moving", "in_flight", "memory_bytes"})
+"""Workers' counters that go up and down; all others only grow while the worker lives."""
+REQUEST_SECONDS = 5.0
+REQUEST_LIMIT_BYTES = 16 * 1024
+CONNECTIONS = 32
+"""HTTP connections served at once; one more is closed."""
+
+Number = int | float
+
+
+class Counters:
+    """The newest counters of each worker, and what the dead ones had counted."""
+
+    def __init__(self) -> None:
+        self._by_worker: dict[int, dict[str, Number]] = {}
+        self._of_the_dead: dict[str, Number] = {}
+        self.restarts = 0
+        """Workers that died and were started again."""
+
+    def update(self, index: int, counters: Mapping[str, Any]) -> None:
+        """Take the newest counters of a worker. What is not a number is left out."""
+        self._by_worker[index] = {
+            str(name): value
+            for name, value in counters.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+
+    def ended(self, index: int) -> None:
+        """The worker has ended; what it had counted stays in the sum."""
+        for name, value in self._by_worker.pop(index, {}).items():
+            if name not in GAUGES:
+                self._of_the_dead[name] = self._of_the_dead.get(name, 0) + value
+
+    def by_worker(self) -> dict[int, dict[str, Number]]:
+        """By worker index."""
+        return dict(sorted(self._by_worker.items()))
+
+    def total(self) -> dict[str, Number]:
+        """Sums over all workers; counters that only grow do not shrink when a worker dies."""
+        total: dict[str, Number] = {"requests": 0, "errors": 0, "clients": 0, "held": 0, **self._of_the_dead}
+        for counters in self._by_worker.values():
+            for name, value in counters.items():
+                total[name] = total.get(name, 0) + value
+        return total
+
+
+class ProxyCollector(Collector):
+    """Makes Prometheus's metrics of :class:`Counters` and of the supervisor's own figures.
+
+    Args:
+        own: gives the supervisor's figures, all gauges: name, then help and value.
+    """
+
+    def __init__(self, counters: Counters, own: Callable[[], Mapping[str, tuple[str, Number]]]) -> None:
+        self._counters = counters
+        self._own = own
+
+    def collect(self) -> Iterator[Metric]:
+        """One family a counter, labelled with the worker's index."""
+        for name, (text, value) in self._own().items():
+            yield GaugeMetricFamily(f"slotferry_proxy_{name}", text, value)
+        yield CounterMetricFamily(
+            "slotferry_proxy_worker_restarts", "Workers that died and were started again.", self._counters.restarts
+        )
+        families: dict[str, Metric] = {}
+        for index, counters in self._counters.by_worker().items():
+            for name, value in counters.items():
+                if name not in families:
+                    family = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
+                    families[name] = family(f"slotferry_proxy_{name}", f"The worker's {name}.", labels=["worker"])
+                families[name].add_metric([str(index)], value)  # type: ignore[attr-defined]
+        yield from families.values()
+
+
+class MetricsServer:
+    """A small HTTP server with two addresses and no state.
+
+    Args:
+        collector: the metrics.
+        health: gives what ``/healthz`` shows, and whether all is well.
+    """
+
+    def __init__(self, collector: Collector, health: Callable[[], tuple[bool, dict[str, Any]]]) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(collector)
+        self._health = health
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def start(self, listen: str) -> str:
+        """Listen on ``host:port`` (port 0: a free one) and give the true address. Raises :class:`ListenError`."""
+        host, port = address.split(listen)
+        try:
+            self._server = await asyncio.start_server(self._accept, host, port, limit=REQUEST_LIMIT_BYTES)
+        except OSError as error:
+            raise ListenError(
+                f"Cannot serve metrics on {listen}: {error.strerror or error}. Choose another address, or none, "
+                "with the setting metrics."
+            ) from error
+        return address.join(*self._server.sockets[0].getsockname()[:2])
+
+    async def close(self) -> None:
+        """Stop listening and end what is open."""
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._open)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= CONNECTIONS:
+            writer.transport.abort()
+            return
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request, one response, no keep-alive."""
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                status, kind, body = self._respond(head.split(b"\r\n", 1)[0])
+                lines = [
+                    f"HTTP/1.1 {status.value} {status.phrase}",
+                    f"Content-Type: {kind}",
+                    f"Content-Length: {len(body)}",
+                    "Connection: close",
+                ]
+                writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
+                if not head.startswith(b"HEAD "):
+                    writer.write(body)
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            writer.transport.abort()
+        else:
+            writer.close()
+
+    def _respond(self, request_line: bytes) -> tuple[HTTPStatus, str, bytes]:
+        parts = request_line.split(b" ")
+        if len(parts) != 3:
+            return HTTPStatus.BAD_REQUEST, "text/plain", b"This is not an HTTP request.\n"
+        method, target, _ = parts
+        path = target.split(b"?", 1)[0]
+        if path not in (b"/metrics", b"/healthz"):
+            return HTTPStatus.NOT_FOUND, "text/plain", b"Here are /metrics and /healthz.\n"
+        if method not in (b"GET", b"HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"Only GET and HEAD are served.\n"
+        if path == b"/metrics":
+            return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+        healthy, shown = self._health()
+        status = HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE
+        return status, "application/json", json.dumps(shown).encode() + b"\n"

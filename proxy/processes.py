@@ -1,0 +1,160 @@
+"""One worker process as its supervisor sees it: the process, its channel, and what it has said."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from proxy.channel import Channel, ChannelError, Message, MessageTooLong
+from slots.connections import worker_prefix
+from slots.table import SlotTable
+
+EXIT_SECONDS = 2.0
+"""A worker that has closed its channel and does not end within this time is killed."""
+WORKER_COMMAND: tuple[str, ...] = (sys.executable, "-m", "proxy.worker")
+
+log = structlog.get_logger()
+
+
+class Worker:
+    """A worker process from its start to its end. Made by :meth:`start`."""
+
+    def __init__(
+        self, index: int, incarnation: int, instance: str, process: asyncio.subprocess.Process, channel: Channel
+    ) -> None:
+        self.index = index
+        self.incarnation = incarnation
+        self.instance = instance
+        """The identity under which it connects to servers."""
+        self.retired_prefixes: list[str] = []
+        """Names of connections it had under earlier identities and has not yet said to have closed."""
+        self.ready = False
+        self.applied = 0
+        """The newest epoch it has acknowledged under its identity."""
+        self.silent_ticks = 0
+        """How often the supervisor has looked since it last said anything."""
+        self._process = process
+        self._channel = channel
+        self._table: SlotTable | None = None  # the newest one sent
+        self._servers: dict[str, set[int]] = {}
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], index: int, incarnation: int, instance: str, inherited: socket.socket | None
+    ) -> "Worker":
+        """Start a worker process. ``inherited``: a socket it gets under the same descriptor, if any.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            descriptors = [theirs.fileno()] + ([inherited.fileno()] if inherited else [])
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    "--channel",
+                    str(theirs.fileno()),
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=descriptors,
+                    # The worker imports what its supervisor would, wherever that was started.
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                    # A Ctrl-C at the terminal is for the supervisor, which drains its workers.
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
+        return cls(index, incarnation, instance, process, await Channel.open(ours))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its connections to servers begin with."""
+        return worker_prefix(self.instance, self.incarnation)
+
+    @property
+    def servers(self) -> dict[str, set[int]]:
+        """Servers it may have sent to since its last acknowledgement, and the groups they were masters of."""
+        return {server: set(groups) for server, groups in self._servers.items()}
+
+    def send(self, message: Message) -> None:
+        """Send a message. A worker that does not read is killed. Raises :class:`MessageTooLong`."""
+        try:
+            self._channel.send(message)
+        except MessageTooLong:
+            raise
+        except ChannelError as error:
+            log.error("worker_does_not_read", worker=self.index, pid=self.pid, error=str(error))
+            self.kill()
+
+    def send_table(self, table: SlotTable, whole: bool = False) -> None:
+        """Send a table: the changes since the last one sent, or all of it."""
+        older = None if whole else self._table
+        if older is not None and older.epoch == table.epoch:
+            return
+        self.send({"type": "table", **(table.to_wire() if older is None else table.changes_since(older))})
+        self._sent(table)
+
+    def send_identity(self, instance: str, table: SlotTable) -> None:
+        """Give it another identity, and the table by which it connects under it."""
+        self.retired_prefixes.append(self.prefix)
+        self.instance = instance
+        self.applied = 0
+        self.send(
+            {
+                "type": "identity",
+                "instance": instance,
+                "incarnation": self.incarnation,
+                "table": table.to_wire(),
+            }
+        )
+        self._sent(table)
+
+    def acknowledged(self, epoch: int) -> None:
+        """It has applied ``epoch``: of what it was sent, only the newest table matters from now on."""
+        self.applied = max(self.applied, epoch)
+        if self._table is not None and self._table.epoch == epoch:
+            self._servers = {}
+            self._sent(self._table)
+
+    def _sent(self, table: SlotTable) -> None:
+        self._table = table
+        for group in table.groups.values():
+            for server in group.servers:
+                masters = self._servers.setdefault(server, set())
+                if server == group.master:
+                    masters.add(group.id)
+
+    async def receive(self) -> Message | None:
+        """Its next message; None once its channel has ended. Raises :class:`ChannelError`."""
+        message = await self._channel.receive()
+        self.silent_ticks = 0
+        return message
+
+    async def ended(self) -> int:
+        """Close the channel, see to it that the process ends, and give its status (negative: the signal)."""
+        self._channel.close()
+        try:
+            return await asyncio.wait_for(self._process.wait(), EXIT_SECONDS)
+        except TimeoutError:
+            self.kill()
+            return await self._process.wait()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    def describe(self) -> dict[str, Any]:
+        """For log events."""
+        return {"worker": self.index, "pid": self.pid, "incarnation": self.incarnation}

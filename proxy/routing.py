@@ -1,0 +1,203 @@
+"""A worker's slot table: put in force slot by slot, and acknowledged once it holds.
+
+An epoch is acknowledged when nothing that the new table sends elsewhere is under way where it went before
+(**drained**): every locked or offline slot has had all its replies, and no connection that was lost with
+replies outstanding is unsettled at its server. A lock that does not drain in time is given up by this worker and
+refused to topom, which then tells everybody to unlock; once acknowledged, a lock is kept until a newer table says
+otherwise, whatever happens, because topom may have handed the slot on.
+
+**epochs**: an older table than the one in force is ignored.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN, Router
+from proxy.holding import Holding
+from proxy.migrating import KeyMover
+from proxy.settling import Settling
+from slots import ranges
+from slots.states import SlotState
+from slots.table import Slot, SlotTable
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where one slot's requests go: a state of :mod:`proxy.engine.router`, the server, and the source if it moves."""
+
+    state: int
+    address: str | None
+    source: str | None = None
+
+
+def route_of(table: SlotTable, slot: Slot) -> Route:
+    """What a proxy does with a slot, by the table of states in :mod:`slots.states`."""
+    master = table.master_of(slot.group_id)
+    action = slot.action
+    if action is None or action.state in (SlotState.PENDING, SlotState.PREPARING):
+        return Route(OPEN if master else OFFLINE, master)
+    if action.state is SlotState.PREPARED:
+        # An offline slot has nothing in flight to wait for, and nobody to hold requests for.
+        return Route(LOCKED if master else OFFLINE, master)
+    target = table.master_of(action.target_id)
+    if action.state is SlotState.MIGRATING and master is not None and master != target:
+        return Route(MIGRATING if target else OFFLINE, target, master)
+    return Route(OPEN if target else OFFLINE, target)
+
+
+class Routing:
+    """The table in force at one worker.
+
+    Args:
+        router, holding, mover, settling: the worker's parts that a table is put in force through.
+        drain_seconds: how long a lock may take to drain.
+        send: how a message goes to the supervisor.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        holding: Holding,
+        mover: KeyMover,
+        settling: Settling,
+        drain_seconds: float,
+        send: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.table: SlotTable | None = None
+        self._router = router
+        self._holding = holding
+        self._mover = mover
+        self._settling = settling
+        self._drain_seconds = drain_seconds
+        self._send = send
+        self._routes: dict[int, Route] = {}
+        self._migrations = 0
+        # Slots whose replies are still awaited, with the server they went to.
+        self._undrained: dict[int, str] = {}
+        self._locked: dict[int, str] = {}
+        # Slots that go to another server once the old one has answered.
+        self._relocating: dict[int, Route] = {}
+        self._unacknowledged: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def apply(self, table: SlotTable) -> None:
+        """Put a table in force, and acknowledge it when it holds."""
+        old = self.table
+        if old is not None and table.epoch < old.epoch:
+            log.warning("older_table_ignored", epoch=table.epoch, own_epoch=old.epoch)
+            return
+        self.table = table
+        masters_changed = old is None or any(
+            old.master_of(group_id) != group.master for group_id, group in table.groups.items()
+        )
+        for index, slot in enumerate(table.slots):
+            if masters_changed or old is None or slot is not old.slots[index] or index in self._locked:
+                self._set(slot.id, route_of(table, slot))
+        self._router.next_generation()
+        self._mover.close_idle()
+        self._holding.release()
+        self._unacknowledged = table.epoch
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._out_of_time)
+        self._router.loop.watch_drain(self.check)
+        self.check()
+
+    def _set(self, slot: int, route: Route) -> None:
+        old = self._routes.get(slot)
+        self._routes[slot] = route
+        self._locked.pop(slot, None)
+        self._relocating.pop(slot, None)
+        busy_at = old.address if old is not None and self._router.loop.slot_in_flight(slot) else None
+        if route.state == LOCKED and route.address is not None:
+            self._locked[slot] = self._undrained[slot] = route.address
+        elif busy_at is not None and route.address != busy_at:
+            self._undrained[slot] = busy_at
+        elif route.address is not None and route.address == self._undrained.get(slot):
+            del self._undrained[slot]
+        migration = 0
+        if route.state == MIGRATING:
+            # one-way: what is known to be absent counts for this source and this target only.
+            same = old == route
+            if not same:
+                self._migrations += 1
+            migration = self._router.route(slot)[2] if same else self._migrations
+        self._mover.set_source(slot, route.source)
+        if slot in self._undrained and route.state == OPEN:
+            # in-order, one-owner: nothing goes to the new server while the old one owes replies.
+            self._relocating[slot] = route
+            self._router.set_route(slot, LOCKED, self._undrained[slot], 0)
+        else:
+            self._router.set_route(slot, route.state, route.address, migration)
+
+    def check(self) -> None:
+        """Acknowledge the table if it holds by now; called whenever a slot's last reply has come."""
+        moved = False
+        for slot in [slot for slot in self._undrained if not self._router.loop.slot_in_flight(slot)]:
+            del self._undrained[slot]
+            relocated = self._relocating.pop(slot, None)
+            if relocated is not None:
+                self._router.set_route(slot, relocated.state, relocated.address, 0)
+                moved = True
+        if moved:
+            self._holding.release()
+        if self._unacknowledged is None or self._undrained:
+            return
+        # drained: a lost connection's server may still run what was sent over it.
+        if self._settling.unsettled(set(self._locked.values())):
+            return
+        epoch, self._unacknowledged = self._unacknowledged, None
+        self._stop_timer()
+        self._router.loop.watch_drain(None)
+        if self.table is not None:
+            # Not before: a server that has left the table may still owe replies.
+            self._router.keep_servers({server for group in self.table.groups.values() for server in group.servers})
+        self._send({"type": "ack", "epoch": epoch})
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _out_of_time(self) -> None:
+        self._timer = None
+        if self._unacknowledged is None:
+            return
+        for slot, route in list(self._relocating.items()):
+            # The old server is as good as gone, and its group's new master has been named.
+            del self._relocating[slot]
+            self._undrained.pop(slot, None)
+            self._router.set_route(slot, route.state, route.address, 0)
+        if not self._locked:
+            # Nothing to give up. The replies come, or their connection is lost, within backend_reply_seconds.
+            self._holding.release()
+            self.check()
+            return
+        epoch, self._unacknowledged = self._unacknowledged, None
+        waiting = {slot for slot in self._undrained if slot in self._locked}
+        unsettled = self._settling.unsettled(set(self._locked.values()))
+        reason = (
+            f"slots {ranges.show(waiting)} had no reply to all their commands within {self._drain_seconds:g} s"
+            if waiting
+            else f"a connection lost at {', '.join(unsettled)} may still run commands there"
+        )
+        for slot in self._locked:
+            self._router.open_route(slot)
+            self._undrained.pop(slot, None)
+        self._locked.clear()
+        self._router.loop.watch_drain(None if not self._undrained else self.check)
+        self._router.next_generation()
+        log.warning("lock_refused", epoch=epoch, reason=reason)
+        self._send({"type": "nack", "epoch": epoch, "reason": reason})
+        self._holding.release()
+
+    def close(self) -> None:
+        """Stop waiting for anything."""
+        self._stop_timer()
+        self._router.loop.watch_drain(None)

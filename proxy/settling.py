@@ -1,0 +1,85 @@
+"""Connections that were lost with replies outstanding, until their servers have ended them (**drained**).
+
+A server may still run what it has in a lost connection's socket buffer. A worker therefore acknowledges no
+lock at a server while a connection of its own there is unsettled: it connects anew, finds the lost
+connection by its name and has the server end it.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+
+import redis.asyncio
+import redis.exceptions
+import structlog
+
+from proxy import address as addresses
+from proxy.settings import ProxySettings
+from slots.connections import end_connections
+
+log = structlog.get_logger()
+
+
+class Settling:
+    """The unsettled connections of one worker.
+
+    Args:
+        settings: timeouts and the servers' password.
+        on_settled: called whenever a server has no unsettled connection any more.
+    """
+
+    def __init__(self, settings: ProxySettings, on_settled: Callable[[], None]) -> None:
+        self._settings = settings
+        self._on_settled = on_settled
+        self._names: dict[str, set[str]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def lost(self, address: str, name: str) -> None:
+        """Note that a connection ended with replies outstanding, and set about settling it."""
+        self._names.setdefault(address, set()).add(name)
+        if address not in self._tasks:
+            self._tasks[address] = asyncio.get_running_loop().create_task(self._settle(address))
+
+    def unsettled(self, servers: Collection[str]) -> list[str]:
+        """Those of ``servers`` at which something of this worker's may still run."""
+        return sorted(address for address in servers if self._names.get(address))
+
+    async def close(self) -> None:
+        """Stop settling."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _settle(self, address: str) -> None:
+        wait = self._settings.backend_retry_seconds_min
+        try:
+            while self._names.get(address):
+                try:
+                    await self._end(address)
+                except (TimeoutError, redis.exceptions.RedisError, OSError) as error:
+                    log.debug("connection_unsettled", server=address, reason=str(error), retry_seconds=wait)
+                    await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+                    wait = min(wait * 2, self._settings.backend_retry_seconds_max)
+        finally:
+            del self._tasks[address]
+        self._on_settled()
+
+    async def _end(self, address: str) -> None:
+        host, port = addresses.split(address)
+        limit = self._settings.backend_connect_seconds
+        client = redis.asyncio.Redis(
+            host=host,
+            port=port,
+            password=self._settings.redis_password.get_secret_value() or None,
+            socket_connect_timeout=limit,
+            socket_timeout=limit,
+            protocol=2,
+            single_connection_client=True,
+        )
+        try:
+            for name in sorted(self._names[address]):
+                ended = await end_connections(client, name)
+                self._names[address].discard(name)
+                log.info("connection_settled", server=address, connection=name, ended=ended)
+        finally:
+            await client.aclose()

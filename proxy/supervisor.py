@@ -1,0 +1,398 @@
+"""The proxy's supervisor: starts the workers, passes tables on to them, and answers to topom for all of them.
+
+It serves no client itself, so that a crash of any one process costs the clients of that process only. A
+worker that dies is started again under a new incarnation; a supervisor that dies takes its workers along.
+
+Upholds **epochs** (an older table is refused) and, for workers that died, **drained** and **one-owner**.
+"""
+
+import asyncio
+import signal
+import socket
+import uuid
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import structlog
+import uvloop
+
+from proxy import logs
+from proxy.acknowledging import Acknowledgements
+from proxy.channel import Message
+from proxy.control import Control, ControlError, Product
+from proxy.leftovers import Leftovers
+from proxy.listening import ListenError, Reservation, reserve
+from proxy.metrics import MetricsServer, Number, ProxyCollector
+from proxy.processes import WORKER_COMMAND, Worker
+from proxy.settings import ProxySettings
+from proxy.workforce import Workforce
+from slots.connections import worker_prefix
+from slots.table import SlotTable, TableError
+
+TICK_SECONDS = 1.0
+WAITING_TICKS = 5  # between two log events about what is waited for
+SETTLE_SECONDS = 5.0
+"""How long the end of the proxy waits for servers to end what dead workers have left there."""
+
+log = structlog.get_logger()
+
+
+def run(settings: ProxySettings, worker_command: Sequence[str] = WORKER_COMMAND) -> int:
+    """Run a proxy until SIGTERM or SIGINT; give the exit status. A second signal ends it without draining."""
+    logs.configure(settings.log_level)
+    return uvloop.run(_run(settings, worker_command))
+
+
+async def _run(settings: ProxySettings, worker_command: Sequence[str]) -> int:
+    loop = asyncio.get_running_loop()
+    supervisor = Supervisor(settings, worker_command)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, supervisor.stop)
+    try:
+        return await supervisor.serve()
+    except ListenError as error:
+        log.error("cannot_start", reason=str(error))
+        return 1
+
+
+class Supervisor:
+    """One proxy. :meth:`serve` runs it, :meth:`stop` ends it.
+
+    Args:
+        settings: of the proxy.
+        worker_command: starts a worker; ``--channel FD`` is appended.
+    """
+
+    def __init__(self, settings: ProxySettings, worker_command: Sequence[str] = WORKER_COMMAND) -> None:
+        self.settings = settings
+        self.instance = uuid.uuid4().hex
+        """The identity under which the proxy registers with topom."""
+        self.metrics_address = ""
+        """Where metrics are served, ``host:port`` with the true port; empty for nowhere."""
+        self._former_instance = self.instance
+        self._identity_is_new = False  # and the workers have not been told yet
+        self._product: Product | None = None
+        self._table: SlotTable | None = None
+        self._acks = Acknowledgements()
+        self._leftovers = Leftovers(settings.redis_password.get_secret_value(), self._consider)
+        self._workforce = Workforce(worker_command, self)
+        self._control = Control(settings.topom, settings.token.get_secret_value(), self)
+        self._reservation: Reservation | None = None
+        self._seats = settings.worker_count
+        self._keepers: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._announced = False
+        self._failed = False
+        self._draining = asyncio.Event()
+        self._aborted = asyncio.Event()
+        self._withheld_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients connect, ``host:port`` with the true port."""
+        return self._reservation.address if self._reservation else self.settings.listen
+
+    # Life of the proxy
+
+    async def serve(self) -> int:
+        """Serve until :meth:`stop`, drain, and give the exit status. Raises :class:`ListenError`."""
+        metrics = MetricsServer(ProxyCollector(self._workforce.counters, self._figures), self.health)
+        self._reservation = reserve(self.settings.listen)
+        try:
+            if self.settings.metrics:
+                self.metrics_address = await metrics.start(self.settings.metrics)
+            log.info("proxy_starts", address=self.address, instance=self.instance, metrics=self.metrics_address)
+            self._begin(self._control.run())
+            self._begin(self._tick())
+            await self._draining.wait()
+            endings = [self._begin(self._drain()), self._begin(self._aborted.wait())]
+            await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+            return 1 if self._aborted.is_set() or self._failed else 0
+        finally:
+            self._workforce.kill()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._withheld_timer is not None:
+                self._withheld_timer.cancel()
+            await self._leftovers.close()
+            await metrics.close()
+            self._reservation.close()
+
+    def stop(self) -> None:
+        """Drain and end; called once more, end at once."""
+        if self._draining.is_set():
+            log.warning("proxy_aborted")
+            self._aborted.set()
+        self._draining.set()
+
+    def _begin(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task that lives as long as the proxy; if it fails, the proxy drains and ends rather than limp."""
+
+        def check(task: asyncio.Task[Any]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.critical("proxy_failed", exc_info=error)
+                self._failed = True
+                self._draining.set()
+
+        task = asyncio.create_task(coroutine)
+        task.add_done_callback(check)
+        self._tasks.append(task)
+        return task
+
+    async def _drain(self) -> None:
+        """Let the workers finish, then leave topom. bounded: by ``drain_seconds`` and a few constants."""
+        log.info("proxy_drains", workers=len(self._workforce.alive), seconds=self.settings.drain_seconds)
+        await self._workforce.drain(self._keepers, self.settings.drain_seconds)
+        # drained: topom may only forget the proxy once nothing that it sent can still run.
+        if not await self._leftovers.wait(SETTLE_SECONDS):
+            log.warning("proxy_leaves_unsettled", servers=self._leftovers.servers)
+        elif await self._control.leave():
+            log.info("proxy_left")
+        elif self._product is not None:
+            log.warning("proxy_leaves_unheard", reason="topom was not reached; it will fence the proxy when it has to")
+
+    async def _tick(self) -> None:
+        """Each second: look after the workers, and say now and then what is waited for."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            ticks += 1
+            self._workforce.tick()
+            if ticks % WAITING_TICKS == 0 and not self._draining.is_set() and (missing := self._missing()):
+                log.warning("proxy_waits", reason="; ".join(missing))
+
+    # Workers (proxy.workforce.Overseer)
+
+    @property
+    def workers_instance(self) -> str:
+        """The identity that workers have: the one before, until a table comes under a new one."""
+        return self._former_instance if self._identity_is_new else self.instance
+
+    @property
+    def _inherited(self) -> socket.socket | None:
+        """The socket that workers inherit; None where they bind the address themselves."""
+        return self._reservation.socket if self._reservation and not self._reservation.shared else None
+
+    def welcome(self, worker: Worker) -> None:
+        """Tell a worker that was just started what it needs."""
+        assert self._product is not None
+        inherited = self._inherited
+        worker.send(
+            {
+                "type": "start",
+                "settings": {**self.settings.to_wire(), "listen": self.address},
+                "index": worker.index,
+                "incarnation": worker.incarnation,
+                "instance": worker.instance,
+                "listen_fd": inherited.fileno() if inherited else None,
+                **self._product.to_wire(),
+            }
+        )
+        # one-owner: a table from before the proxy was shut out is not for a new worker.
+        if self._table is not None and not self._identity_is_new:
+            worker.send_table(self._table)
+
+    def heard(self, worker: Worker, message: Message) -> None:
+        """Act on what a worker says about tables and servers."""
+        if message.get("instance", worker.instance) != worker.instance:
+            return  # said under an earlier identity
+        match message["type"]:
+            case "ack":
+                worker.acknowledged(int(message["epoch"]))
+                self._retire(worker)
+                self._consider()
+            case "nack":
+                self._refuse(int(message["epoch"]), f"worker {worker.index}: {message['reason']}")
+            case "resync":
+                if self._table is not None and not self._identity_is_new:
+                    worker.send_table(self._table, whole=True)
+            case "ready":
+                worker.ready = True
+                log.info("worker_ready", address=message["address"], **worker.describe())
+                self._announce()
+            case "fenced":
+                self._fenced(worker, str(message["server"]))
+            case unknown:
+                log.warning("worker_message_unknown", message_type=unknown, **worker.describe())
+
+    def lost(self, worker: Worker, clean: bool) -> None:
+        """A worker has ended. What it left at the servers is ended there, unless it has finished properly."""
+        if not clean:
+            self._leftovers.hold(worker.prefix, worker.servers)
+            self._leftovers.begin(worker.prefix)
+        self._retire(worker)
+        self._consider()
+
+    def _retire(self, worker: Worker) -> None:
+        """The worker has closed what it had under earlier identities: have the servers confirm it."""
+        for prefix in worker.retired_prefixes:
+            self._leftovers.begin(prefix)
+        worker.retired_prefixes.clear()
+
+    def _fenced(self, worker: Worker, server: str) -> None:
+        """A worker found the proxy fenced: topom takes it for lost, and has to be met anew."""
+        if not self._identity_is_new:
+            log.warning("fence_found", server=server, **worker.describe())
+            self.shut_out("fenced")
+            self._control.register_again()
+
+    def _announce(self) -> None:
+        if not self._announced and not self._missing():
+            self._announced = True
+            log.info("proxy_ready", address=self.address, workers=self._seats, metrics=self.metrics_address)
+
+    # Acknowledgements
+
+    def _consider(self) -> None:
+        """Acknowledge what can be acknowledged now; begin to wait for what stands in the way."""
+        if self._table is None or self._identity_is_new:
+            return
+        applied = self._applied(self._table)
+        unsettled = self._leftovers.unsettled
+        epoch = self._acks.next(applied, unsettled)
+        if epoch is not None:
+            log.debug("epoch_acknowledged", epoch=epoch)
+            self._control.send({"type": "ack", "epoch": epoch})
+        if self._withheld_timer is None and self._acks.withheld(applied, unsettled):
+            loop = asyncio.get_running_loop()
+            self._withheld_timer = loop.call_later(self.settings.lock_drain_seconds, self._waited_enough)
+
+    def _applied(self, newest: SlotTable) -> int:
+        """The epoch that all live workers apply; of a seat that is empty just now nothing has to be drained."""
+        return min((worker.applied for worker in self._workforce.alive.values()), default=newest.epoch)
+
+    def _waited_enough(self) -> None:
+        """drained: topom hears that an epoch cannot be acknowledged as long as a dead worker is not settled."""
+        self._withheld_timer = None
+        if self._table is None or self._identity_is_new:
+            return
+        if self._acks.withheld(self._applied(self._table), self._leftovers.unsettled):
+            servers = ", ".join(self._leftovers.servers)
+            self._refuse(self._table.epoch, f"connections of a worker that died are not yet ended at {servers}")
+
+    def _refuse(self, epoch: int, reason: str) -> None:
+        if self._acks.refuse(epoch):
+            log.warning("epoch_refused", epoch=epoch, reason=reason)
+            self._control.send({"type": "nack", "epoch": epoch, "reason": reason})
+
+    # What topom says (proxy.control.Handler)
+
+    def registration(self) -> Message:
+        """The fields of ``register``. The epoch is the one acknowledged, under this identity."""
+        return {
+            "instance": self.instance,
+            "address": self.address,
+            "workers": self._seats,
+            "epoch": self._acks.acked,
+        }
+
+    def heartbeat(self) -> Message:
+        """The fields of ``heartbeat``."""
+        return {"epoch": self._acks.acked, "counters": self._workforce.counters.total()}
+
+    def registered(self, product: Product) -> None:
+        """Start the workers the first time; afterwards repeat what may not have been heard."""
+        if self._product is None:
+            self._product = product
+            self._keepers = [self._begin(self._workforce.keep(index, self._inherited)) for index in range(self._seats)]
+        elif self._product != product:
+            raise ControlError(
+                f"topom now speaks of {product}, but this proxy serves {self._product}; it goes on with what it has. "
+                "Restart it if the change is meant"
+            )
+        if self._acks.acked:
+            self._control.send({"type": "ack", "epoch": self._acks.acked})
+
+    def table(self, message: Message) -> None:
+        """Take over a table and pass it on."""
+        try:
+            new = self._read(message)
+        except TableError as error:
+            raise ControlError(f"topom sent a table that cannot be used: {error}") from error
+        if new is None:
+            self._control.send({"type": "resync"})
+            return
+        now = self._table
+        # epochs: an older table, or another one of the same epoch, comes from a topom that lost its place.
+        if now is not None and (new.epoch < now.epoch or (new.epoch == now.epoch and new != now)):
+            log.error(
+                "table_refused", epoch=new.epoch, own_epoch=now.epoch, reason="topom is behind this proxy's table"
+            )
+            return
+        self._table = new
+        self._acks.received(new)
+        if self._identity_is_new:
+            self._take_identity(new)
+        else:
+            for worker in self._workforce.alive.values():
+                worker.send_table(new)
+        self._leftovers.keep_only({server for group in new.groups.values() for server in group.servers})
+        log.debug("table_received", epoch=new.epoch)
+        self._consider()
+
+    def _read(self, message: Message) -> SlotTable | None:
+        """The table in a message; None if it is changes to a table that is not the present one."""
+        if "since" in message:
+            if self._table is None or self._identity_is_new or message["since"] != self._table.epoch:
+                return None
+            return self._table.with_changes(message)
+        new = SlotTable.from_wire(message)
+        if self._product is not None and len(new.slots) != self._product.number_of_slots:
+            raise TableError(f"it has {len(new.slots)} slots, the product has {self._product.number_of_slots}")
+        return new
+
+    def shut_out(self, reason: str) -> None:
+        """Make a new identity. The workers keep the old one until the table that belongs to the new one is there."""
+        if not self._identity_is_new:
+            self._former_instance = self.instance
+        self._identity_is_new = self._product is not None
+        self.instance = uuid.uuid4().hex
+        self._acks.new_identity()
+        log.info("identity_changed", instance=self.instance, reason=reason)
+
+    def _take_identity(self, table: SlotTable) -> None:
+        """Give the workers the new identity with its table; what the old one left at the servers is settled."""
+        self._identity_is_new = False
+        for worker in self._workforce.alive.values():
+            # drained: as long as the servers have not confirmed it, old connections may still have commands to run.
+            self._leftovers.hold(worker_prefix(worker.instance, worker.incarnation), worker.servers)
+            worker.send_identity(self.instance, table)
+
+    # What others may see
+
+    def _missing(self) -> list[str]:
+        """What is still needed to serve; empty if nothing is."""
+        ready = self._workforce.ready
+        if self._product is None:
+            return [f"not registered with topom at {', '.join(self.settings.topom)}"]
+        if self._table is None:
+            return ["no slot table from topom yet"]
+        return [] if ready == self._seats else [f"{ready} of {self._seats} workers are ready"]
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Whether clients are served as they should be, and what ``/healthz`` shows."""
+        missing = ["draining"] if self._draining.is_set() else self._missing()
+        shown = {
+            "healthy": not missing,
+            "reasons": missing,
+            "address": self.address,
+            "workers": self._seats,
+            "workers_ready": self._workforce.ready,
+            "epoch": self._acks.acked,
+            "topom_connected": self._control.connected,
+            "servers_unsettled": self._leftovers.servers,
+        }
+        return not missing, shown
+
+    def _figures(self) -> dict[str, tuple[str, Number]]:
+        return {
+            "epoch": ("Epoch of the slot table that all workers apply.", self._acks.acked),
+            "topom_connected": ("1 while the control stream to topom stands.", int(self._control.connected)),
+            "workers": ("Worker processes that there should be.", self._seats),
+            "workers_ready": (
+                "Worker processes that serve clients.",
+                self._workforce.ready,
+            ),
+            "servers_unsettled": ("Servers where a dead worker's connections may live.", len(self._leftovers.servers)),
+        }

@@ -1,0 +1,145 @@
+"""One real worker process on its channel, with real Redis servers behind, and the test in the supervisor's place."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import redis.asyncio
+
+from cli.processes import ManagedProcess, free_ports
+from cli.redis_server import RedisServer, start_redis
+from proxy.channel import Channel, Message
+from proxy.settings import ProxySettings
+from slots.functions import slot
+from slots.states import SlotState
+from slots.table import Action, Group, Slot, SlotTable
+
+INSTANCE = "0123456789abcdef0123456789abcdef"
+LIMIT = 20.0
+
+
+def slot_of(key: bytes | str) -> int:
+    """Slot of a key in the harness's product."""
+    return slot("crc32", key.encode() if isinstance(key, str) else key, 1024)
+
+
+class WorkerProcess(ManagedProcess):
+    """The worker, started with one end of its channel."""
+
+    def __init__(self, log: Path, descriptor: int) -> None:
+        super().__init__("worker", [sys.executable, "-m", "proxy.worker", "--channel", str(descriptor)], log)
+        self._descriptor = descriptor
+
+    def _spawn(self, output: Any, parent: int) -> Any:
+        return subprocess.Popen(self.arguments, stdout=output, stderr=output, pass_fds=[self._descriptor])
+
+
+class WorkerHarness:
+    """Group i+1 is server i; all slots begin at group 1 unless told otherwise."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.directory = directory
+        self.settings = ProxySettings(
+            listen=f"127.0.0.1:{free_ports(1)[0]}", workers=1, metrics="", **settings
+        )
+        self.servers: list[RedisServer] = []
+        self.messages: list[Message] = []
+        self.table = SlotTable.empty()
+        self._arrived = asyncio.Event()
+
+    @classmethod
+    async def start(cls, directory: Path, servers: int = 2, extra: Iterable[str] = (), **settings: Any) -> Self:
+        harness = cls(directory, **settings)
+        for number in range(1, servers + 1):
+            harness.servers.append(await start_redis(f"redis-{number}", directory, extra=list(extra)))
+        ours, theirs = socket.socketpair()
+        harness.process = WorkerProcess(directory / "worker.log", theirs.fileno())
+        harness.process.start()
+        theirs.close()
+        harness.channel = await Channel.open(ours)
+        harness.reading = asyncio.create_task(harness._read())
+        harness.channel.send(
+            {
+                "type": "start",
+                "settings": harness.settings.to_wire(),
+                "index": 0,
+                "incarnation": 1,
+                "instance": INSTANCE,
+                "product": "test",
+                "number_of_slots": 1024,
+                "slot_function": "crc32",
+                "databases": 16,
+                "listen_fd": None,
+            }
+        )
+        groups = [Group(number, (server.address,)) for number, server in enumerate(harness.servers, 1)]
+        await harness.apply([Slot(index, 1) for index in range(1024)], groups)
+        await harness.next(lambda message: message["type"] == "ready")
+        return harness
+
+    async def stop(self) -> None:
+        self.reading.cancel()
+        self.channel.close()
+        await self.process.stop()
+        for server in self.servers:
+            await server.stop()
+
+    async def _read(self) -> None:
+        while (message := await self.channel.receive()) is not None:
+            self.messages.append(message)
+            if message["type"] == "ask":
+                # As a supervisor with this one worker: the question goes back to it, and so does its answer.
+                self.channel.send({"type": "ask", "id": message["id"], "what": message["what"]})
+            if message["type"] == "answer":
+                self.channel.send({"type": "answer", "id": message["id"], "answers": [message["answer"]]})
+            self._arrived.set()
+
+    async def next(self, wanted: Callable[[Message], bool], consume: bool = True) -> Message:
+        """The first message that is wanted, waited for."""
+        async with asyncio.timeout(LIMIT):
+            while True:
+                for message in self.messages:
+                    if wanted(message):
+                        if consume:
+                            self.messages.remove(message)
+                        return message
+                self._arrived.clear()
+                await self._arrived.wait()
+
+    def push(self, slots: Iterable[Slot] = (), groups: Iterable[Group] = ()) -> int:
+        """Send a new table; its epoch."""
+        self.table = self.table.changed(self.table.epoch + 1, slots, groups)
+        self.channel.send({"type": "table", **self.table.to_wire()})
+        return self.table.epoch
+
+    async def verdict(self, epoch: int) -> Message:
+        """The worker's ack or nack of an epoch."""
+        return await self.next(lambda m: m["type"] in ("ack", "nack") and m["epoch"] == epoch)
+
+    async def apply(self, slots: Iterable[Slot] = (), groups: Iterable[Group] = ()) -> None:
+        """Send a new table and wait until it holds."""
+        epoch = self.push(slots, groups)
+        verdict = await self.verdict(epoch)
+        assert verdict["type"] == "ack", verdict
+
+    async def act(self, slots: Iterable[int], state: SlotState, source: int = 1, target: int = 2) -> None:
+        """Put slots into a state of an action from one group to another, and wait until it holds."""
+        await self.apply([Slot(index, source, Action(state, target)) for index in slots])
+
+    def client(self, **options: Any) -> redis.asyncio.Redis:
+        """A client of the proxy."""
+        host, port = self.settings.listen.split(":")
+        return redis.asyncio.Redis(host=host, port=int(port), **options)
+
+    def direct(self, group: int, **options: Any) -> redis.asyncio.Redis:
+        """A client of a group's server."""
+        return redis.asyncio.Redis(host="127.0.0.1", port=self.servers[group - 1].port, **options)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A bare connection to the proxy."""
+        host, port = self.settings.listen.split(":")
+        return await asyncio.open_connection(host, int(port), limit=2**26)

@@ -1,0 +1,382 @@
+"""A worker is Redis to a client: every reply as one server would give it, in order, whatever is behind."""
+
+import asyncio
+import os
+
+import pytest
+import redis.asyncio
+import redis.exceptions
+from tests.integration.worker.harness import WorkerHarness, slot_of
+
+
+async def exchange(worker: WorkerHarness, sent: bytes, expected: bytes, *, pieces: int = 0) -> None:
+    """Send bytes (in so many pieces, or all at once) and compare what comes back."""
+    reader, writer = await worker.connect()
+    if pieces:
+        size = max(1, len(sent) // pieces)
+        for start in range(0, len(sent), size):
+            writer.write(sent[start : start + size])
+            await writer.drain()
+            await asyncio.sleep(0)
+    else:
+        writer.write(sent)
+    async with asyncio.timeout(20):
+        assert await reader.readexactly(len(expected)) == expected
+    writer.close()
+
+
+def request(*words: bytes | str | int) -> bytes:
+    parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_every_type_through_the_proxy(worker: WorkerHarness, protocol: int) -> None:
+    async with worker.client(protocol=protocol, decode_responses=True) as client:
+        for number in range(50):
+            await client.set(f"s{number}", number)
+            await client.hset(f"h{number}", mapping={"a": "1", "b": "2"})
+            await client.rpush(f"l{number}", "x", "y", "z")
+            await client.sadd(f"set{number}", "m", "n")
+            await client.zadd(f"z{number}", {"one": 1, "two": 2.5})
+            await client.xadd(f"x{number}", {"field": "value"}, id="1-1")
+        for number in range(50):
+            assert await client.get(f"s{number}") == str(number)
+            assert await client.hgetall(f"h{number}") == {"a": "1", "b": "2"}
+            assert await client.lrange(f"l{number}", 0, -1) == ["x", "y", "z"]
+            assert set(await client.smembers(f"set{number}")) == {"m", "n"}
+            scores = await client.zrange(f"z{number}", 0, -1, withscores=True)
+            assert [tuple(pair) for pair in scores] == [("one", 1.0), ("two", 2.5)]
+            entries = await client.xrange(f"x{number}")
+            assert [tuple(entry) for entry in entries] == [("1-1", {"field": "value"})]
+    for group in (1, 2):
+        async with worker.direct(group) as direct:
+            keys = await direct.keys("*")
+            assert keys
+            assert all((slot_of(key) >= 512) == (group == 2) for key in keys)
+
+
+async def test_split_commands_are_put_together_in_order(worker: WorkerHarness) -> None:
+    async with worker.client() as client:
+        keys = [f"key-{number}" for number in range(500)]
+        assert await client.mset({key: key.upper() for key in keys}) is True
+        assert await client.mget([*keys, "nothing"]) == [*(key.upper().encode() for key in keys), None]
+        assert await client.exists(*keys, keys[0], "nothing") == 501
+        assert await client.touch(*keys) == 500
+        assert await client.unlink(*keys[:100]) == 100
+        assert await client.delete(*keys) == 400
+        assert await client.mget(keys[:3]) == [None, None, None]
+
+
+async def test_split_command_with_an_error_in_one_part(worker: WorkerHarness) -> None:
+    async with worker.client() as client:
+        await client.mset({f"k{number}": number for number in range(20)})
+    await worker.servers[1].stop()
+    async with worker.client() as client:
+        with pytest.raises(redis.exceptions.ResponseError, match=worker.servers[1].address):
+            await client.mget([f"k{number}" for number in range(20)])
+        first = next(f"k{number}" for number in range(20) if slot_of(f"k{number}") < 512)
+        assert await client.get(first) == first[1:].encode()
+
+
+async def test_pipelines_over_servers_keep_their_order(worker: WorkerHarness) -> None:
+    async with worker.client() as client:
+        async with client.pipeline(transaction=False) as pipe:
+            for number in range(3000):
+                pipe.set(f"k{number}", number)
+                pipe.get(f"k{number}")
+                if number % 7 == 0:
+                    pipe.mget(f"k{number}", f"k{number - 1}", "nothing")
+                if number % 11 == 0:
+                    pipe.echo(str(number))
+            replies = await pipe.execute()
+    expected: list[object] = []
+    for number in range(3000):
+        expected += [True, str(number).encode()]
+        if number % 7 == 0:
+            expected.append([str(number).encode(), str(number - 1).encode() if number else None, None])
+        if number % 11 == 0:
+            expected.append(str(number).encode())
+    assert replies == expected
+
+
+async def test_a_pipeline_longer_than_the_limit_is_answered_whole(worker: WorkerHarness) -> None:
+    count = worker.settings.session_max_pipeline * 20
+    sent = b"".join(request("INCR", f"n{number % 5}") for number in range(count))
+    expected = b"".join(b":%d\r\n" % (number // 5 + 1) for number in range(count))
+    await exchange(worker, sent, expected)
+
+
+async def test_keys_that_do_not_share_a_slot(worker: WorkerHarness) -> None:
+    async with worker.client() as client:
+        with pytest.raises(redis.exceptions.ResponseError, match="same slot"):
+            await client.execute_command("RENAME", "a", "b")
+        await client.set("{tag}a", "1")
+        assert await client.rename("{tag}a", "{tag}b")
+        assert await client.get("{tag}b") == b"1"
+        await client.zadd("{tag}z", {"x": 1})
+        assert await client.zunionstore("{tag}out", ["{tag}z"]) == 1
+        with pytest.raises(redis.exceptions.ResponseError, match="same slot"):
+            await client.execute_command("ZUNION", 2, "a", "b")
+        assert await client.eval("return {KEYS[1],ARGV[1]}", 1, "{tag}b", "arg") == [b"{tag}b", b"arg"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "reply"),
+    [
+        (["GET"], "ERR wrong number of arguments for 'get' command"),
+        (["NOSUCH", "x", "y"], "ERR unknown command 'NOSUCH', with args beginning with: 'x' 'y' "),
+        (["OBJECT", "NOSUCH"], "ERR unknown subcommand 'NOSUCH'. Try OBJECT HELP."),
+        (["SELECT", "99"], "ERR DB index is out of range"),
+        (["SELECT", "x"], "ERR invalid DB index"),
+        (["MSET", "a", "1", "b"], "ERR wrong number of arguments for 'mset' command"),
+        (["EVAL", "return 1", "3", "a"], "ERR Number of keys can't be greater than number of args"),
+        (["HELLO", "9"], "NOPROTO unsupported protocol version"),
+        (["AUTH", "x"], "ERR AUTH <password> called without any password configured for the default user. "),
+    ],
+)
+async def test_errors_are_redis_own(worker: WorkerHarness, sent: list[str], reply: str) -> None:
+    reader, writer = await worker.connect()
+    writer.write(request(*sent) + request("PING"))
+    line = (await reader.readline()).decode()
+    assert line.startswith("-" + reply)
+    assert await reader.readline() == b"+PONG\r\n"
+    writer.close()
+
+
+@pytest.mark.parametrize("name", ["SUBSCRIBE", "MULTI", "BLPOP", "SCAN", "MIGRATE", "SHUTDOWN", "MONITOR"])
+async def test_what_is_not_served_says_so_and_the_connection_stays(worker: WorkerHarness, name: str) -> None:
+    arguments = {"SUBSCRIBE": ["c"], "BLPOP": ["k", "1"], "SCAN": ["0"], "MIGRATE": ["h", "1", "k", "0", "1"]}
+    reader, writer = await worker.connect()
+    writer.write(request(name, *arguments.get(name, [])) + request("PING"))
+    line = (await reader.readline()).decode()
+    assert line.startswith(f"-ERR {name} is ")
+    assert await reader.readline() == b"+PONG\r\n"
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "reply"),
+    [
+        (b"*abc\r\n", b"-ERR Protocol error: invalid multibulk length\r\n"),
+        (b"*2000000\r\n", b"-ERR Protocol error: invalid multibulk length\r\n"),
+        (b"*1\r\nfoo\r\n", b"-ERR Protocol error: expected '$', got 'f'\r\n"),
+        (b"*1\r\n$-5\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
+        (b"*1\r\n$99999999999\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
+        (b'GET "foo\r\n', b"-ERR Protocol error: unbalanced quotes in request\r\n"),
+        (b"x" * 70000, b"-ERR Protocol error: too big inline request\r\n"),
+    ],
+)
+async def test_protocol_errors_close_after_what_is_owed(worker: WorkerHarness, sent: bytes, reply: bytes) -> None:
+    reader, writer = await worker.connect()
+    writer.write(request("SET", "a", "1") + sent)
+    async with asyncio.timeout(20):
+        assert await reader.read() == b"+OK\r\n" + reply
+    writer.close()
+
+
+async def test_requests_in_small_pieces(worker: WorkerHarness) -> None:
+    sent = (
+        request("SET", "a", "x" * 300)
+        + request("MGET", "a", "b", "c")
+        + b"PING\r\n\r\n*0\r\n"
+        + b'SET "a b" \'c\\\'d\'\r\n'
+        + request("GET", "a b")
+    )
+    expected = b"+OK\r\n*3\r\n$300\r\n" + b"x" * 300 + b"\r\n$-1\r\n$-1\r\n+PONG\r\n+OK\r\n$3\r\nc'd\r\n"
+    await exchange(worker, sent, expected, pieces=len(sent))
+
+
+async def test_large_values(worker: WorkerHarness) -> None:
+    async with worker.client() as client:
+        for size in (70_000, 1_000_000, 64_000_000):
+            value = os.urandom(1000) * (size // 1000)
+            for key in ("first", "second", "third"):
+                await client.set(key, value)
+            async with client.pipeline(transaction=False) as pipe:
+                for key in ("first", "second", "third"):
+                    pipe.get(key)
+                pipe.echo("end")
+                assert await pipe.execute() == [value, value, value, b"end"]
+
+
+async def test_databases_are_apart(worker: WorkerHarness) -> None:
+    reader, writer = await worker.connect()
+    writer.write(
+        request("SET", "k", "zero")
+        + request("SELECT", 5)
+        + request("GET", "k")
+        + request("SET", "k", "five")
+        + request("SELECT", 0)
+        + request("GET", "k")
+        + request("SELECT", 5)
+        + request("GET", "k")
+        + request("RESET")
+        + request("GET", "k")
+    )
+    expected = b"+OK\r\n+OK\r\n$-1\r\n+OK\r\n+OK\r\n$4\r\nzero\r\n+OK\r\n$4\r\nfive\r\n+RESET\r\n$4\r\nzero\r\n"
+    assert await reader.readexactly(len(expected)) == expected
+    writer.close()
+
+
+async def test_resp3_replies_and_the_way_back(worker: WorkerHarness) -> None:
+    reader, writer = await worker.connect()
+    writer.write(request("HSET", "h", "a", "1") + request("HELLO", 3, "SETNAME", "me"))
+    assert await reader.readline() == b":1\r\n"
+    assert await reader.readline() == b"%7\r\n"
+    for _ in range(25):
+        line = await reader.readline()
+    assert line == b"*0\r\n"
+    writer.write(request("HGETALL", "h") + request("GET", "none") + request("MGET", "none", "none2"))
+    expected = b"%1\r\n$1\r\na\r\n$1\r\n1\r\n_\r\n*2\r\n_\r\n_\r\n"
+    assert await reader.readexactly(len(expected)) == expected
+    writer.write(request("CLIENT", "GETNAME") + request("HELLO", 2) + request("HGETALL", "h"))
+    assert await reader.readexactly(8) == b"$2\r\nme\r\n"
+    assert await reader.readline() == b"*14\r\n"
+    writer.write(request("QUIT"))
+    assert (await reader.read()).endswith(b"*2\r\n$1\r\na\r\n$1\r\n1\r\n+OK\r\n")
+    writer.close()
+
+
+async def test_authentication(start_worker) -> None:  # type: ignore[no-untyped-def]
+    worker = await start_worker(password="secret")
+    reader, writer = await worker.connect()
+    writer.write(
+        request("GET", "k")
+        + request("AUTH", "wrong")
+        + request("HELLO", 3)
+        + request("AUTH", "secret")
+        + request("SET", "k", "1")
+    )
+    for expected in (b"-NOAUTH", b"-WRONGPASS", b"-NOAUTH HELLO", b"+OK", b"+OK"):
+        assert (await reader.readline()).startswith(expected)
+    writer.close()
+    async with worker.client(password="secret") as client:
+        assert await client.get("k") == b"1"
+    with pytest.raises(redis.exceptions.AuthenticationError):
+        async with worker.client(password="wrong") as client:
+            await client.get("k")
+
+
+async def test_servers_with_a_password(start_worker) -> None:  # type: ignore[no-untyped-def]
+    worker = await start_worker(extra=["--requirepass", "inner"], redis_password="inner")
+    for protocol in (2, 3):
+        async with worker.client(protocol=protocol) as client:
+            assert await client.set("k", "v")
+            assert await client.get("k") == b"v"
+
+
+async def test_client_commands(worker: WorkerHarness) -> None:
+    async with worker.client(client_name="tester", decode_responses=True) as client:
+        own = await client.client_id()
+        assert await client.client_getname() == "tester"
+        info = await client.client_info()
+        assert int(info["id"]) == own
+        assert info["name"] == "tester"
+        assert info["lib-name"].startswith("redis-py")
+        assert [int(entry["id"]) for entry in await client.client_list()] == [own]
+        assert (await client.info("stats"))["total_commands_processed"] > 0
+        assert (await client.info())["redis_version"]
+        assert await client.command_count() > 200
+        assert (await client.config_get("appendonly"))["appendonly"] == "no"
+        seconds, _ = await client.time()
+        assert seconds > 1_600_000_000
+
+
+async def test_a_server_that_is_down_is_named_and_comes_back(worker: WorkerHarness) -> None:
+    key = next(f"k{number}" for number in range(100) if slot_of(f"k{number}") >= 512)
+    other = next(f"k{number}" for number in range(100) if slot_of(f"k{number}") < 512)
+    server = worker.servers[1]
+    async with worker.client() as client:
+        await client.set(key, "1")
+        await server.kill()
+        with pytest.raises(redis.exceptions.ResponseError, match=server.address):
+            await client.get(key)
+        with pytest.raises(redis.exceptions.ResponseError, match=server.address):
+            await client.get(key)
+        assert await client.set(other, "1")
+        server.start()
+        await server.ready()
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    assert await client.get(key) is None
+                    break
+                except redis.exceptions.ResponseError:
+                    await asyncio.sleep(0.02)
+
+
+async def test_a_server_that_hangs_is_given_up_in_time(start_worker) -> None:  # type: ignore[no-untyped-def]
+    worker = await start_worker(backend_reply_seconds=0.3)
+    async with worker.client() as client, worker.direct(1) as direct:
+        await client.set("k", "1")
+        await direct.execute_command("CLIENT", "PAUSE", 1500, "ALL")
+        with pytest.raises(redis.exceptions.ResponseError, match="did not reply within"):
+            await client.get("k")
+
+
+async def test_a_client_that_does_not_read_is_not_buffered_without_end(start_worker) -> None:  # type: ignore[no-untyped-def]
+    worker = await start_worker(session_output_pause_bytes=100_000, session_max_pipeline=100, session_stall_seconds=2.0)
+    async with worker.client() as client:
+        await client.set("big", b"x" * 100_000)
+        reader, writer = await worker.connect()
+        sock = writer.get_extra_info("socket")
+        writer.transport.pause_reading()  # type: ignore[union-attr]
+        writer.write(request("GET", "big") * 3000)
+        # 300 MB are asked for. What the proxy holds of it stays far below, and others are served meanwhile.
+        for _ in range(100):
+            assert len(await client.get("big")) == 100_000
+        counters = (await worker.next(lambda m: m["type"] == "counters"))["counters"]
+        worker.messages.clear()
+        counters = (await worker.next(lambda m: m["type"] == "counters"))["counters"]
+        assert counters["memory_bytes"] < 150_000_000
+        async with asyncio.timeout(20):
+            while len(await client.client_list()) > 1:
+                await asyncio.sleep(0.1)
+        assert sock is not None
+        writer.close()
+
+
+async def test_max_clients(start_worker) -> None:  # type: ignore[no-untyped-def]
+    worker = await start_worker(max_clients=2)
+    first = await worker.connect()
+    second = await worker.connect()
+    for reader, writer in (first, second):
+        writer.write(request("PING"))
+        assert await reader.readline() == b"+PONG\r\n"
+    reader, _ = await worker.connect()
+    assert await reader.read() == b"-ERR max number of clients reached\r\n"
+    first[1].close()
+    async with asyncio.timeout(20):
+        while True:
+            reader, writer = await worker.connect()
+            writer.write(request("PING"))
+            if await reader.readline() == b"+PONG\r\n":
+                break
+    for _, writer in (second, (reader, writer)):
+        writer.close()
+
+
+async def test_draining_finishes_what_is_owed(worker: WorkerHarness) -> None:
+    reader, writer = await worker.connect()
+    writer.write(b"".join(request("INCR", "n") for _ in range(500)))
+    assert await reader.readline() == b":1\r\n"
+    worker.channel.send({"type": "drain"})
+    rest = await reader.read()
+    assert rest.endswith(b":500\r\n")
+    assert await worker.process.wait(20) == 0
+
+
+async def test_a_worker_ends_with_its_supervisor(worker: WorkerHarness) -> None:
+    worker.channel.close()
+    assert await worker.process.wait(20) == 1
+
+
+async def test_redis_client_of_the_synchronous_kind(worker: WorkerHarness) -> None:
+    def work() -> list[bytes | None]:
+        host, port = worker.settings.listen.split(":")
+        client = redis.Redis(host=host, port=int(port))
+        client.mset({"a": "1", "b": "2", "c": "3"})
+        return client.mget("a", "b", "c")  # type: ignore[return-value]
+
+    assert await asyncio.to_thread(work) == [b"1", b"2", b"3"]
