@@ -91,6 +91,7 @@ class KeyMover:
         deadline = time.monotonic() + self._settings.move_seconds
         for key, slot in wanted.items():
             _, target, migration = self._router.route(slot)
+            assert target is not None, "a migrating slot has a target"
             identity = (migration, database, key)
             move = self._moves.get(identity)
             if move is None:

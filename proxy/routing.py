@@ -51,6 +51,9 @@ def route_of(table: SlotTable, slot: Slot) -> Route:
     return Route(OPEN if target else OFFLINE, target)
 
 
+UNKNOWN = Route(OFFLINE, None)
+
+
 class Routing:
     """The table in force at one worker.
 
@@ -81,6 +84,8 @@ class Routing:
         # Slots whose replies are still awaited, with the server they went to.
         self._undrained: dict[int, str] = {}
         self._locked: dict[int, str] = {}
+        # Locked slots whose lock was acknowledged: never given up by this worker itself.
+        self._firm: set[int] = set()
         # Slots that go to another server once the old one has answered.
         self._relocating: dict[int, Route] = {}
         self._unacknowledged: int | None = None
@@ -97,7 +102,9 @@ class Routing:
             old.master_of(group_id) != group.master for group_id, group in table.groups.items()
         )
         for index, slot in enumerate(table.slots):
-            if masters_changed or old is None or slot is not old.slots[index] or index in self._locked:
+            # A lock that was given up is taken again by any newer table that has it.
+            given_up = slot.id not in self._locked and self._routes.get(slot.id, UNKNOWN).state == LOCKED
+            if masters_changed or old is None or slot is not old.slots[index] or given_up:
                 self._set(slot.id, route_of(table, slot))
         self._router.next_generation()
         self._mover.close_idle()
@@ -114,6 +121,8 @@ class Routing:
         self._routes[slot] = route
         self._locked.pop(slot, None)
         self._relocating.pop(slot, None)
+        if route.state != LOCKED or old != route:
+            self._firm.discard(slot)
         busy_at = old.address if old is not None and self._router.loop.slot_in_flight(slot) else None
         if route.state == LOCKED and route.address is not None:
             self._locked[slot] = self._undrained[slot] = route.address
@@ -150,8 +159,9 @@ class Routing:
         if self._unacknowledged is None or self._undrained:
             return
         # drained: a lost connection's server may still run what was sent over it.
-        if self._settling.unsettled(set(self._locked.values())):
+        if self._settling.unsettled(self._newly_locked_servers()):
             return
+        self._firm = set(self._locked)
         epoch, self._unacknowledged = self._unacknowledged, None
         self._stop_timer()
         self._router.loop.watch_drain(None)
@@ -159,6 +169,10 @@ class Routing:
             # Not before: a server that has left the table may still owe replies.
             self._router.keep_servers({server for group in self.table.groups.values() for server in group.servers})
         self._send({"type": "ack", "epoch": epoch})
+
+    def _newly_locked_servers(self) -> set[str]:
+        """Servers of the locks that are yet to be acknowledged."""
+        return {address for slot, address in self._locked.items() if slot not in self._firm}
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -174,24 +188,25 @@ class Routing:
             del self._relocating[slot]
             self._undrained.pop(slot, None)
             self._router.set_route(slot, route.state, route.address, 0)
-        if not self._locked:
+        given_up = set(self._locked) - self._firm
+        if not given_up:
             # Nothing to give up. The replies come, or their connection is lost, within backend_reply_seconds.
             self._holding.release()
             self.check()
             return
         epoch, self._unacknowledged = self._unacknowledged, None
-        waiting = {slot for slot in self._undrained if slot in self._locked}
-        unsettled = self._settling.unsettled(set(self._locked.values()))
+        waiting = set(self._undrained) & given_up
+        unsettled = self._settling.unsettled(self._newly_locked_servers())
         reason = (
             f"slots {ranges.show(waiting)} had no reply to all their commands within {self._drain_seconds:g} s"
             if waiting
             else f"a connection lost at {', '.join(unsettled)} may still run commands there"
         )
-        for slot in self._locked:
+        for slot in given_up:
             self._router.open_route(slot)
             self._undrained.pop(slot, None)
-        self._locked.clear()
-        self._router.loop.watch_drain(None if not self._undrained else self.check)
+            del self._locked[slot]
+        self._router.loop.watch_drain(self.check if self._undrained else None)
         self._router.next_generation()
         log.warning("lock_refused", epoch=epoch, reason=reason)
         self._send({"type": "nack", "epoch": epoch, "reason": reason})

@@ -44,6 +44,10 @@ class Settling:
         """Those of ``servers`` at which something of this worker's may still run."""
         return sorted(address for address in servers if self._names.get(address))
 
+    def unsettled_anywhere(self) -> list[str]:
+        """All servers at which something of this worker's may still run."""
+        return self.unsettled(self._names)
+
     async def close(self) -> None:
         """Stop settling."""
         for task in self._tasks.values():

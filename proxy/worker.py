@@ -73,7 +73,7 @@ class Worker:
         self._holding = Holding(settings.lock_hold_seconds)
         self._mover = KeyMover(self._router, settings)
         self._routing = Routing(
-            self._router, self._holding, self._mover, self._settling, settings.lock_drain_seconds, channel.send
+            self._router, self._holding, self._mover, self._settling, settings.lock_drain_seconds, self._send_verdict
         )
         self._connection = ConnectionCommands(
             password, self._databases, lambda: self._router.sessions, self._ask_all, lambda: self._loop.now
@@ -172,6 +172,10 @@ class Worker:
             case _:
                 return None
 
+    def _send_verdict(self, message: Message) -> None:
+        # A verdict that crosses an `identity` on its way must not count for the new identity.
+        self._channel.send({**message, "instance": self._options.instance})
+
     def _settled(self) -> None:
         self._routing.check()
 
@@ -223,7 +227,10 @@ class Worker:
             Session(self._router, sock, format_address(peer), number)
 
     async def _drain(self) -> int:
-        """Stop listening, finish what is owed, exit; clients still connected after the limit are closed."""
+        """Stop listening, finish what is owed, exit; clients still connected after the limit are closed.
+
+        Status 0 says that no server can still run anything that this worker sent (**drained**).
+        """
         self._draining = True
         loop = asyncio.get_running_loop()
         if self._listener is not None:
@@ -240,8 +247,10 @@ class Worker:
             session.close()
         while self._in_flight() and loop.time() < deadline:
             await self._receive_for(0.02)
-        log.info("worker_drained", index=self._index, clients_closed=left)
-        return 0
+        unanswered = self._in_flight()
+        unsettled = self._settling.unsettled_anywhere()
+        log.info("worker_drained", index=self._index, clients_closed=left, unanswered=unanswered, unsettled=unsettled)
+        return 1 if unanswered or unsettled else 0
 
     async def _receive_for(self, seconds: float) -> None:
         try:

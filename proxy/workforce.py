@@ -81,7 +81,7 @@ class Workforce:
             else:
                 status = await self._attend(worker)
                 if status == 0 and self._draining.is_set():
-                    log.info("worker_drained", **worker.describe())
+                    log.info("worker_ended", **worker.describe())
                     return
                 log.error("worker_died", status=status, **worker.describe())
             if loop.time() - began > STABLE_SECONDS:

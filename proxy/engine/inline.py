@@ -15,7 +15,9 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-PIECE = re.compile(rb"""(?P<double>"(?:\\x[0-9a-fA-F]{2}|\\.|[^"\\])*")|(?P<single>'(?:\\'|[^'])*')|(?P<bare>[^"'])""", re.DOTALL)
+PIECE = re.compile(
+    rb"""(?P<double>"(?:\\x[0-9a-fA-F]{2}|\\.|[^"\\])*")|(?P<single>'(?:\\'|[^'])*')|(?P<bare>[^"'])""", re.DOTALL
+)
 ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 NAMED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 

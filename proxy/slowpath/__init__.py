@@ -1,1 +1,1 @@
-"""What is rare, in plain Python: a module a family of commands. The engine asks :class:`~proxy.slowpath.dispatch.SlowPath`."""
+"""What is rare, in plain Python: a module a family of commands, and the front door that the engine asks."""

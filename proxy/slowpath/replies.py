@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 OK = b"+OK\r\n"
 
 
-
 def error(message: str) -> bytes:
     """An error; ``message`` begins with its code. Line ends in it become spaces, as in Redis."""
     return b"-%b\r\n" % message.replace("\r", " ").replace("\n", " ").encode()

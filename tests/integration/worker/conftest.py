@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.worker.harness import WorkerHarness
 
 from slots.table import Slot
+from tests.integration.worker.harness import WorkerHarness
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 

@@ -43,9 +43,7 @@ class WorkerHarness:
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
-        self.settings = ProxySettings(
-            listen=f"127.0.0.1:{free_ports(1)[0]}", workers=1, metrics="", **settings
-        )
+        self.settings = ProxySettings(listen=f"127.0.0.1:{free_ports(1)[0]}", workers=1, metrics="", **settings)
         self.servers: list[RedisServer] = []
         self.messages: list[Message] = []
         self.table = SlotTable.empty()

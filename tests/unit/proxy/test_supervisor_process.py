@@ -1,0 +1,124 @@
+"""The supervisor as a process of its own: signals, log events, exit status, what its death leaves."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.unit.proxy.proxy_fakes import SECONDS, DirectedWorker, Director, FakeTopom, TopomStream, table
+
+SCRIPT = """
+import json, sys
+from proxy.settings import ProxySettings
+from proxy.supervisor import run
+settings, command = json.loads(sys.argv[1])
+sys.exit(run(ProxySettings.load(**settings), command))
+"""
+
+
+class Process:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.logged = b""
+
+    async def event(self, name: str) -> dict[str, Any]:
+        """The next log event of that name."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(SECONDS):
+            while line := await self.process.stderr.readline():
+                self.logged += line
+                event: dict[str, Any] = json.loads(line)
+                if event["event"] == name:
+                    return event
+        raise EOFError(name)
+
+    async def status(self) -> int:
+        return await asyncio.wait_for(self.process.wait(), SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def started(topom: FakeTopom, director: Director, **settings: Any) -> AsyncIterator[Process]:
+    fixed = {"listen": "127.0.0.1:0", "metrics": "", "workers": 1, "topom": [topom.url]}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        SCRIPT,
+        json.dumps([{**fixed, **settings}, director.command]),
+        stderr=asyncio.subprocess.PIPE,
+        limit=1 << 20,
+    )
+    try:
+        yield Process(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def begin(process: Process, topom: FakeTopom, director: Director) -> tuple[TopomStream, DirectedWorker, str]:
+    """Bring a proxy of one worker to the point where it is ready."""
+    stream = await topom.stream()
+    address = (await stream.register(number_of_slots=1))["address"]
+    worker, _ = await director.worker()
+    await stream.send_table(table(1, 1))
+    await worker.apply()
+    worker.say("ready", address=address)
+    ready = await process.event("proxy_ready")
+    assert (ready["address"], ready["workers"], ready["level"]) == (address, 1, "info")
+    return stream, worker, address
+
+
+async def test_sigterm_drains(topom: FakeTopom, director: Director) -> None:
+    async with started(topom, director) as process:
+        stream, worker, _ = await begin(process, topom, director)
+        process.process.send_signal(signal.SIGTERM)
+        await worker.next("drain")
+        worker.order(do="exit", status=0)
+        await stream.next("leave")
+        await stream.send({"type": "left"})
+        assert await process.status() == 0
+
+
+async def test_a_second_signal_does_not_wait(topom: FakeTopom, director: Director) -> None:
+    async with started(topom, director) as process:
+        _, worker, _ = await begin(process, topom, director)
+        process.process.send_signal(signal.SIGINT)
+        await worker.next("drain")
+        process.process.send_signal(signal.SIGTERM)
+        assert await process.status() == 1
+        await worker.end()
+
+
+async def test_workers_do_not_outlive_a_killed_supervisor(topom: FakeTopom, director: Director) -> None:
+    async with started(topom, director) as process:
+        _, worker, _ = await begin(process, topom, director)
+        process.process.kill()
+        await worker.end()
+
+
+async def test_a_port_in_use_is_explained(topom: FakeTopom, director: Director) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        async with started(topom, director, listen=listen) as process:
+            reason = (await process.event("cannot_start"))["reason"]
+            assert reason.startswith(f"Cannot listen on {listen}: another process listens there.")
+            assert await process.status() == 1
+
+
+@pytest.mark.parametrize("secret", ["token", "password", "redis_password"])
+async def test_secrets_are_not_logged(topom: FakeTopom, director: Director, secret: str) -> None:
+    async with started(topom, director, log_level="debug", **{secret: "geheim"}) as process:
+        _, worker, _ = await begin(process, topom, director)
+        process.process.send_signal(signal.SIGTERM)
+        await worker.next("drain")
+        process.process.send_signal(signal.SIGTERM)
+        with pytest.raises(EOFError):
+            await process.event("none of this name")
+        assert b"proxy_ready" in process.logged
+        assert b"geheim" not in process.logged

@@ -1,0 +1,56 @@
+"""The files under configs/ say what the code does: every setting, its default, one comment."""
+
+import importlib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+PROCESSES = [("proxy", "ProxySettings"), ("topom", "TopomSettings")]
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return str(value) if isinstance(value, Path) else value
+
+
+def settings_of(process: str, name: str) -> type[BaseSettings]:
+    found: type[BaseSettings] = getattr(importlib.import_module(f"{process}.settings"), name)
+    return found
+
+
+@pytest.mark.parametrize(("process", "name"), PROCESSES)
+def test_the_file_holds_every_setting_with_its_default(process: str, name: str) -> None:
+    written = tomllib.loads((CONFIGS / f"{process}.toml").read_text())
+    defaults = {field: plain(info.get_default()) for field, info in settings_of(process, name).model_fields.items()}
+    assert written == defaults
+    assert list(written) == list(defaults), "the file and the class should have the same order"
+
+
+@pytest.mark.parametrize(("process", "name"), PROCESSES)
+def test_every_setting_has_a_comment(process: str, name: str) -> None:
+    lines = (CONFIGS / f"{process}.toml").read_text().splitlines()
+    bare = [
+        line.split()[0]
+        for above, line in zip(["", *lines], lines, strict=False)
+        if re.match(r"\w+ *=", line) and not re.match(r"# \S", above) and "#" not in line
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize(("process", "name"), PROCESSES)
+def test_the_file_can_be_loaded(process: str, name: str) -> None:
+    settings = settings_of(process, name)
+    assert settings.load(CONFIGS / f"{process}.toml") == settings.load()  # type: ignore[attr-defined]
+
+
+def test_comments_are_the_descriptions_in_the_code() -> None:
+    text = (CONFIGS / "proxy.toml").read_text()
+    for field, info in settings_of("proxy", "ProxySettings").model_fields.items():
+        assert f"# {info.description}\n{field} = " in text
