@@ -1,0 +1,242 @@
+"""topom as a process, against real Redis servers, with a proxy that speaks the control stream over a WebSocket."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from slots.connections import fence_user, proxy_prefix
+from slots.functions import slot
+from slots.table import SlotTable
+from tests.integration.topom_process import TOKEN, HandProxy, TopomProcess, address_of, redis_server, topom_process
+
+KEYS = 600
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[redis.Redis, redis.Redis]]:
+    folder = tmp_path_factory.mktemp("redis")
+    with redis_server(folder / "1") as first, redis_server(folder / "2") as second:
+        yield first, second
+
+
+def fence_users(server: redis.Redis) -> list[str]:
+    users = [name.decode() for name in server.execute_command("ACL", "USERS")]
+    return [name for name in users if name.startswith("slotferry-fenced")]
+
+
+@pytest.fixture
+def pair(servers: tuple[redis.Redis, redis.Redis]) -> tuple[redis.Redis, redis.Redis]:
+    """Two empty servers; the first holds :data:`KEYS` keys, some of them in database 3."""
+    first, second = servers
+    for server in servers:
+        server.flushall()
+        for user in fence_users(server):
+            server.execute_command("ACL", "DELUSER", user)
+    first.mset({f"key:{number}": f"value {number}" for number in range(KEYS)})
+    first.execute_command("SELECT", 0)
+    other = redis.Redis(port=first.connection_pool.connection_kwargs["port"], db=3, protocol=2)
+    other.set("key:0", "in database 3")
+    other.close()
+    return first, second
+
+
+@pytest.fixture
+async def topom(tmp_path: Path, pair: tuple[redis.Redis, redis.Redis]) -> AsyncIterator[TopomProcess]:
+    """All slots in group 1 of the first server, group 2 of the second."""
+    async with topom_process(
+        tmp_path / "data", heartbeat_seconds=0.1, proxy_lease_seconds=1.0, barrier_seconds=30
+    ) as one:
+        for group_id, server in enumerate(pair, 1):
+            await one.call("POST", "/groups", {"id": group_id, "servers": [address_of(server)]})
+        await one.call("POST", "/slots/assign", {"slots": "0-15", "group_id": 1})
+        yield one
+
+
+def check_all_moved(pair: tuple[redis.Redis, redis.Redis], slots: set[int]) -> None:
+    """Keys of ``slots`` are at the second server, the others at the first, each with its value."""
+    for number in range(KEYS):
+        key = f"key:{number}"
+        at = 1 if slot("crc32", key.encode(), 16) in slots else 0
+        assert pair[at].get(key) == f"value {number}".encode(), key
+        assert pair[1 - at].get(key) is None, key
+
+
+def in_state(state: str) -> Any:
+    def withhold(table: SlotTable) -> bool:
+        action = table.slots[0].action
+        return (str(action.state) if action else "rest") == state
+
+    return withhold
+
+
+async def test_slots_and_their_keys_move(topom: TopomProcess, pair: tuple[redis.Redis, redis.Redis]) -> None:
+    async with HandProxy(topom) as proxy, HandProxy(topom) as other:
+        assert proxy.registered["number_of_slots"] == 16
+        assert proxy.registered["slot_function"] == "crc32"
+        assert proxy.registered["heartbeat_seconds"] == 0.1
+        moves = (await topom.call("POST", "/rebalance"))["moves"]
+        assert [move["slot"] for move in moves] == list(range(8, 16))
+        await topom.call("POST", "/slots/move", {"slots": "0", "group_id": 2})
+        status = await topom.at_rest(9)
+        check_all_moved(pair, {0, *range(8, 16)})
+        assert status["migration"]["keys_moved"] >= 300
+        assert [group["slots"] for group in status["groups"]] == [7, 9]
+        assert [server["role"] for group in status["groups"] for server in group["servers"]] == ["master", "master"]
+        assert status["groups"][0]["servers"][0]["keys"] + status["groups"][1]["servers"][0]["keys"] == KEYS + 1
+        assert [entry["state"] for entry in status["proxies"]] == ["online", "online"]
+        status = await topom.until(lambda s: {entry["epoch"] for entry in s["proxies"]} == {s["epoch"]})
+        assert status["proxies"][0]["counters"] == {"requests": 1}
+        for one in (proxy, other):
+            assert one.table is not None
+            assert one.table.epoch == status["epoch"]
+            in_order = ["group 1", "pending", "preparing", "prepared", "migrating", "finished", "group 2"]
+            # States may be passed over, for only the newest table matters; but not the lock.
+            assert [state for state in in_order if state in one.states] == one.states
+            assert "prepared" in one.states
+        assert "since" in proxy.frames[-1], "changes, not the whole table"
+
+
+@pytest.mark.parametrize("state", ["preparing", "prepared", "migrating", "finished", "pending"])
+async def test_topom_killed_in_each_state(
+    topom: TopomProcess, pair: tuple[redis.Redis, redis.Redis], state: str
+) -> None:
+    async with HandProxy(topom, in_state(state)) as proxy:
+        if state == "migrating":
+            await topom.call("PATCH", "/migration", {"keys_per_second": 100})
+        if state == "pending":
+            await topom.call("POST", "/migration/pause")
+        await topom.call("POST", "/slots/move", {"slots": "0-7", "group_id": 2})
+        await topom.until(lambda status: state in proxy.states)
+        if state == "migrating":
+            await topom.until(lambda status: status["migration"]["keys_moved"] >= 10)
+        slots = (await topom.call("GET", "/slots"))["slots"]
+        assert slots[0]["action"]["state"] == state
+        topom.kill()
+        before = list(proxy.states)
+        proxy.withhold = lambda table: False
+        await topom.start()
+        if state == "pending":
+            assert (await topom.call("GET", "/migration"))["paused"]
+            await topom.call("POST", "/migration/resume")
+        if state == "migrating":
+            await topom.call("PATCH", "/migration", {"keys_per_second": 0})
+        await topom.at_rest(8)
+        check_all_moved(pair, set(range(8)))
+        later = proxy.states[len(before) :]
+        if state == "prepared":
+            assert later[0] == "preparing", "unlocked, then locked again"
+        if state in ("migrating", "finished"):
+            assert "preparing" not in later, "there is no way back from here"
+
+
+async def test_a_lost_proxy_is_fenced_at_the_servers(
+    topom: TopomProcess, pair: tuple[redis.Redis, redis.Redis]
+) -> None:
+    async with HandProxy(topom) as proxy, HandProxy(topom):
+        port = pair[0].connection_pool.connection_kwargs["port"]
+        name = f"{proxy_prefix(proxy.instance)}1.0"
+        backend = redis.Redis(port=port, client_name=name, protocol=2)
+        backend.ping()
+        proxy.silent = True
+        await topom.until(lambda status: any(entry["state"] == "lost" for entry in status["proxies"]))
+        await topom.call("POST", "/slots/move", {"slots": "0-7", "group_id": 2})
+        status = await topom.at_rest(8)
+        assert len(status["proxies"]) == 1
+        for server in pair:
+            assert fence_user(proxy.instance) in fence_users(server)
+            assert name not in [entry["name"] for entry in server.client_list()]
+        backend.close()
+        assert [refusal["reason"] for refusal in proxy.refusals] == ["fenced"]
+        check_all_moved(pair, set(range(8)))
+        back = HandProxy(topom)
+        back.instance = proxy.instance
+        async with back:
+            assert back.refusals[0]["reason"] == "fenced"
+
+
+async def test_a_proxy_leaves(topom: TopomProcess) -> None:
+    async with HandProxy(topom) as proxy:
+        await proxy.send(type="leave")
+        await topom.until(lambda status: not status["proxies"])
+        async with asyncio.timeout(5):
+            while proxy.frames[-1] != {"type": "left"}:
+                await asyncio.sleep(0.01)
+
+
+async def test_an_operator_removes_a_proxy(topom: TopomProcess, pair: tuple[redis.Redis, redis.Redis]) -> None:
+    async with HandProxy(topom) as proxy:
+        proxy_id = proxy.registered["proxy_id"]
+        assert await topom.call("DELETE", f"/proxies/{proxy_id}") == {"id": proxy_id, "not_fenced": {}}
+        assert fence_user(proxy.instance) in fence_users(pair[0])
+        async with asyncio.timeout(5):
+            while not proxy.refusals:
+                await asyncio.sleep(0.01)
+        assert proxy.refusals[0]["reason"] == "removed"
+
+
+async def test_a_proxy_asks_for_the_whole_table(topom: TopomProcess) -> None:
+    async with HandProxy(topom) as proxy:
+        await proxy.send(type="resync")
+        async with asyncio.timeout(5):
+            while [frame["type"] for frame in proxy.frames] != ["registered", "table", "table"]:
+                await asyncio.sleep(0.01)
+        assert "since" not in proxy.frames[-1]
+        assert len(proxy.frames[-1]["slots"]) == 16
+
+
+async def test_who_may_not_speak(topom: TopomProcess) -> None:
+    url = topom.url.replace("http", "ws") + "/api/v1/control"
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        with pytest.raises(InvalidStatus, match="403"):
+            await connect(url, additional_headers=headers)
+    register = {
+        "type": "register",
+        "instance": "a" * 32,
+        "address": "a:1",
+        "hostname": "h",
+        "pid": 1,
+        "workers": 1,
+        "version": "0",
+        "epoch": 0,
+    }
+    for frame in (
+        "nonsense",
+        "[]",
+        '{"type":"heartbeat","epoch":0}',
+        json.dumps({**register, "instance": "short"}),
+        json.dumps({**register, "epoch": 10**9}),
+        json.dumps({"type": "unknown"}),
+    ):
+        async with connect(url, additional_headers={"Authorization": f"Bearer {TOKEN}"}) as socket:
+            await socket.send(frame)
+            answer = json.loads(await socket.recv())
+            assert (answer["type"], answer["reason"]) == ("refused", "invalid")
+            with pytest.raises(ConnectionClosed):
+                await socket.recv()
+
+
+async def test_topom_stops_in_order_and_starts_again(topom: TopomProcess) -> None:
+    async with HandProxy(topom) as proxy:
+        epoch = (await topom.call("GET", "/status"))["epoch"]
+        assert topom.stop() == 0
+        await topom.start()
+        status = await topom.until(lambda status: status["proxies"][0]["epoch"] == status["epoch"])
+        assert status["epoch"] > epoch
+        assert status["proxies"][0]["id"] == proxy.registered["proxy_id"]
+        assert status["slots"]["assigned"] == 16
+
+
+async def test_a_data_folder_is_used_by_one_topom(topom: TopomProcess) -> None:
+    other = TopomProcess(topom.data)
+    address = (topom.data / "address").read_text()
+    with pytest.raises(AssertionError, match="another topom uses the data folder"):
+        await other.start()
+    (topom.data / "address").write_text(address)
+    await topom.call("GET", "/status")

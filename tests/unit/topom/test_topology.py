@@ -1,0 +1,170 @@
+"""The operations on groups, servers and slots."""
+
+import pytest
+
+from slots.states import SlotState
+from slots.table import Action, Slot, SlotTable
+from topom import errors, topology
+from topom.topology import Move
+
+
+def table_with(**servers: str) -> SlotTable:
+    """Groups g1, g2, ... of these servers (comma-separated), 8 offline slots."""
+    table = SlotTable.empty(8)
+    for epoch, (name, addresses) in enumerate(servers.items(), 1):
+        table = topology.add_group(table, epoch, int(name[1:]), [a for a in addresses.split(",") if a])
+    return table
+
+
+@pytest.fixture
+def table() -> SlotTable:
+    """Group 1 owns slots 0 to 3, group 2 has a server, group 3 has none; slots 4 to 7 are offline."""
+    made = table_with(g1="a:1,b:1", g2="c:1", g3="")
+    return topology.assign(made, made.epoch + 1, range(4), 1)
+
+
+def moving(table: SlotTable, slot: int, state: SlotState, target: int = 2) -> SlotTable:
+    return table.changed(table.epoch + 1, [Slot(slot, table.slots[slot].group_id, Action(state, target))])
+
+
+@pytest.mark.parametrize("address", ["h:1", "127.0.0.1:65535", "[::1]:6379", "a-b.example:80"])
+def test_addresses(address: str) -> None:
+    host, port = topology.parse_address(address)
+    assert host.strip("[]") in address
+    assert address.endswith(f":{port}")
+
+
+@pytest.mark.parametrize("address", ["", "h", "h:", ":1", "h:0", "h:65536", "h:x", "::1:6379", "a b:1", "http://h:1"])
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(errors.InvalidAddress):
+        topology.parse_address(address)
+
+
+def test_group_ids_are_checked(table: SlotTable) -> None:
+    with pytest.raises(errors.GroupExists):
+        topology.add_group(table, 9, 1)
+    for wrong in (0, -1, 10_000):
+        with pytest.raises(errors.InvalidGroup):
+            topology.add_group(table, 9, wrong)
+
+
+def test_a_server_belongs_to_one_group(table: SlotTable) -> None:
+    for group_id in (1, 2):
+        with pytest.raises(errors.ServerInUse, match="group 1"):
+            topology.add_server(table, 9, group_id, "b:1")
+    with pytest.raises(errors.ServerInUse):
+        topology.add_group(table, 9, 4, ["x:1", "x:1"])
+
+
+def test_server_added_and_removed(table: SlotTable) -> None:
+    new = topology.add_server(table, 9, 3, "d:1")
+    assert new.groups[3].master == "d:1"
+    assert new.epoch == 9
+    assert topology.remove_server(new, 10, 3, "d:1").groups[3].servers == ()
+    assert topology.remove_server(table, 9, 1, "b:1").groups[1].servers == ("a:1",)
+    with pytest.raises(errors.ServerNotFound, match="a:1, b:1"):
+        topology.remove_server(table, 9, 1, "z:1")
+    with pytest.raises(errors.GroupNotFound):
+        topology.add_server(table, 9, 7, "d:1")
+
+
+def test_a_master_in_use_stays(table: SlotTable) -> None:
+    with pytest.raises(errors.ServerInUse, match="0-3"):
+        topology.remove_server(table, 9, 1, "a:1")
+    with pytest.raises(errors.ServerInUse, match="slots 0 "):
+        topology.remove_server(moving(table, 0, SlotState.PENDING), 9, 2, "c:1")
+
+
+def test_a_group_in_use_stays(table: SlotTable) -> None:
+    assert 3 not in topology.remove_group(table, 9, 3).groups
+    assert 2 not in topology.remove_group(table, 9, 2).groups
+    with pytest.raises(errors.GroupInUse, match="0-3"):
+        topology.remove_group(table, 9, 1)
+    with pytest.raises(errors.GroupInUse):
+        topology.remove_group(moving(table, 0, SlotState.PENDING), 9, 2)
+    with pytest.raises(errors.GroupNotFound):
+        topology.remove_group(table, 9, 9)
+
+
+def test_assign_takes_offline_slots_only(table: SlotTable) -> None:
+    new = topology.assign(table, 9, [4, 5], 2)
+    assert topology.changed_slots(table, new) == [4, 5]
+    assert topology.assign(table, 9, [0, 1], 1) is table, "they are there already"
+    with pytest.raises(errors.SlotsOwned, match="3"):
+        topology.assign(table, 9, [3, 4], 2)
+    with pytest.raises(errors.GroupEmpty):
+        topology.assign(table, 9, [4], 3)
+    with pytest.raises(errors.GroupNotFound):
+        topology.assign(table, 9, [4], 8)
+    with pytest.raises(errors.SlotsOwned):
+        topology.assign(moving(table, 0, SlotState.PENDING), 9, [0], 1)
+
+
+def test_move_puts_slots_on_their_way(table: SlotTable) -> None:
+    new = topology.move(table, 9, [0, 3], 2)
+    assert topology.changed_slots(table, new) == [0, 3]
+    assert new.slots[0].action == Action(SlotState.PENDING, 2)
+    assert topology.move(table, 9, [0], 1) is table, "it is there"
+    assert topology.move(new, 10, [0], 2) is new, "it is on its way there"
+    with pytest.raises(errors.SlotsOffline, match="4"):
+        topology.move(table, 9, [3, 4], 2)
+    with pytest.raises(errors.GroupEmpty):
+        topology.move(table, 9, [0], 3)
+
+
+def test_a_pending_slot_may_be_called_back_or_sent_elsewhere(table: SlotTable) -> None:
+    table = topology.add_server(topology.move(table, 9, [0, 1], 2), 10, 3, "d:1")
+    assert topology.move(table, 11, [0], 1).slots[0].action is None
+    assert topology.move(table, 11, [0], 3).slots[0].action == Action(SlotState.PENDING, 3)
+    assert topology.offline(table, 11, [0]).slots[0] == Slot(0)
+
+
+@pytest.mark.parametrize("state", [SlotState.PREPARING, SlotState.PREPARED, SlotState.MIGRATING, SlotState.FINISHED])
+def test_a_slot_in_motion_is_left_alone(table: SlotTable, state: SlotState) -> None:
+    table = topology.add_server(moving(table, 0, state), 10, 3, "d:1")
+    with pytest.raises(errors.SlotsInAction, match="slots 0 "):
+        topology.move(table, 11, [0], 1)
+    with pytest.raises(errors.SlotsInAction, match="slots 0 "):
+        topology.move(table, 11, [0], 3)
+    with pytest.raises(errors.SlotsInAction, match="slots 0 "):
+        topology.offline(table, 11, [0, 1])
+    assert topology.move(table, 11, [0], 2) is table
+
+
+def test_offline(table: SlotTable) -> None:
+    new = topology.offline(table, 9, [0, 4])
+    assert new.slots[0] == Slot(0)
+    assert topology.changed_slots(table, new) == [0]
+    assert topology.offline(table, 9, [4]) is table
+
+
+def test_moves_of_a_planner(table: SlotTable) -> None:
+    new = topology.apply_moves(table, 9, [Move(0, 1, 2), Move(7, 0, 2)])
+    assert new.slots[0] == Slot(0, 1, Action(SlotState.PENDING, 2))
+    assert new.slots[7] == Slot(7, 0, Action(SlotState.PENDING, 2))
+    assert topology.apply_moves(table, 9, []) is table
+
+
+def test_states_advance_only_from_where_they_are(table: SlotTable) -> None:
+    table = topology.move(table, 9, [0, 1], 2)
+    table = topology.advance(table, 10, [0, 1], SlotState.PENDING, SlotState.PREPARING)
+    with pytest.raises(errors.SlotsInAction):
+        topology.advance(table, 11, [0, 1], SlotState.PENDING, SlotState.PREPARING)
+    with pytest.raises(errors.SlotsInAction):
+        topology.settle(table, 11, [0])
+    table = topology.advance(table, 11, [0, 1], SlotState.PREPARING, SlotState.FINISHED)
+    assert topology.settle(table, 12, [0, 1]).slots[0] == Slot(0, 2)
+
+
+def test_unlocking_leaves_other_states_alone(table: SlotTable) -> None:
+    table = moving(moving(table, 0, SlotState.PREPARED), 1, SlotState.MIGRATING)
+    new = topology.unlock_all(table, 99)
+    assert new.slots[0].action == Action(SlotState.PREPARING, 2)
+    assert new.slots[1:] == table.slots[1:]
+    assert topology.unlock_all(new, 100) is new
+
+
+def test_ranges_of_slots() -> None:
+    assert topology.parse_slots("0-2,5", 8) == [0, 1, 2, 5]
+    with pytest.raises(errors.InvalidSlots, match="8"):
+        topology.parse_slots("8", 8)

@@ -1,0 +1,237 @@
+"""The HTTP API, without a network: what it asks for, answers and refuses."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
+from topom import api
+from topom.frames import Register
+from topom.members import Member
+from topom.service import Topom
+from topom.settings import TopomSettings
+
+TOKEN = "secret"
+
+
+class SilentLink:
+    def wake(self) -> None: ...
+
+    def end(self, frame: object) -> None: ...
+
+
+@pytest.fixture
+async def topom(tmp_path: Path) -> AsyncIterator[Topom]:
+    settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, redis_timeout_seconds=0.2)
+    one = Topom(settings, MemoryStore(), FakeMover())
+    await one.start()
+    running = asyncio.create_task(one.run())
+    yield one
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await one.close()
+
+
+@pytest.fixture
+async def client(topom: Topom) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(api.build(topom, TOKEN), raise_app_exceptions=False)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://topom/api/v1", headers={"Authorization": f"Bearer {TOKEN}"}
+    ) as one:
+        yield one
+
+
+async def post(client: httpx.AsyncClient, path: str, body: Any = None, status: int = 200) -> Any:
+    answer = await client.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+@pytest.fixture
+async def filled(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1"]}, 201)
+    await post(client, "/groups", {"id": 2, "servers": ["127.0.0.1:2"]}, 201)
+    await post(client, "/slots/assign", {"slots": "0-15", "group_id": 1})
+    return client
+
+
+async def silent_proxy(topom: Topom) -> Member:
+    frame = Register(
+        type="register", instance="a" * 32, address="p:1", hostname="h", pid=1, workers=1, version="0", epoch=0
+    )
+    return await topom.members.register(frame, SilentLink())
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer ", "Basic secret", "secret", "Bearer secrét"])
+async def test_the_token_is_asked_for(client: httpx.AsyncClient, header: str | None) -> None:
+    del client.headers["Authorization"]
+    headers = {b"Authorization": header.encode()} if header is not None else {}
+    for method, path in (("GET", "/status"), ("POST", "/groups"), ("DELETE", "/proxies/1"), ("PATCH", "/migration")):
+        answer = await client.request(method, path, headers=headers)
+        assert answer.status_code == 401
+        assert answer.json()["error"] == "Unauthorised"
+
+
+async def test_what_needs_no_token(client: httpx.AsyncClient) -> None:
+    del client.headers["Authorization"]
+    assert (await client.get("http://topom/healthz")).json() == {"ok": True}
+    assert (await client.get("http://topom/docs")).status_code == 200
+    description = (await client.get("http://topom/openapi.json")).json()
+    assert "/api/v1/slots/move" in description["paths"]
+    assert description["components"]["securitySchemes"]
+
+
+async def test_status_of_a_new_product(client: httpx.AsyncClient) -> None:
+    status = (await client.get("/status")).json()
+    assert status["product"] == "slotferry"
+    assert status["slots"] == {"total": 16, "assigned": 0, "offline": 16, "moving": 0}
+    assert status["groups"] == status["proxies"] == []
+    assert status["migration"]["settings"]["batch_milliseconds"] == 2.0
+
+
+async def test_groups_and_servers(client: httpx.AsyncClient) -> None:
+    made = await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1"]}, 201)
+    assert made == {"epoch": 2, "id": 1, "servers": ["127.0.0.1:1"]}
+    await post(client, "/groups/1/servers", {"address": "[::1]:2"}, 201)
+    groups = (await client.get("/groups")).json()["groups"]
+    assert [server["address"] for server in groups[0]["servers"]] == ["127.0.0.1:1", "[::1]:2"]
+    assert not groups[0]["servers"][0]["up"]
+    assert (await client.delete("/groups/1/servers/[::1]:2")).json()["servers"] == ["127.0.0.1:1"]
+    assert (await client.delete("/groups/1")).status_code == 200
+    assert (await client.get("/groups")).json()["groups"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "error"),
+    [
+        ("POST", "/groups", {"id": 1}, 409, "GroupExists"),
+        ("POST", "/groups", {"id": 0}, 422, "InvalidGroup"),
+        ("POST", "/groups", {"id": 3, "servers": ["x"]}, 422, "InvalidAddress"),
+        ("POST", "/groups", {"id": 3, "servers": ["127.0.0.1:1"]}, 409, "ServerInUse"),
+        ("POST", "/groups", {"name": 3}, 422, "InvalidRequest"),
+        ("POST", "/groups/9/servers", {"address": "h:1"}, 404, "GroupNotFound"),
+        ("DELETE", "/groups/1", None, 409, "GroupInUse"),
+        ("DELETE", "/groups/9", None, 404, "GroupNotFound"),
+        ("DELETE", "/groups/1/servers/127.0.0.1:1", None, 409, "ServerInUse"),
+        ("DELETE", "/groups/1/servers/h:1", None, 404, "ServerNotFound"),
+        ("DELETE", "/proxies/1", None, 404, "ProxyNotFound"),
+        ("POST", "/slots/assign", {"slots": "0", "group_id": 2}, 409, "SlotsOwned"),
+        ("POST", "/slots/assign", {"slots": "16", "group_id": 2}, 422, "InvalidSlots"),
+        ("POST", "/slots/move", {"slots": "0-x", "group_id": 2}, 422, "InvalidSlots"),
+        ("POST", "/slots/move", {"slots": "0", "group_id": 7}, 404, "GroupNotFound"),
+        ("POST", "/rebalance?policy=odd", None, 422, "UnknownPolicy"),
+        ("POST", "/rebalance?dry_run=perhaps", None, 422, "InvalidRequest"),
+        ("PATCH", "/migration", {"batch_keys": 0}, 422, "InvalidRequest"),
+        ("PATCH", "/migration", {"paused": True}, 422, "InvalidRequest"),
+        ("GET", "/nothing", None, 404, "HttpError"),
+        ("PUT", "/slots", None, 405, "HttpError"),
+    ],
+)
+async def test_refusals(filled: httpx.AsyncClient, method: str, path: str, body: Any, status: int, error: str) -> None:
+    answer = await filled.request(method, path, json=body)
+    assert (answer.status_code, answer.json()["error"]) == (status, error)
+    assert answer.json()["message"]
+
+
+async def test_slots_are_assigned_moved_and_taken_offline(filled: httpx.AsyncClient, topom: Topom) -> None:
+    assert (await filled.get("/slots")).json()["slots"][3] == {"id": 3, "group_id": 1, "action": {}}
+    await post(filled, "/migration/pause")
+    moved = await post(filled, "/slots/move", {"slots": "2-3", "group_id": 2})
+    assert moved == {"epoch": topom.ledger.table.epoch, "slots": [2, 3]}
+    slot = (await filled.get("/slots")).json()["slots"][3]
+    assert slot == {"id": 3, "group_id": 1, "action": {"state": "pending", "target_id": 2}}
+    assert (await post(filled, "/slots/move", {"slots": "2-3", "group_id": 2}))["slots"] == []
+    assert (await post(filled, "/slots/offline", {"slots": "3,5"}))["slots"] == [3, 5]
+    status = (await filled.get("/status")).json()
+    assert status["slots"] == {"total": 16, "assigned": 14, "offline": 2, "moving": 1}
+    assert [group["slots"] for group in status["groups"]] == [14, 0]
+
+
+async def test_rebalance(filled: httpx.AsyncClient, topom: Topom) -> None:
+    await post(filled, "/migration/pause")
+    epoch = topom.ledger.table.epoch
+    planned = await post(filled, "/rebalance?dry_run=true")
+    assert planned["moves"][0] == {"slot": 8, "from": 1, "to": 2}
+    assert len(planned["moves"]) == 8
+    assert topom.ledger.table.epoch == epoch
+    begun = await post(filled, "/rebalance?policy=codis")
+    assert begun == {**planned, "dry_run": False}
+    assert (await filled.get("/migration")).json()["slots_pending"] == 8
+    assert (await post(filled, "/rebalance"))["moves"] == []
+    await post(filled, "/migration/resume")
+    async with asyncio.timeout(5):
+        while (await filled.get("/migration")).json()["slots_moved"] < 8:
+            await asyncio.sleep(0.01)
+    assert len(topom.ledger.table.by_group[2]) == 8
+
+
+async def test_migration_settings_are_remembered(filled: httpx.AsyncClient, topom: Topom) -> None:
+    answer = await filled.patch("/migration", json={"keys_per_second": 1000, "parallel_slots": 4})
+    assert answer.json()["settings"]["keys_per_second"] == 1000
+    assert answer.json()["settings"]["batch_keys"] == 500
+    await post(filled, "/migration/pause")
+    again = Topom(topom.settings, topom.ledger._store, FakeMover())
+    await again.start()
+    assert again.actions.settings.keys_per_second == 1000
+    assert again.actions.settings.parallel_slots == 4
+    assert again.actions.settings.paused
+
+
+async def test_one_owner_assignment_waits_for_proxies(
+    filled: httpx.AsyncClient, topom: Topom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topom.service.ASSIGN_SECONDS", 0.1)
+    member = await silent_proxy(topom)
+    await post(filled, "/slots/offline", {"slots": "0"})
+    refused = await post(filled, "/slots/assign", {"slots": "0", "group_id": 2}, 409)
+    assert refused["error"] == "ProxiesNotReady"
+    assert "proxy 1" in refused["message"]
+    assert topom.ledger.table.slots[0].group_id == 0
+    monkeypatch.setattr("topom.service.ASSIGN_SECONDS", 5.0)
+    waiting = asyncio.create_task(post(filled, "/slots/assign", {"slots": "0", "group_id": 2}))
+    await asyncio.sleep(0.02)
+    # Meanwhile the table changes: the acknowledgement of the older epoch is not enough.
+    older = topom.ledger.table.epoch
+    await post(filled, "/slots/offline", {"slots": "1"})
+    topom.members.acknowledge(member, older)
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    topom.members.acknowledge(member, topom.ledger.table.epoch)
+    assert (await waiting)["slots"] == [0]
+
+
+async def test_a_proxy_is_removed_only_if_it_can_be_fenced(filled: httpx.AsyncClient, topom: Topom) -> None:
+    await silent_proxy(topom)
+    listed = (await filled.get("/proxies")).json()["proxies"]
+    assert listed[0]["state"] == "online"
+    refused = await filled.delete("/proxies/1")
+    assert refused.status_code == 409
+    assert refused.json()["error"] == "ServersUnreachable"
+    assert len(topom.members.all()) == 1, "nothing was done"
+    forced = await filled.delete("/proxies/1?force=true")
+    assert forced.status_code == 200
+    assert set(forced.json()["not_fenced"]) == {"127.0.0.1:1", "127.0.0.1:2"}
+    assert (await filled.get("/proxies")).json()["proxies"] == []
+
+
+async def test_a_failing_store_is_said(filled: httpx.AsyncClient, topom: Topom) -> None:
+    store = topom.ledger._store
+    assert isinstance(store, MemoryStore)
+    store.fail_before = 1
+    answer = await post(filled, "/groups", {"id": 5}, 503)
+    assert answer == {"error": "StoreError", "message": "the disk is full"}
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_has_a_limit(client: httpx.AsyncClient, announced: bool) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b" " * 65536
+
+    answer = await client.post("/groups", content=b" " * 40 * 65536 if announced else pieces())
+    assert answer.status_code == (413 if announced else 400)
+    assert answer.json()["message"]

@@ -1,0 +1,59 @@
+"""topom's settings and secrets."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from topom.security import authorised, kept_token
+from topom.settings import SettingsError, TopomSettings
+
+
+def test_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "topom.toml"
+    config.write_text('product = "file"\ndatabases = 4\n')
+    monkeypatch.setenv("SLOTFERRY_TOPOM_PRODUCT", "environment")
+    monkeypatch.setenv("SLOTFERRY_TOPOM_TOKEN", "t0ken")
+    settings = TopomSettings.load(config)
+    assert (settings.product, settings.databases) == ("environment", 4)
+    assert settings.token.get_secret_value() == "t0ken"
+    assert "t0ken" not in repr(settings)
+    assert TopomSettings.load(config, product="override").product == "override"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("number_of_slots = 1000", "number_of_slots.*power of two"),
+        ("number_of_slots = 32768", "power of two"),
+        ('slot_function = "sha1"', "crc32, crc16"),
+        ('listen = "here"', "listen.*host:port"),
+        ("barrier_seconds = 0", "barrier_seconds"),
+        ("baarrier_seconds = 1", "no setting baarrier_seconds"),
+        ("x =", "not TOML"),
+    ],
+)
+def test_wrong_settings_are_explained(tmp_path: Path, line: str, message: str) -> None:
+    config = tmp_path / "topom.toml"
+    config.write_text(line)
+    with pytest.raises(SettingsError, match=message):
+        TopomSettings.load(config)
+
+
+def test_a_missing_file_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        TopomSettings.load(tmp_path / "none.toml")
+
+
+def test_the_token_is_made_once_and_private(tmp_path: Path) -> None:
+    token = kept_token(tmp_path / "token")
+    assert len(token) >= 32
+    assert kept_token(tmp_path / "token") == token
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+
+
+def test_tokens_are_compared_whole() -> None:
+    assert authorised("Bearer abc", "abc")
+    assert authorised("bearer abc", "abc")
+    for header in (None, "", "Bearer", "Bearer abcd", "Bearer ab", "Token abc", "abc"):
+        assert not authorised(header, "abc")

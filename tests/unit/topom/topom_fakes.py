@@ -1,0 +1,208 @@
+"""Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies on no network."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from migrator.progress import Progress
+from slots.table import SlotTable
+from topom.actions import Actions
+from topom.barrier import Barrier
+from topom.frames import Register
+from topom.ledger import Ledger
+from topom.members import Member, Members
+from topom.state import MigrationSettings, Product
+from topom.store import Store, StoreConflict, Stored, StoreError
+
+PRODUCT = Product("test", 16, "crc32", 16)
+MIGRATION = MigrationSettings(8, 0, 0, 500, 524_288, 2.0)
+
+
+class MemoryStore(Store):
+    """Keeps documents in memory, and fails when told to."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.documents: dict[str, bytes] = {}
+        self.fail_before = 0
+        """That many writes fail and leave nothing."""
+        self.fail_after = 0
+        """That many writes fail although they are in the store."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def read(self) -> Stored:
+        return Stored(self.version, dict(self.documents))
+
+    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        await asyncio.sleep(0)
+        if self.fail_before:
+            self.fail_before -= 1
+            raise StoreError("the disk is full")
+        if expected != self.version:
+            raise StoreConflict(f"at {self.version}, not {expected}")
+        for name, value in documents.items():
+            if value is None:
+                self.documents.pop(name, None)
+            else:
+                self.documents[name] = value
+        self.version = version
+        if self.fail_after:
+            self.fail_after -= 1
+            raise StoreError("the disk went away")
+
+
+class FakeMover:
+    """Notes what it is asked to move; what ``during`` does happens meanwhile."""
+
+    def __init__(self, during: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.moved: list[tuple[str, str, tuple[int, ...]]] = []
+        self.errors: list[Exception] = []
+        self.pace: MigrationSettings | None = None
+        self.at_once = 0
+        self.most_at_once = 0
+        self._during = during
+
+    async def move(self, source: str, target: str, slots: Sequence[int], progress: Progress) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            if self._during is not None:
+                await self._during()
+        finally:
+            self.at_once -= 1
+        self.moved.append((source, target, tuple(slots)))
+        progress.moved(len(slots), 100 * len(slots))
+
+    def set_pace(self, settings: MigrationSettings) -> None:
+        self.pace = settings
+
+
+class FakeFencer:
+    """Fences everywhere but at ``down``."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self.fenced: dict[str, set[str]] = {}
+
+    async def fence(self, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
+        outcome: dict[str, str | None] = {}
+        for address in addresses:
+            outcome[address] = "no answer" if address in self.down else None
+            if address not in self.down:
+                self.fenced.setdefault(instance, set()).add(address)
+        return outcome
+
+
+Answer = Callable[[SlotTable], bool | None]
+"""What a proxy does with a table: True acknowledges, False refuses, None says nothing."""
+
+
+class FakeProxy:
+    """A proxy that hears of tables at once and answers them as ``answer`` says."""
+
+    def __init__(self, bench: "Bench", number: int, answer: Answer = lambda table: True) -> None:
+        self._bench = bench
+        self.instance = f"{number:032x}"
+        self.answer = answer
+        self.member: Member | None = None
+        self.seen: list[SlotTable] = []
+        self.last_frames: list[Mapping[str, object] | None] = []
+        self._ended = False
+
+    async def register(self) -> "FakeProxy":
+        self._ended = False
+        frame = Register(
+            type="register",
+            instance=self.instance,
+            address="127.0.0.1:6380",
+            hostname="here",
+            pid=1,
+            workers=2,
+            version="0",
+            epoch=0,
+        )
+        self.member = await self._bench.members.register(frame, self)
+        self.wake()
+        return self
+
+    def wake(self) -> None:
+        asyncio.get_running_loop().call_soon(self._take)
+
+    def end(self, frame: Mapping[str, object] | None) -> None:
+        self._ended = True
+        self.last_frames.append(frame)
+
+    def _take(self) -> None:
+        table = self._bench.ledger.table
+        if self.member is None or self._ended:
+            return
+        if not self.seen or table.epoch > self.seen[-1].epoch:
+            self.seen.append(table)
+        outcome = self.answer(table)
+        if outcome is True:
+            self._bench.members.acknowledge(self.member, table.epoch)
+        elif outcome is False:
+            self._bench.members.refuse(self.member, table.epoch, "busy")
+
+
+class Bench:
+    """The parts of a topom that hold its logic, over fakes."""
+
+    def __init__(
+        self,
+        store: MemoryStore | None = None,
+        mover: FakeMover | None = None,
+        lease: float = 5.0,
+        barrier_seconds: float = 0.05,
+        on_step: Callable[[str], Awaitable[None]] | None = None,
+        product: Product = PRODUCT,
+    ) -> None:
+        self.product = product
+        self.store = store or MemoryStore()
+        self.mover = mover or FakeMover()
+        self.fencer = FakeFencer()
+        self.ledger = Ledger(self.store, f"writer {id(self)}")
+        self.members = Members(self.ledger, lease)
+        self.barrier = Barrier(self.ledger, self.members, self.fencer)
+        self.actions = Actions(self.ledger, self.barrier, self.mover, MIGRATION, barrier_seconds, on_step)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> "Bench":
+        await self.ledger.start(self.product)
+        self.members.start()
+        return self
+
+    def run(self) -> None:
+        """Let leases, repeated tables and batches go on by themselves."""
+        self._tasks = [
+            asyncio.create_task(work) for work in (self.members.watch(), self.barrier.tell_again(), self.actions.run())
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def edit(self, make: Callable[[SlotTable, int], SlotTable]) -> SlotTable:
+        state = await self.ledger.change(
+            lambda state, epoch: (
+                state if (new := make(state.table, epoch)) is state.table else replace(state, table=new)
+            )
+        )
+        return state.table
+
+    async def at_rest(self, seconds: float = 10.0) -> SlotTable:
+        """Wait until no slot is in an action."""
+        await self.until(lambda table: all(slot.action is None for slot in table.slots), seconds)
+        return self.ledger.table
+
+    async def until(self, holds: Callable[[SlotTable], bool], seconds: float = 10.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not holds(self.ledger.table):
+                await asyncio.sleep(0.002)

@@ -1,0 +1,35 @@
+"""What every endpoint depends on: the token, and the topom that is served."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from topom.errors import TopomError
+from topom.security import authorised
+from topom.service import Topom
+
+
+class Unauthorised(TopomError):
+    """The bearer token is missing or wrong."""
+
+    status = 401
+
+
+_bearer = HTTPBearer(auto_error=False, description="topom's token; it is in the file `token` of its data folder.")
+
+
+async def require_token(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> None:
+    """Raises :class:`Unauthorised`. The credentials are taken from the header itself; they are here for OpenAPI."""
+    if not authorised(request.headers.get("authorization"), request.app.state.token):
+        raise Unauthorised("the bearer token is missing or wrong; it is in the file named token in topom's data folder")
+
+
+def _topom(request: Request) -> Topom:
+    topom: Topom = request.app.state.topom
+    return topom
+
+
+ServedTopom = Annotated[Topom, Depends(_topom)]

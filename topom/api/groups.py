@@ -1,0 +1,74 @@
+"""Groups and their servers."""
+
+from fastapi import APIRouter
+
+from slots.table import SlotTable
+from topom import topology
+from topom.api import models
+from topom.api.access import ServedTopom
+from topom.batches import all_servers
+from topom.service import Topom
+
+router = APIRouter(prefix="/groups", tags=["groups"])
+
+
+async def describe(topom: Topom) -> list[models.Group]:
+    """Every group with its servers' status, by id."""
+    table = topom.ledger.table
+    status = await topom.servers.status(all_servers(table))
+    return [
+        models.Group(
+            id=group_id,
+            servers=[
+                models.Server(
+                    address=address,
+                    role=status[address].role,
+                    up=status[address].up,
+                    keys=status[address].keys,
+                    used_memory=status[address].used_memory,
+                )
+                for address in table.groups[group_id].servers
+            ],
+            slots=len(table.by_group[group_id]),
+        )
+        for group_id in sorted(table.groups)
+    ]
+
+
+@router.get("")
+async def list_groups(topom: ServedTopom) -> models.Groups:
+    """All groups, with the status of their servers."""
+    epoch = topom.ledger.table.epoch
+    return models.Groups(epoch=epoch, groups=await describe(topom))
+
+
+@router.post("", status_code=201)
+async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupChanged:
+    """Make a group."""
+    table = await topom.edit(lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers))
+    return models.GroupChanged(epoch=table.epoch, id=new.id, servers=list(new.servers))
+
+
+@router.delete("/{group_id}")
+async def remove_group(topom: ServedTopom, group_id: int) -> models.Changed:
+    """Remove a group that owns no slot and is no slot's target."""
+    table = await topom.edit(lambda table, epoch: topology.remove_group(table, epoch, group_id))
+    return models.Changed(epoch=table.epoch)
+
+
+@router.post("/{group_id}/servers", status_code=201)
+async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -> models.GroupChanged:
+    """Add a server to a group: its master if the group was empty, else a replica."""
+    table = await topom.edit(lambda table, epoch: topology.add_server(table, epoch, group_id, new.address))
+    return _changed(group_id, table)
+
+
+@router.delete("/{group_id}/servers/{address}")
+async def remove_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
+    """Remove a server from a group. The master of a group that is in use has to stay."""
+    table = await topom.edit(lambda table, epoch: topology.remove_server(table, epoch, group_id, address))
+    return _changed(group_id, table)
+
+
+def _changed(group_id: int, table: SlotTable) -> models.GroupChanged:
+    return models.GroupChanged(epoch=table.epoch, id=group_id, servers=list(table.groups[group_id].servers))

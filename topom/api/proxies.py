@@ -1,0 +1,49 @@
+"""Proxies: members of the barrier."""
+
+from typing import Annotated, Literal, cast
+
+from fastapi import APIRouter, Query
+
+from topom.api import models
+from topom.api.access import ServedTopom
+from topom.members import Member
+from topom.service import Topom
+
+router = APIRouter(prefix="/proxies", tags=["proxies"])
+
+
+def describe(topom: Topom) -> list[models.Proxy]:
+    """Every proxy, by id."""
+    return [_describe(member) for member in topom.members.all()]
+
+
+@router.get("")
+async def list_proxies(topom: ServedTopom) -> models.Proxies:
+    """All proxies that topom waits for when slots move, lost ones too."""
+    return models.Proxies(proxies=describe(topom))
+
+
+@router.delete("/{proxy_id}")
+async def remove_proxy(
+    topom: ServedTopom,
+    proxy_id: int,
+    force: Annotated[bool, Query(description="Even if servers at which it has to be fenced do not answer.")] = False,
+) -> models.ProxyRemoved:
+    """Fence a proxy off all servers and forget it. One that still runs comes back as a new one."""
+    return models.ProxyRemoved(id=proxy_id, not_fenced=await topom.remove_proxy(proxy_id, force))
+
+
+def _describe(member: Member) -> models.Proxy:
+    record = member.record
+    return models.Proxy(
+        id=record.id,
+        instance=record.instance,
+        address=record.address,
+        hostname=record.hostname,
+        pid=record.pid,
+        workers=record.workers,
+        version=record.version,
+        state=cast(Literal["online", "lost"], member.state),
+        epoch=member.acked,
+        counters=dict(member.counters),
+    )

@@ -1,0 +1,34 @@
+"""Everything at a glance."""
+
+from fastapi import APIRouter
+
+from slots.table import OFFLINE
+from topom.api import groups, migration, models, proxies
+from topom.api.access import ServedTopom
+
+router = APIRouter(tags=["status"])
+
+
+@router.get("/status")
+async def show(topom: ServedTopom) -> models.Status:
+    """Product, groups, proxies, slots and migration."""
+    described = await groups.describe(topom)
+    state = topom.ledger.state
+    slots = state.table.slots
+    offline = sum(slot.owner_id == OFFLINE for slot in slots)
+    return models.Status(
+        product=state.product.name,
+        epoch=state.table.epoch,
+        number_of_slots=state.product.number_of_slots,
+        slot_function=state.product.slot_function,
+        databases=state.product.databases,
+        groups=described,
+        proxies=proxies.describe(topom),
+        slots=models.SlotCounts(
+            total=len(slots),
+            assigned=len(slots) - offline,
+            offline=offline,
+            moving=sum(slot.action is not None for slot in slots),
+        ),
+        migration=migration.describe(topom),
+    )

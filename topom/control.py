@@ -1,0 +1,204 @@
+"""The control stream: the WebSocket that each proxy holds open to topom.
+
+The proxy registers with its first frame and then sends heartbeats and acknowledgements; topom sends tables.
+Only the newest table matters: when a table is stored while the one before is still being sent, the proxy gets
+the changes from what it was sent last to the newest.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+import structlog
+from fastapi import APIRouter, WebSocket
+from pydantic import ValidationError
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from slots.table import SlotTable
+from topom.errors import TopomError
+from topom.frames import Ack, Heartbeat, Leave, Nack, Register, Resync, TableFrames, parse
+from topom.members import Member, Members, Refused
+from topom.security import authorised
+from topom.service import Topom
+
+log = structlog.get_logger(__name__)
+
+REGISTER_SECONDS = 5.0
+"""How long a new connection may take to register."""
+SEND_SECONDS = 10.0
+"""How long a frame may take to go out; a proxy that does not read is disconnected, and dials again."""
+MAXIMUM_FRAME_BYTES = 256 * 1024
+"""Of frames that proxies send."""
+CLOSE_NORMAL = 1000
+CLOSE_REFUSED = 1008
+CLOSE_TRY_AGAIN = 1013
+
+router = APIRouter()
+
+
+class SocketLink:
+    """Sends to one proxy: tables as they become newer, then a last frame. It is :class:`topom.members.Link`."""
+
+    def __init__(self, websocket: WebSocket, frames: TableFrames) -> None:
+        self._websocket = websocket
+        self._frames = frames
+        self._sent: SlotTable | None = None
+        self._news = asyncio.Event()
+        self._ended = False
+        self._last: Mapping[str, object] | None = None
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def end(self, frame: Mapping[str, object] | None) -> None:
+        if not self._ended:
+            self._ended = True
+            self._last = frame
+            self._news.set()
+
+    def resync(self) -> None:
+        """Send the whole table next."""
+        self._sent = None
+        self._news.set()
+
+    async def send(self, frame: Mapping[str, object]) -> None:
+        """Send one frame, before :meth:`send_tables` runs."""
+        await self._send_text(json.dumps(frame, separators=(",", ":")))
+
+    async def send_tables(self) -> None:
+        """Send the newest table whenever there is one; returns after :meth:`end` was called and its frame sent."""
+        while not self._ended:
+            self._news.clear()
+            table = self._frames.table
+            if self._sent is None or self._sent.epoch < table.epoch:
+                text = self._frames.frame(self._sent)
+                self._sent = table
+                await self._send_text(text)
+            else:
+                await self._news.wait()
+        if self._last is not None:
+            await self.send(self._last)
+
+    async def _send_text(self, text: str) -> None:
+        async with asyncio.timeout(SEND_SECONDS):
+            await self._websocket.send_text(text)
+
+
+@router.websocket("/api/v1/control")
+async def control(websocket: WebSocket) -> None:
+    """One proxy's connection, from its registration to its end."""
+    topom: Topom = websocket.app.state.topom
+    if not authorised(websocket.headers.get("authorization"), websocket.app.state.token):
+        # Closed before it is accepted: the HTTP answer is 403.
+        await websocket.close(CLOSE_REFUSED)
+        return
+    await websocket.accept()
+    link = SocketLink(websocket, topom.frames)
+    code = CLOSE_NORMAL
+    try:
+        member = await _register(websocket, topom, link)
+        try:
+            await _converse(websocket, topom.members, member, link)
+        finally:
+            topom.members.disconnected(member, link)
+    except Refused as refused:
+        code = CLOSE_REFUSED
+        log.warning("proxy_refused", reason=refused.reason, message=refused.message)
+        await _send_refusal(link, refused)
+    except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
+        # Starlette raises RuntimeError for sending on a connection that went away meanwhile.
+        log.debug("control_stream_ended", reason=repr(error))
+    except TopomError as error:
+        code = CLOSE_TRY_AGAIN
+        log.error("control_stream_failed", reason=str(error))
+    await _close(websocket, code)
+
+
+async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Member:
+    async with asyncio.timeout(REGISTER_SECONDS):
+        frame = _parse(await websocket.receive_text())
+    if not isinstance(frame, Register):
+        raise Refused("invalid", "the first frame has to be of type register")
+    member = await topom.members.register(frame, link)
+    product = topom.ledger.state.product
+    try:
+        await link.send(
+            {
+                "type": "registered",
+                "proxy_id": member.record.id,
+                "product": product.name,
+                "number_of_slots": product.number_of_slots,
+                "slot_function": product.slot_function,
+                "databases": product.databases,
+                "heartbeat_seconds": topom.settings.heartbeat_seconds,
+            }
+        )
+    except BaseException:
+        topom.members.disconnected(member, link)
+        raise
+    return member
+
+
+async def _converse(websocket: WebSocket, members: Members, member: Member, link: SocketLink) -> None:
+    """Send and receive until either side ends."""
+    sending = asyncio.create_task(link.send_tables())
+    receiving = asyncio.create_task(_receive(websocket, members, member, link))
+    try:
+        await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            # The last frame is out, or sending failed; what the proxy says now matters no more.
+            sending.result()
+            return
+        receiving.result()
+        await sending  # the proxy leaves, and has its last frame yet to come
+    finally:
+        for task in (sending, receiving):
+            task.cancel()
+        await asyncio.gather(sending, receiving, return_exceptions=True)
+
+
+async def _receive(websocket: WebSocket, members: Members, member: Member, link: SocketLink) -> None:
+    """Take the proxy's frames; returns when it leaves."""
+    while True:
+        frame = _parse(await websocket.receive_text())
+        members.heard(member)
+        match frame:
+            case Heartbeat():
+                member.counters = frame.counters
+            case Ack():
+                members.acknowledge(member, frame.epoch)
+            case Nack():
+                members.refuse(member, frame.epoch, frame.reason)
+            case Resync():
+                link.resync()
+            case Leave():
+                await members.leave(member)
+                link.end({"type": "left"})
+                return
+            case Register():
+                raise Refused("invalid", "the proxy is registered already")
+
+
+def _parse(text: str) -> Register | Heartbeat | Ack | Nack | Leave | Resync:
+    try:
+        return parse(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "frame"
+        raise Refused("invalid", f"not a frame of the control stream: {place}: {first['msg']}") from error
+
+
+async def _send_refusal(link: SocketLink, refused: Refused) -> None:
+    try:
+        await link.send({"type": "refused", "reason": refused.reason, "message": refused.message})
+    except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
+        log.debug("refusal_not_sent", reason=repr(error))
+
+
+async def _close(websocket: WebSocket, code: int) -> None:
+    if websocket.application_state == WebSocketState.CONNECTED:
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await websocket.close(code)
+        except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
+            log.debug("control_stream_not_closed", reason=repr(error))

@@ -1,0 +1,98 @@
+"""What can go wrong with an operator's request or with the store, as types.
+
+The message of each is one or two sentences for the operator: what happened, and what to do. The HTTP API
+answers with ``status`` and names the type, so a program can tell them apart without reading the sentence.
+"""
+
+from typing import ClassVar
+
+
+class TopomError(Exception):
+    """Root of everything that topom refuses or fails at."""
+
+    status: ClassVar[int] = 500
+    """The HTTP status that the API answers with."""
+
+
+class Invalid(TopomError):
+    """The request does not say something that can be done."""
+
+    status = 422
+
+
+class NotFound(TopomError):
+    """The request names something that is not there."""
+
+    status = 404
+
+
+class Conflict(TopomError):
+    """The request is understood and cannot be done as things stand."""
+
+    status = 409
+
+
+class Unavailable(TopomError):
+    """topom cannot change anything now."""
+
+    status = 503
+
+
+class InvalidAddress(Invalid):
+    """Not a ``host:port``."""
+
+
+class InvalidGroup(Invalid):
+    """A group id that no group may have."""
+
+
+class InvalidSlots(Invalid):
+    """Slots that do not exist, or a list of them that cannot be read."""
+
+
+class GroupNotFound(NotFound):
+    """No group of that id."""
+
+
+class ServerNotFound(NotFound):
+    """The group has no such server."""
+
+
+class ProxyNotFound(NotFound):
+    """No proxy of that id."""
+
+
+class GroupExists(Conflict):
+    """A group of that id is there already."""
+
+
+class GroupInUse(Conflict):
+    """The group owns slots, or slots are on their way to it."""
+
+
+class GroupEmpty(Conflict):
+    """The group has no server, so it can own no slot."""
+
+
+class ServerInUse(Conflict):
+    """The server belongs to a group already, or its group cannot do without it."""
+
+
+class SlotsInAction(Conflict):
+    """Slots are being moved and have to come to rest first."""
+
+
+class SlotsOwned(Conflict):
+    """Slots have an owner; only offline slots can be assigned at once."""
+
+
+class SlotsOffline(Conflict):
+    """Slots have no owner that they could be moved from."""
+
+
+class ProxiesNotReady(Conflict):
+    """Proxies did not acknowledge the current slot table in time."""
+
+
+class ServersUnreachable(Conflict):
+    """Servers at which a proxy has to be fenced do not answer."""

@@ -1,0 +1,172 @@
+"""The one writer of the cluster's state.
+
+Every change, an operator's or a running batch's, is a function from the state as it is to the next one. They
+run one at a time; the outcome is stored with compare-and-swap, and only then does it hold and do listeners,
+who tell the proxies, hear of it: what a proxy was told, the store has (**epochs**).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from slots.table import SlotTable
+from topom.errors import Unavailable
+from topom.state import ClusterState, Product
+from topom.store import Store, StoreConflict, StoreError, records
+from topom.topology import unlock_all
+
+log = structlog.get_logger(__name__)
+
+Change = Callable[[ClusterState, int], ClusterState]
+"""From the state, and the epoch that a changed table has to have, to the next state; or the same object."""
+Listener = Callable[[ClusterState, ClusterState], None]
+"""Called with the old and the new state once the new one is stored. Must not block, nor raise."""
+
+
+class LostPlace(Unavailable):
+    """Another topom has written to the store: this one changes nothing any more and has to end."""
+
+
+class ProductMismatch(Unavailable):
+    """The configuration describes another product than the store holds."""
+
+
+class Ledger:
+    """Holds the state. :attr:`state` is what is stored; it is replaced, never changed."""
+
+    def __init__(self, store: Store, writer: str) -> None:
+        self._store = store
+        self._writer = writer
+        self._lock = asyncio.Lock()
+        self._listeners: list[Listener] = []
+        self._unknown = False  # a write failed in a way that leaves open whether it is in the store
+        self._tasks: set[asyncio.Task[ClusterState]] = set()
+        self._state: ClusterState | None = None
+        self.lost = asyncio.Event()
+        """Set when another topom has taken over the store."""
+
+    @property
+    def state(self) -> ClusterState:
+        """What is stored. Only after :meth:`start`."""
+        assert self._state is not None, "the ledger was not started"
+        return self._state
+
+    @property
+    def table(self) -> SlotTable:
+        """The slot table that is stored."""
+        return self.state.table
+
+    def listen(self, listener: Listener) -> None:
+        """Have ``listener`` called after each change."""
+        self._listeners.append(listener)
+
+    async def start(self, product: Product) -> None:
+        """Read the store, or fill an empty one, and take the writer's place.
+
+        A slot that was locked is unlocked in the same write: who had acknowledged the lock is not known any more.
+        The table gets a new epoch in any case, so that what proxies acknowledge from now on was said by this topom.
+
+        Raises:
+            ProductMismatch: when the store belongs to another product, or other fixed settings.
+            StoreError: when the store cannot be read or written.
+        """
+        await self._store.open()
+        old = records.decode(await self._store.read())
+        if old is not None and old.product != product:
+            raise ProductMismatch(
+                f"the store holds {old.product}, the configuration says {product}; these settings are fixed at the "
+                "first start. Set them back, or use another data folder for a new product"
+            )
+        if old is None:
+            table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
+            new = ClusterState(version=1, writer=self._writer, product=product, table=table)
+        else:
+            version = old.version + 1
+            unlocked = unlock_all(old.table, version)
+            table = replace(unlocked, epoch=version)
+            new = replace(old, version=version, writer=self._writer, table=table)
+        await self._store.write(old.version if old else 0, new.version, records.differences(old, new))
+        self._state = new
+        log.info("store_opened", epoch=new.table.epoch, version=new.version, proxies=len(new.proxies))
+
+    async def change(self, make: Change) -> ClusterState:
+        """Replace the state by what ``make`` gives, stored; returns the state that then holds.
+
+        A caller that is cancelled meanwhile does not stop the change: once begun, it is stored and told, or not
+        done at all.
+
+        Raises:
+            StoreError: the change is not in force. If the store has it all the same, the next change finds that.
+            LostPlace: another topom has the store.
+            TopomError: whatever ``make`` raises; nothing was changed.
+        """
+        task = asyncio.create_task(self._change(make))
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    async def confirm(self) -> None:
+        """Make sure that :attr:`state` is what is stored, if a write failed so that this is unknown.
+
+        Raises:
+            StoreError: the store cannot be read.
+            LostPlace: another topom has the store.
+        """
+        if self._unknown:
+            await self.change(lambda state, epoch: state)
+
+    async def close(self) -> None:
+        """Wait for a change under way, and close the store."""
+        async with self._lock:
+            await self._store.close()
+
+    def _forget(self, task: "asyncio.Task[ClusterState]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller has it, unless it was cancelled and nobody wants to know
+
+    async def _change(self, make: Change) -> ClusterState:
+        async with self._lock:
+            if self.lost.is_set():
+                raise LostPlace("another topom has written to the store; this one changes nothing any more")
+            if self._unknown:
+                await self._find_out()
+            old = self.state
+            version = old.version + 1
+            new = make(old, version)
+            if new is old:
+                return old
+            new = replace(new, version=version)
+            try:
+                await self._store.write(old.version, version, records.differences(old, new))
+            except StoreConflict as error:
+                self._lose(str(error))
+                raise LostPlace(str(error)) from error
+            except StoreError as error:
+                self._unknown = True
+                log.error("store_write_failed", reason=str(error), epoch=old.table.epoch)
+                raise
+            self._adopt(new)
+            return new
+
+    async def _find_out(self) -> None:
+        """After a write of unknown outcome: take what the store says, if it is from this process."""
+        stored = records.decode(await self._store.read())
+        if stored is None or stored.writer != self._writer:
+            self._lose("the store has been written to by another topom, or emptied")
+            raise LostPlace("another topom has written to the store, or it was emptied; this one changes nothing more")
+        self._unknown = False
+        if stored.version != self.state.version:
+            log.info("store_write_found", version=stored.version)
+            self._adopt(stored)
+
+    def _adopt(self, new: ClusterState) -> None:
+        old, self._state = self.state, new
+        for listener in self._listeners:
+            listener(old, new)
+
+    def _lose(self, reason: str) -> None:
+        log.error("store_lost", reason=reason)
+        self.lost.set()

@@ -1,0 +1,142 @@
+"""topom's own connections to the Redis servers: their status for operators, and fencing.
+
+Every call has a short limit: a server that hangs costs its caller that long, never more.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from slots import connections
+from topom.topology import parse_address
+
+AT_ONCE = 64
+"""Servers that are asked side by side."""
+FRESH_SECONDS = 1.0
+"""For how long an answer to :meth:`RedisServers.status` is given again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """``keys`` counts over all databases; ``used_memory`` is in bytes. Both None, and ``role`` too, when not up."""
+
+    up: bool
+    role: str | None = None
+    keys: int | None = None
+    used_memory: int | None = None
+
+
+DOWN = ServerStatus(up=False)
+
+
+class RedisServers:
+    """Clients by address, opened when first needed."""
+
+    def __init__(self, password: str | None, timeout_seconds: float) -> None:
+        self._password = password
+        self._timeout = timeout_seconds
+        self._clients: dict[str, Redis] = {}
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._known: dict[str, ServerStatus] = {}
+        self._known_at: float | None = None
+        self._asking: asyncio.Lock = asyncio.Lock()
+
+    async def status(self, addresses: Iterable[str]) -> Mapping[str, ServerStatus]:
+        """The status of each server, at most :data:`FRESH_SECONDS` old. Does not raise."""
+        wanted = list(addresses)
+        async with self._asking:
+            now = asyncio.get_running_loop().time()
+            fresh = self._known_at is not None and now - self._known_at < FRESH_SECONDS
+            if not fresh or any(address not in self._known for address in wanted):
+                answers = await asyncio.gather(*(self._ask(address) for address in wanted))
+                self._known = dict(zip(wanted, answers, strict=True))
+                self._known_at = now
+                await self._forget_except(wanted)
+            return {address: self._known[address] for address in wanted}
+
+    async def fence(self, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
+        """Cut a proxy off servers: None where that is done, else the reason why not. Does not raise."""
+        wanted = list(addresses)
+        outcomes = await asyncio.gather(*(self._fence_one(instance, address) for address in wanted))
+        return dict(zip(wanted, outcomes, strict=True))
+
+    async def unreachable(self, addresses: Iterable[str]) -> Mapping[str, str]:
+        """Why servers do not answer, by address; those that do are left out."""
+        wanted = list(addresses)
+        outcomes = await asyncio.gather(*(self._guarded(address, self._ping) for address in wanted))
+        return {address: outcome for address, outcome in zip(wanted, outcomes, strict=True) if outcome is not None}
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._forget_except(())
+
+    async def _ask(self, address: str) -> ServerStatus:
+        found: list[ServerStatus] = []
+
+        async def info(client: Redis) -> None:
+            answer = await client.info()
+            databases = [value for name, value in answer.items() if _is_database(name)]
+            found.append(
+                ServerStatus(
+                    up=True,
+                    role=str(answer.get("role", "")),
+                    keys=sum(int(database["keys"]) for database in databases),
+                    used_memory=int(answer.get("used_memory", 0)),
+                )
+            )
+
+        await self._guarded(address, info)
+        return found[0] if found else DOWN
+
+    async def _fence_one(self, instance: str, address: str) -> str | None:
+        async def fence(client: Redis) -> None:
+            await connections.fence(client, instance)
+
+        return await self._guarded(address, fence)
+
+    async def _ping(self, client: Redis) -> None:
+        await client.execute_command("PING")
+
+    async def _guarded(self, address: str, work: Any) -> str | None:
+        """Run ``work`` with the server's client, in time; the reason when that fails."""
+        async with self._places:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await work(self._client(address))
+            except TimeoutError:
+                return f"no answer within {self._timeout:g} s"
+            except (RedisError, OSError) as error:
+                return str(error) or type(error).__name__
+        return None
+
+    def _client(self, address: str) -> Redis:
+        client = self._clients.get(address)
+        if client is None:
+            host, port = parse_address(address)
+            client = Redis(
+                host=host,
+                port=port,
+                password=self._password,
+                client_name=f"{connections.PREFIX}.topom",
+                socket_timeout=self._timeout,
+                socket_connect_timeout=self._timeout,
+                retry=Retry(NoBackoff(), 0),
+                max_connections=8,
+            )
+            self._clients[address] = client
+        return client
+
+    async def _forget_except(self, addresses: Iterable[str]) -> None:
+        keep = set(addresses)
+        for address in [address for address in self._clients if address not in keep]:
+            await self._clients.pop(address).aclose()
+
+
+def _is_database(name: str) -> bool:
+    return name.startswith("db") and name[2:].isdigit()

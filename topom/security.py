@@ -1,0 +1,41 @@
+"""The bearer token: one secret, asked for everywhere but at the health check and the API's description."""
+
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+
+def authorised(header: str | None, token: str) -> bool:
+    """Whether an ``Authorization`` header carries the token. Takes as long whatever the header says."""
+    scheme, _, given = (header or "").partition(" ")
+    matches = hmac.compare_digest(given.strip().encode(), token.encode())
+    return matches and scheme.lower() == "bearer"
+
+
+def kept_token(path: Path) -> str:
+    """The token in this file, which is made, readable by its owner only, when there is none.
+
+    Raises:
+        OSError: when the file can neither be read nor made.
+    """
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        token = ""
+    if not token:
+        token = secrets.token_urlsafe(32)
+        # Made under another name and renamed, so that a file without a token in it is never left behind.
+        draft = path.with_name(path.name + ".new")
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(token + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+        log.info("token_made", file=str(path))
+    return token

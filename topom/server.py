@@ -1,0 +1,152 @@
+"""topom as a process: takes its data folder, listens, serves, and ends on SIGTERM or SIGINT."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+import uvicorn
+import uvloop
+
+from topom import api, control, logs
+from topom.errors import TopomError
+from topom.security import kept_token
+from topom.service import Topom
+from topom.settings import TopomSettings, split_listen
+from topom.store.sqlite import SqliteStore
+
+log = structlog.get_logger(__name__)
+
+ADDRESS_FILE = "address"
+"""In the data folder: ``host:port`` on which topom listens, and a newline."""
+TOKEN_FILE = "token"
+STORE_FILE = "store.sqlite"
+LOCK_FILE = "lock"
+BACKLOG = 1024
+GRACE_SECONDS = 2
+"""How long requests under way may take to end when topom stops."""
+
+
+class StartError(Exception):
+    """topom cannot start. The message says why and what to do."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to :func:`serve`: uvicorn would end the process by the signal instead of with a status."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(settings: TopomSettings) -> int:
+    """Run topom until SIGTERM or SIGINT.
+
+    Returns:
+        The exit status: 0, or 1 when it could not start or lost its store to another topom; the log says why.
+    """
+    logs.configure(settings.log_level)
+    try:
+        with _data_folder(settings.data):
+            return uvloop.run(serve(settings))
+    except (StartError, TopomError) as error:
+        log.error("topom_failed", reason=str(error))
+        return 1
+
+
+async def serve(settings: TopomSettings) -> int:
+    """What :func:`run` runs, once the data folder is taken."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    token = _token(settings)
+    listening = _listen(settings.listen)
+    topom = Topom(settings, SqliteStore(settings.data / STORE_FILE))
+    await topom.start()
+    server = _Server(
+        uvicorn.Config(
+            api.build(topom, token),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            ws_max_size=control.MAXIMUM_FRAME_BYTES,
+            ws_per_message_deflate=False,
+        )
+    )
+    running = asyncio.create_task(topom.run())
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    stopping = asyncio.create_task(stop.wait())
+    lost = asyncio.create_task(topom.ledger.lost.wait())
+    host, port = listening.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    _write_address(settings.data / ADDRESS_FILE, address)
+    log.info("topom_listening", address=address, url=f"http://{address}", data=str(settings.data), pid=os.getpid())
+    await asyncio.wait((running, serving, stopping, lost), return_when=asyncio.FIRST_COMPLETED)
+    orderly = stop.is_set()
+    server.should_exit = True
+    for task in (running, stopping, lost):
+        task.cancel()
+    outcomes = await asyncio.gather(running, serving, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            log.error("topom_broke", exc_info=outcome)
+            orderly = False
+    await topom.close()
+    log.info("topom_stopped")
+    return 0 if orderly else 1
+
+
+def _token(settings: TopomSettings) -> str:
+    configured = settings.token.get_secret_value()
+    if configured:
+        return configured
+    try:
+        return kept_token(settings.data / TOKEN_FILE)
+    except OSError as error:
+        raise StartError(f"the token {settings.data / TOKEN_FILE} cannot be read or made: {error}") from error
+
+
+def _listen(text: str) -> socket.socket:
+    """A listening socket: it is there, with its port, before anything is announced."""
+    host, port = split_listen(text)
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
+        )
+    except OSError as error:
+        raise StartError(f"topom cannot listen on {text}: {error.strerror or error}; set another address") from error
+
+
+@contextmanager
+def _data_folder(folder: Path) -> Iterator[None]:
+    """Make the folder and hold its lock, so that two topoms do not share one store by mistake."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StartError(f"the data folder {folder} cannot be used: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StartError(f"another topom uses the data folder {folder}; stop it, or use another folder") from error
+        yield
+    finally:
+        os.close(lock)
+
+
+def _write_address(path: Path, address: str) -> None:
+    draft = path.with_name(path.name + ".new")
+    try:
+        draft.write_text(address + "\n", encoding="ascii")
+        draft.replace(path)
+    except OSError as error:
+        log.warning("address_not_written", file=str(path), reason=str(error))

@@ -1,0 +1,207 @@
+"""topom as one object: its parts put together, and the operators' requests that need more than one of them."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from slots import ranges
+from slots.table import OFFLINE, SlotTable
+from topom import planners, topology
+from topom.actions import Actions, Mover, Observer
+from topom.barrier import Barrier
+from topom.batches import all_servers
+from topom.errors import ProxiesNotReady, ServersUnreachable
+from topom.frames import TableFrames
+from topom.ledger import Ledger
+from topom.members import Members
+from topom.moving import RedisMover
+from topom.redis_servers import RedisServers
+from topom.settings import TopomSettings
+from topom.state import ClusterState
+from topom.store import Store
+from topom.topology import Move
+
+log = structlog.get_logger(__name__)
+
+ASSIGN_SECONDS = 5.0
+"""How long an assignment waits for proxies to acknowledge that the slots are offline."""
+
+TableChange = Callable[[SlotTable, int], SlotTable]
+
+
+class Topom:
+    """One topom. :meth:`start` before anything else; :meth:`run` does what goes on by itself."""
+
+    def __init__(
+        self, settings: TopomSettings, store: Store, mover: Mover | None = None, on_step: Observer | None = None
+    ) -> None:
+        """
+        Args:
+            mover: moves keys; the migrator when None.
+            on_step: told of each step of the slot state machine.
+        """
+        self.settings = settings
+        self.instance = secrets.token_hex(16)
+        self.ledger = Ledger(store, self.instance)
+        self.members = Members(self.ledger, settings.proxy_lease_seconds)
+        password = settings.redis_password.get_secret_value() or None
+        self.servers = RedisServers(password, settings.redis_timeout_seconds)
+        self.barrier = Barrier(self.ledger, self.members, self.servers)
+        self.actions = Actions(
+            self.ledger,
+            self.barrier,
+            mover or RedisMover(settings.product_settings(), password, self.instance),
+            settings.migration_settings(),
+            settings.barrier_seconds,
+            on_step,
+        )
+        self._frames: TableFrames | None = None
+        self._one_assignment = asyncio.Lock()
+
+    @property
+    def frames(self) -> TableFrames:
+        """The frames that bring proxies to the table that is stored."""
+        assert self._frames is not None, "topom was not started"
+        return self._frames
+
+    async def start(self) -> None:
+        """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
+        await self.ledger.start(self.settings.product_settings())
+        self._frames = TableFrames(self.ledger.table)
+        # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
+        self.ledger.listen(self._publish)
+        self.members.start()
+
+    async def run(self) -> None:
+        """Watch leases, repeat refused tables and run batches, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.members.watch())
+            group.create_task(self.barrier.tell_again())
+            group.create_task(self.actions.run())
+
+    async def close(self) -> None:
+        """Let go of servers and store, after :meth:`run` has ended."""
+        with suppress(Exception):
+            await self.servers.close()
+        await self.ledger.close()
+
+    async def edit(self, make: TableChange) -> SlotTable:
+        """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise."""
+        state = await self.ledger.change(lambda state, epoch: _with_table(state, make(state.table, epoch)))
+        return state.table
+
+    async def edit_slots(self, make: TableChange) -> tuple[int, list[int]]:
+        """As :meth:`edit`; the epoch that then holds, and ids of the slots that changed."""
+        changed: list[int] = []
+
+        def tracked(table: SlotTable, epoch: int) -> SlotTable:
+            new = make(table, epoch)
+            changed[:] = topology.changed_slots(table, new)
+            return new
+
+        table = await self.edit(tracked)
+        if changed:
+            log.info("slots_changed", slots=ranges.show(changed), epoch=table.epoch)
+        return table.epoch, changed
+
+    async def assign(self, text: str, group_id: int) -> tuple[int, list[int]]:
+        """Give offline slots to a group at once; epoch and ids of the slots that changed.
+
+        **one-owner**: only when every proxy has acknowledged a table in which they are offline, and lost proxies
+        are fenced everywhere, so that nobody sends to a former owner any more.
+
+        Raises:
+            ProxiesNotReady: when that takes longer than :data:`ASSIGN_SECONDS`.
+            TopomError: as :func:`topom.topology.assign`.
+        """
+        slots = topology.parse_slots(text, self.settings.number_of_slots)
+        deadline = asyncio.get_running_loop().time() + ASSIGN_SECONDS
+        async with self._one_assignment:
+            while True:
+                # Checked first, so that what can never be assigned is refused at once.
+                topology.assign(self.ledger.table, self.ledger.state.version + 1, slots, group_id)
+                left = max(0.0, deadline - asyncio.get_running_loop().time())
+                await self.barrier.everyone_current(all_servers(self.ledger.table), left)
+                waited = False
+
+                def assign(table: SlotTable, epoch: int) -> SlotTable:
+                    nonlocal waited
+                    # Nothing changes the table while this runs, so what holds here holds when it is stored.
+                    waited = self.barrier.passed(table.epoch, all_servers(table))
+                    return topology.assign(table, epoch, slots, group_id) if waited else table
+
+                outcome = await self.edit_slots(assign)
+                if waited:
+                    return outcome
+                if not left:
+                    raise ProxiesNotReady("the table changes faster than proxies acknowledge it; try again in a while")
+
+    async def rebalance(self, policy: str, dry_run: bool) -> list[Move]:
+        """Plan, and unless ``dry_run`` put every move on its way; the moves, by ascending slot.
+
+        Raises:
+            UnknownPolicy, NoGroup: as :func:`topom.planners.plan`.
+        """
+        if dry_run:
+            table = self.ledger.table
+            return planners.plan(policy, table.groups.values(), table.slots)
+        moves: list[Move] = []
+
+        def begin(table: SlotTable, epoch: int) -> SlotTable:
+            moves[:] = planners.plan(policy, table.groups.values(), table.slots)
+            return topology.apply_moves(table, epoch, moves)
+
+        await self.edit(begin)
+        log.info("rebalance_began", policy=policy, moves=len(moves), offline=sum(m.source == OFFLINE for m in moves))
+        return moves
+
+    async def remove_proxy(self, proxy_id: int, force: bool) -> dict[str, str]:
+        """Fence a proxy off every server and forget it; reasons by server where it could not be fenced.
+
+        Raises:
+            ProxyNotFound: there is none of that id.
+            ServersUnreachable: without ``force``, when servers do not answer; then nothing was done, or, if one
+                failed in between, the fence there is made up for before slots next move to or from it.
+        """
+        self.members.get(proxy_id)
+        servers = all_servers(self.ledger.table)
+        if not force:
+            _require_reachable(proxy_id, await self.servers.unreachable(servers), done=False)
+        await self.members.fence([proxy_id], "removed", "an operator removed the proxy", only_lost=False)
+        failures = await self.barrier.fence_removed(servers)
+        if not force:
+            _require_reachable(proxy_id, failures, done=True)
+        return failures
+
+    async def set_migration(self, changes: Mapping[str, Any]) -> None:
+        """Set migration settings, by the names of :class:`~topom.state.MigrationSettings`, over the configured ones."""
+
+        def change(state: ClusterState, epoch: int) -> ClusterState:
+            merged = {**state.migration_changes, **changes}
+            return replace(state, migration_changes=merged) if merged != state.migration_changes else state
+
+        await self.ledger.change(change)
+        log.info("migration_set", **changes)
+
+    def _publish(self, old: ClusterState, new: ClusterState) -> None:
+        if old.table is not new.table:
+            self.frames.publish(new.table)
+
+
+def _with_table(state: ClusterState, table: SlotTable) -> ClusterState:
+    return state if table is state.table else replace(state, table=table)
+
+
+def _require_reachable(proxy_id: int, failures: Mapping[str, str], done: bool) -> None:
+    if failures:
+        reasons = "; ".join(f"{address}: {reason}" for address, reason in sorted(failures.items()))
+        outcome = "was removed, but is not fenced" if done else "cannot be removed, for it cannot be fenced"
+        raise ServersUnreachable(
+            f"proxy {proxy_id} {outcome} everywhere ({reasons}); bring these servers back, or use force if it is "
+            "sure that the proxy's process has ended"
+        )

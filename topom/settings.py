@@ -1,0 +1,171 @@
+"""Settings of topom: each has its home, its unit, its default and its limits here.
+
+They are read from a TOML file and from the environment (``SLOTFERRY_TOPOM_LISTEN`` for ``listen``); the
+environment wins, so that secrets can stay out of files. ``configs/topom.toml`` lists them all.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from slots import functions
+from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
+from topom.state import MigrationSettings, Product
+
+ENVIRONMENT_PREFIX = "SLOTFERRY_TOPOM_"
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used. The message has one sentence a setting: which, and what is wrong."""
+
+
+class TopomSettings(BaseSettings):
+    """What topom is told at its start. Bytes and seconds are in the names; the descriptions say the rest."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True
+    )
+
+    listen: str = Field(
+        default="127.0.0.1:8380",
+        description="Where the HTTP API and the proxies' control stream are, host:port. Port 0 takes a free one.",
+    )
+    token: SecretStr = Field(
+        default=SecretStr(""),
+        description='The bearer token that is asked for. "": made at the first start and kept in the file "token" of '
+        "the data folder.",
+    )
+    data: Path = Field(
+        default=Path("slotferry-data"),
+        description="Folder of the store; made when missing. One topom uses it at a time.",
+    )
+    redis_password: SecretStr = Field(
+        default=SecretStr(""), description='What topom sends to the Redis servers with AUTH. "": nothing.'
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least important events that are logged: debug, info, warning or error."
+    )
+
+    product: str = Field(
+        default="slotferry", min_length=1, max_length=100, description="Name of the product. Fixed at the first start."
+    )
+    number_of_slots: int = Field(
+        default=DEFAULT_SLOTS, description="Slots, a power of two up to 16384. Fixed at the first start."
+    )
+    slot_function: str = Field(
+        default="crc32", description="How a key's slot is found: crc32, crc16, crc32c or md5. Fixed at the first start."
+    )
+    databases: int = Field(
+        default=16, ge=1, le=10_000, description="Databases that clients may SELECT. Fixed at the first start."
+    )
+
+    heartbeat_seconds: Seconds = Field(default=1.0, description="Seconds between two heartbeats of a proxy.")
+    proxy_lease_seconds: Seconds = Field(
+        default=5.0,
+        description="Seconds without a heartbeat after which a proxy is lost: when slots are moved it is fenced off "
+        "the servers instead of waited for.",
+    )
+    barrier_seconds: Seconds = Field(
+        default=2.0,
+        description="Seconds that slots may be locked until every proxy has acknowledged; then they are unlocked, "
+        "and locked again later.",
+    )
+    redis_timeout_seconds: Seconds = Field(
+        default=1.0, description="Seconds that a Redis server may take to answer topom's own questions."
+    )
+
+    migration_parallel_slots: int = Field(
+        default=256, ge=1, le=MAXIMUM_SLOTS, description="Slots of one pair of groups that are moved together."
+    )
+    migration_keys_per_second: int = Field(
+        default=0, ge=0, description="Keys that may move in a second, all migrations together. 0: no limit."
+    )
+    migration_bytes_per_second: int = Field(
+        default=0, ge=0, description="Bytes that may move in a second, all migrations together. 0: no limit."
+    )
+    migration_batch_keys: int = Field(default=500, ge=1, le=100_000, description="Most keys in one MIGRATE.")
+    migration_batch_bytes: int = Field(
+        default=524_288, ge=1, description="Most bytes in one MIGRATE, unless a single key is larger. 512 KiB."
+    )
+    migration_batch_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = Field(
+        default=2.0, description="Milliseconds that one MIGRATE should hold up its source; batches adapt to it."
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str) -> str:
+        split_listen(value)
+        return value
+
+    @field_validator("number_of_slots")
+    @classmethod
+    def _check_number_of_slots(cls, value: int) -> int:
+        if not 1 <= value <= MAXIMUM_SLOTS or value & (value - 1):
+            raise ValueError(f"it has to be a power of two up to {MAXIMUM_SLOTS}, and is {value}")
+        return value
+
+    @field_validator("slot_function")
+    @classmethod
+    def _check_slot_function(cls, value: str) -> str:
+        if value not in functions.names():
+            raise ValueError(f"{value!r} is not a slot function; known are {', '.join(functions.names())}")
+        return value
+
+    @classmethod
+    def load(cls, config: Path | None = None, **overrides: Any) -> Self:
+        """Settings from ``overrides``, else the environment, else the TOML file ``config``, else the defaults.
+
+        Raises:
+            SettingsError: the file cannot be read, or a setting is unknown or not allowed.
+        """
+        try:
+            in_file = {} if config is None else tomllib.loads(config.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"The settings file {config} is not TOML: {error}.") from error
+        try:
+            return cls(**{**in_file, **EnvSettingsSource(cls)(), **overrides})
+        except ValidationError as error:
+            raise SettingsError(_explain(error)) from error
+
+    def product_settings(self) -> Product:
+        """What proxies have to agree on."""
+        return Product(self.product, self.number_of_slots, self.slot_function, self.databases)
+
+    def migration_settings(self) -> MigrationSettings:
+        """How migrations run as long as no operator changed it."""
+        return MigrationSettings(
+            parallel_slots=self.migration_parallel_slots,
+            keys_per_second=self.migration_keys_per_second,
+            bytes_per_second=self.migration_bytes_per_second,
+            batch_keys=self.migration_batch_keys,
+            batch_bytes=self.migration_batch_bytes,
+            batch_milliseconds=self.migration_batch_milliseconds,
+        )
+
+
+def split_listen(text: str) -> tuple[str, int]:
+    """Host and port of the address to listen on; port 0 is a free one. Raises :class:`ValueError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"{text!r} is not host:port, for example 127.0.0.1:8380")
+    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
+
+
+def _explain(error: ValidationError) -> str:
+    """One sentence for each thing that is wrong. Values are not shown: they may be secrets."""
+    sentences = []
+    for entry in error.errors(include_url=False, include_input=False):
+        name = ".".join(str(part) for part in entry["loc"])
+        if entry["type"] == "extra_forbidden":
+            sentences.append(f"There is no setting {name}; they are: {', '.join(TopomSettings.model_fields)}.")
+        else:
+            message = entry["msg"].removeprefix("Value error, ")
+            sentences.append(f"Setting {name} (or {ENVIRONMENT_PREFIX}{name.upper()} in the environment): {message}.")
+    return "\n".join(sentences)

@@ -1,0 +1,86 @@
+"""All that topom remembers, as one value that never changes: the slot table, the product, members, settings.
+
+A change makes a new :class:`ClusterState` of a larger version; the ledger stores it before anybody sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from slots.table import SlotTable
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What proxies have to agree on, chosen at topom's first start and fixed since."""
+
+    name: str
+    number_of_slots: int
+    slot_function: str
+    databases: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRecord:
+    """A member of the barrier. ``instance`` is the id that the process made at its start, 32 hex digits.
+
+    ``address`` is ``host:port`` for clients, ``hostname`` and ``pid`` tell the operator where it runs,
+    ``workers`` is its number of worker processes, ``version`` that of its program.
+    """
+
+    id: int
+    instance: str
+    address: str
+    hostname: str
+    pid: int
+    workers: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A proxy that may still run and that must not reach servers any more: ``at`` lists where that is sure."""
+
+    instance: str
+    proxy_id: int
+    at: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationSettings:
+    """How migrations run. A rate of 0 is no limit."""
+
+    parallel_slots: int
+    keys_per_second: int
+    bytes_per_second: int
+    batch_keys: int
+    batch_bytes: int
+    batch_milliseconds: float
+    paused: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """``version`` counts the writes to the store; ``table.epoch`` is the version that last changed the table.
+
+    One counter for both means that an epoch never comes twice, and that the store's compare-and-swap on the
+    version is one on the epoch as well (**epochs**).
+
+    ``writer`` is the id that the topom process which wrote this made at its start. ``migration_changes`` holds
+    what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
+    """
+
+    version: int
+    writer: str
+    product: Product
+    table: SlotTable
+    next_proxy_id: int = 1
+    proxies: Mapping[int, ProxyRecord] = field(default_factory=dict)
+    fenced: Mapping[str, Fenced] = field(default_factory=dict)
+    migration_changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def migration(self, configured: MigrationSettings) -> MigrationSettings:
+        """The migration settings that hold: the configured ones, and over them what an operator set."""
+        return MigrationSettings(**{**asdict(configured), **self.migration_changes})

@@ -1,0 +1,56 @@
+"""The store: a set of named documents under one version, changed only by compare-and-swap.
+
+The interface is what a consistent store of any kind can do in one transaction: compare the version, put some
+documents, delete some, set the version. Documents are small (see :mod:`topom.store.records`), so that a store
+with a limit on the size of a value or of a transaction can hold them.
+
+**epochs**: a write made from another version than the stored one changes nothing, so a topom that lost its
+place can do no harm.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from topom.errors import Unavailable
+
+
+class StoreError(Unavailable):
+    """The store failed. Whether the last write is in it may be unknown until it is read again."""
+
+
+class StoreConflict(StoreError):
+    """The store is at another version than the write was made from: another topom has written to it."""
+
+
+class StoreDamaged(StoreError):
+    """What the store holds cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All documents as of ``version``; version 0 and no documents for a store never written to."""
+
+    version: int
+    documents: Mapping[str, bytes]
+
+
+class Store(Protocol):
+    """What topom needs of a store. No method blocks the event loop; each has a time limit of its own."""
+
+    async def open(self) -> None:
+        """Make ready to read and write. Raises :class:`StoreError`."""
+
+    async def read(self) -> Stored:
+        """Everything, of one version. Raises :class:`StoreError`."""
+
+    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        """Put these documents (delete those that are None) and set the version, all or nothing, and durably.
+
+        Raises:
+            StoreConflict: nothing was written, for the stored version is not ``expected``.
+            StoreError: the outcome is unknown.
+        """
+
+    async def close(self) -> None:
+        """Let go of what :meth:`open` took. Never raises."""

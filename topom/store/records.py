@@ -1,0 +1,105 @@
+"""Which document of the store holds what, and how: JSON, in documents small enough for any store.
+
+| document | holds |
+|---|---|
+| ``cluster`` | product, epoch of the table, id of the topom that wrote, the next proxy's id |
+| ``groups`` | every group with its servers |
+| ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
+| ``proxies/00000001`` | one proxy |
+| ``fenced/<instance>`` | one fenced proxy |
+| ``migration`` | migration settings that an operator changed |
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from slots.table import Group, Slot, SlotTable, TableError
+from topom.state import ClusterState, Fenced, Product, ProxyRecord
+from topom.store import Stored, StoreDamaged
+
+SLOTS_A_DOCUMENT = 256
+
+
+def decode(stored: Stored) -> ClusterState | None:
+    """What the documents say; None for a store never written to. Raises :class:`StoreDamaged`."""
+    if stored.version == 0:
+        return None
+    try:
+        documents = {name: json.loads(value) for name, value in stored.documents.items()}
+        cluster = documents["cluster"]
+        product = Product(**cluster["product"])
+        slots: list[Slot] = []
+        for first in range(0, product.number_of_slots, SLOTS_A_DOCUMENT):
+            slots += [Slot.from_wire(raw) for raw in documents[_slots_name(first)]]
+        groups = [Group.from_wire(raw) for raw in documents["groups"]]
+        proxies = [ProxyRecord(**raw) for name, raw in documents.items() if name.startswith("proxies/")]
+        fenced = [
+            Fenced(raw["instance"], raw["proxy_id"], frozenset(raw["at"]))
+            for name, raw in documents.items()
+            if name.startswith("fenced/")
+        ]
+        return ClusterState(
+            version=stored.version,
+            writer=cluster["writer"],
+            product=product,
+            table=SlotTable(cluster["epoch"], tuple(slots), {group.id: group for group in groups}),
+            next_proxy_id=cluster["next_proxy_id"],
+            proxies={proxy.id: proxy for proxy in proxies},
+            fenced={entry.instance: entry for entry in fenced},
+            migration_changes=documents["migration"],
+        )
+    except (KeyError, TypeError, ValueError, TableError) as error:
+        raise StoreDamaged(
+            f"what the store holds at version {stored.version} cannot be read ({error!r}); restore it from a backup"
+        ) from error
+
+
+def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes | None]:
+    """The documents to put (or, if None, to delete) so that a store that holds ``old`` holds ``new``."""
+    documents: dict[str, bytes | None] = {
+        "cluster": _encode(
+            {
+                "product": asdict(new.product),
+                "epoch": new.table.epoch,
+                "writer": new.writer,
+                "next_proxy_id": new.next_proxy_id,
+            }
+        )
+    }
+    if old is None or old.table.groups != new.table.groups:
+        documents["groups"] = _encode([group.to_wire() for group in new.table.groups.values()])
+    for first in range(0, len(new.table.slots), SLOTS_A_DOCUMENT):
+        chunk = new.table.slots[first : first + SLOTS_A_DOCUMENT]
+        if old is None or old.table.slots[first : first + SLOTS_A_DOCUMENT] != chunk:
+            documents[_slots_name(first)] = _encode([slot.to_wire() for slot in chunk])
+    if old is None or old.migration_changes != new.migration_changes:
+        documents["migration"] = _encode(dict(new.migration_changes))
+    _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
+    _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
+    return documents
+
+
+def _differ(documents: dict[str, bytes | None], name: str, old: Mapping[Any, Any], new: Mapping[Any, Any]) -> None:
+    if old is new:
+        return
+    for key in old.keys() - new.keys():
+        documents[name.format(key)] = None
+    for key, value in new.items():
+        if old.get(key) != value:
+            documents[name.format(key)] = _encode(asdict(value))
+
+
+def _slots_name(first: int) -> str:
+    return f"slots/{first // SLOTS_A_DOCUMENT:04d}"
+
+
+def _encode(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), default=_sorted_set).encode()
+
+
+def _sorted_set(value: Any) -> list[str]:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} cannot be stored")

@@ -1,0 +1,248 @@
+"""The operations on groups, servers and slots: pure functions from one slot table to the next.
+
+Each takes the table as it is and the ``epoch`` that the outcome would have, and returns the new table, or
+the very same object when there is nothing to change. Nothing here waits, stores or tells anybody: the ledger
+runs these one at a time against what is stored, so that two operators, or an operator and a running batch,
+never work from the same table (**epochs**).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slots import ranges
+from slots.states import SlotState
+from slots.table import OFFLINE, Action, Group, Slot, SlotTable
+from topom.errors import (
+    GroupEmpty,
+    GroupExists,
+    GroupInUse,
+    GroupNotFound,
+    InvalidAddress,
+    InvalidGroup,
+    InvalidSlots,
+    ServerInUse,
+    ServerNotFound,
+    SlotsInAction,
+    SlotsOffline,
+    SlotsOwned,
+)
+
+MAXIMUM_GROUP_ID = 9999
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One slot's way from ``source`` (a group id, :data:`OFFLINE` when nobody owned it) to group ``target``."""
+
+    slot: int
+    source: int
+    target: int
+
+    def to_wire(self) -> dict[str, int]:
+        """``{"slot", "from", "to"}``."""
+        return {"slot": self.slot, "from": self.source, "to": self.target}
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` (an IPv6 host in square brackets). Raises :class:`InvalidAddress`."""
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    if not colon or not host or (":" in host and not bracketed) or any(c.isspace() or c == "/" for c in host):
+        raise InvalidAddress(f"{address!r} is not an address; write host:port, for example 127.0.0.1:6379")
+    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        raise InvalidAddress(f"{address!r} has no port between 1 and 65535; write host:port")
+    return host, int(port)
+
+
+def parse_slots(text: str, number_of_slots: int) -> list[int]:
+    """Slots that an operator wrote as ranges, ascending. Raises :class:`InvalidSlots`."""
+    try:
+        return ranges.parse(text, number_of_slots)
+    except ranges.RangeError as error:
+        raise InvalidSlots(str(error)) from error
+
+
+def changed_slots(old: SlotTable, new: SlotTable) -> list[int]:
+    """Ids of the slots that differ between two tables, ascending."""
+    return [after.id for before, after in zip(old.slots, new.slots, strict=True) if before is not after]
+
+
+def group_of(table: SlotTable, group_id: int) -> Group:
+    """The group of that id. Raises :class:`GroupNotFound`."""
+    group = table.groups.get(group_id)
+    if group is None:
+        raise GroupNotFound(f"there is no group {group_id}; add it first")
+    return group
+
+
+def add_group(table: SlotTable, epoch: int, group_id: int, servers: Sequence[str] = ()) -> SlotTable:
+    """A new group with these servers, the master first."""
+    if not 1 <= group_id <= MAXIMUM_GROUP_ID:
+        raise InvalidGroup(f"{group_id} is not a group id; take one from 1 to {MAXIMUM_GROUP_ID}")
+    if group_id in table.groups:
+        raise GroupExists(f"group {group_id} exists already; add servers to it, or take another id")
+    table = table.changed(epoch, groups=[Group(group_id)])
+    for server in servers:
+        table = _with_server(table, epoch, group_id, server)
+    return table
+
+
+def remove_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
+    """The table without a group that owns nothing and is the target of nothing."""
+    group_of(table, group_id)
+    _require_unused(table, group_id, "removed")
+    return table.changed(epoch, removed_groups=[group_id])
+
+
+def add_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
+    """A server at the end of a group: its master when the group was empty, else a replica."""
+    group_of(table, group_id)
+    return _with_server(table, epoch, group_id, address)
+
+
+def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
+    """The table without this server. The master of a group that is in use stays: nobody else has its data."""
+    group = group_of(table, group_id)
+    if address not in group.servers:
+        raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers) or 'none'}")
+    if address == group.master:
+        using = _users(table, group_id)
+        if using:
+            raise ServerInUse(
+                f"{address} is the master of group {group_id}, which slots {ranges.show(using)} need; "
+                "move them to another group first"
+            )
+    return table.changed(epoch, groups=[Group(group_id, tuple(s for s in group.servers if s != address))])
+
+
+def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
+    """Offline slots given to a group at once. The caller has seen to it that no proxy uses a former owner."""
+    chosen = [table.slots[slot] for slot in slots]
+    _require_servers(table, group_id)
+    at_rest = (Slot(slot.id, group_id) for slot in chosen)
+    owned = [
+        slot.id for slot, wanted in zip(chosen, at_rest, strict=True) if slot.group_id != OFFLINE and slot != wanted
+    ]
+    if owned:
+        raise SlotsOwned(f"slots {ranges.show(owned)} have an owner; move them instead, or take them offline first")
+    _require_rest(chosen)
+    return _with_slots(table, epoch, [Slot(slot.id, group_id) for slot in chosen])
+
+
+def move(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
+    """Slots put on their way to a group. One that only waits to be moved is given the new target, or its rest."""
+    chosen = [table.slots[slot] for slot in slots]
+    _require_servers(table, group_id)
+    offline_ids = [slot.id for slot in chosen if slot.group_id == OFFLINE]
+    if offline_ids:
+        raise SlotsOffline(f"slots {ranges.show(offline_ids)} are offline; assign them instead")
+    _require_rest(slot for slot in chosen if slot.action is not None and slot.action.target_id != group_id)
+    action = Action(SlotState.PENDING, group_id)
+    return _with_slots(
+        table,
+        epoch,
+        [
+            Slot(slot.id, slot.group_id, None if slot.group_id == group_id else action)
+            for slot in chosen
+            if slot.action is None or slot.action.target_id != group_id
+        ],
+    )
+
+
+def offline(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Slots taken from their group: their keys stay where they are, and nobody serves them."""
+    chosen = [table.slots[slot] for slot in slots]
+    _require_rest(chosen)
+    return _with_slots(table, epoch, [Slot(slot.id) for slot in chosen])
+
+
+def apply_moves(table: SlotTable, epoch: int, moves: Iterable[Move]) -> SlotTable:
+    """A planner's moves as pending actions. An offline slot gets one too: it passes the barrier as the others do."""
+    return _with_slots(
+        table,
+        epoch,
+        [Slot(one.slot, table.slots[one.slot].group_id, Action(SlotState.PENDING, one.target)) for one in moves],
+    )
+
+
+def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotState, after: SlotState) -> SlotTable:
+    """Slots whose actions are all in state ``before``, put in state ``after``.
+
+    Raises:
+        SlotsInAction: when a slot is in another state, so that a step that came too late changes nothing.
+    """
+    new = []
+    for slot in _in_state(table, slots, before):
+        assert slot.action is not None
+        new.append(Slot(slot.id, slot.group_id, Action(after, slot.action.target_id)))
+    return _with_slots(table, epoch, new)
+
+
+def settle(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Finished slots come to rest at their target. Raises :class:`SlotsInAction` as :func:`advance` does."""
+    new = []
+    for slot in _in_state(table, slots, SlotState.FINISHED):
+        assert slot.action is not None
+        new.append(Slot(slot.id, slot.action.target_id))
+    return _with_slots(table, epoch, new)
+
+
+def unlock_all(table: SlotTable, epoch: int) -> SlotTable:
+    """Every locked slot back in ``preparing``: for a topom that starts and does not know who acknowledged."""
+    locked = [slot.id for slot in table.slots if slot.action is not None and slot.action.state == SlotState.PREPARED]
+    return advance(table, epoch, locked, SlotState.PREPARED, SlotState.PREPARING)
+
+
+def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[Slot]:
+    chosen = [table.slots[slot] for slot in slots]
+    wrong = [slot.id for slot in chosen if slot.action is None or slot.action.state != state]
+    if wrong:
+        raise SlotsInAction(f"slots {ranges.show(wrong)} are not in state {state}; their action went on without this")
+    return chosen
+
+
+def _with_slots(table: SlotTable, epoch: int, new: Iterable[Slot]) -> SlotTable:
+    different = [slot for slot in new if slot != table.slots[slot.id]]
+    return table.changed(epoch, different) if different else table
+
+
+def _with_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
+    parse_address(address)
+    for other in table.groups.values():
+        if address in other.servers:
+            raise ServerInUse(f"{address} belongs to group {other.id} already; remove it there first")
+    # A table's epoch has to grow with each change; a group and its servers are one change to the caller.
+    group = table.groups[group_id]
+    return SlotTable(epoch, table.slots, {**table.groups, group_id: Group(group_id, (*group.servers, address))})
+
+
+def _users(table: SlotTable, group_id: int) -> list[int]:
+    """Slots that a group owns, or that are on their way to or from it."""
+    return [
+        slot.id
+        for slot in table.slots
+        if slot.group_id == group_id or (slot.action is not None and slot.action.target_id == group_id)
+    ]
+
+
+def _require_unused(table: SlotTable, group_id: int, wish: str) -> None:
+    using = _users(table, group_id)
+    if using:
+        raise GroupInUse(
+            f"group {group_id} cannot be {wish}: slots {ranges.show(using)} are in it or on their way to it; "
+            "move them to another group first"
+        )
+
+
+def _require_servers(table: SlotTable, group_id: int) -> None:
+    if not group_of(table, group_id).servers:
+        raise GroupEmpty(f"group {group_id} has no server; add one first")
+
+
+def _require_rest(slots: Iterable[Slot]) -> None:
+    """Raise for slots that proxies may know to be in motion; a pending one is known to nobody and may change."""
+    busy = [slot.id for slot in slots if slot.action is not None and slot.action.state != SlotState.PENDING]
+    if busy:
+        raise SlotsInAction(f"slots {ranges.show(busy)} are being moved; wait until that is done")
