@@ -15,12 +15,13 @@ import random
 import socket
 
 from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint32_t
 from libc.string cimport memset, strlen
 
 from cpython.ref cimport Py_INCREF
 
 from proxy.engine.buffer cimport buffer_append, buffer_consume, buffer_free, buffer_length, buffer_reserve
-from proxy.engine.requests cimport REQUEST_CALL, REQUEST_PLAIN, SCRATCH_SIZE, Loop, client_t, request_t
+from proxy.engine.requests cimport REQUEST_CALL, REQUEST_PLAIN, SCRATCH_SIZE, Loop, client_t, prefetch, request_t
 from proxy.engine.resp cimport PARSE_COMPLETE, PARSE_ERROR, measure_reply, parse_status
 
 from slots import connections
@@ -143,7 +144,7 @@ cdef class Backend:
         if request == NULL:
             raise MemoryError
         Py_INCREF(callback)
-        request.callback = <void*> callback
+        request.extra = <void*> callback
         self.push(request, payload, len(payload))
 
     @property
@@ -295,7 +296,8 @@ cdef class Backend:
             if self.loop.now > self.connect_deadline:
                 self._lose(f"did not accept a connection within {self.options.connect_seconds:g} s")
         elif self.state == BACKEND_READY and self.head != NULL:
-            if self.loop.now - self.head.sent > self.reply_seconds:
+            # Unsigned, so that the clock may wrap.
+            if <uint32_t> (self.loop.now_milliseconds - self.head.sent) > self.reply_seconds * 1000:
                 self._lose(
                     f"did not reply within {self.reply_seconds:g} s; the command may still run there"
                 )
@@ -411,6 +413,8 @@ cdef class Backend:
             self.head = request.next_at_backend
             if self.head == NULL:
                 self.tail = NULL
+            else:
+                prefetch(self.head)
             self.queued -= 1
             self.streaming = False
             client = request.client
@@ -450,7 +454,7 @@ cdef class Backend:
                 if client != NULL:
                     loop.put_reply(client, data + position, scan - position)
                 self.streaming = True
-                request.sent = loop.now
+                request.sent = loop.now_milliseconds
                 position = scan
         self.scanned = scan - position
         return position

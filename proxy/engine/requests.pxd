@@ -1,6 +1,6 @@
 """Requests under way, the clients they are owed to, and the loop's list of what has bytes to send."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from proxy.engine.buffer cimport buffer_t
 
@@ -33,20 +33,20 @@ ctypedef struct client_t:
     size_t out_limit
     sender_t sender
 
+# One cache line: a pipeline's worth of them is walked over for each batch of replies.
 ctypedef struct request_t:
     request_t* next_at_backend
     request_t* next_at_client
     client_t* client
-    split_t* split
+    # Of a REQUEST_PART and of a split request's place: its split_t. Of a REQUEST_CALL: its Python callable, owned.
+    void* extra
     # A reply that waits for its turn.
     char* reply
     size_t reply_size
-    # Seconds on the loop's coarse clock at which it was sent.
-    double sent
-    # The Python callable of a REQUEST_CALL, owned.
-    void* callback
-    int32_t slot
+    # Milliseconds of the loop's coarse clock at which it was sent.
+    uint32_t sent
     int32_t part
+    int16_t slot
     uint8_t kind
     uint8_t done
 
@@ -79,10 +79,14 @@ cdef class Loop:
         sender_t* clients
         sender_t* backends
         request_t* free_requests
+        # Blocks that the requests are cut from.
+        void** blocks
+        int block_count
         bint scheduled
         object flush_bound
         # The coarse clock: time.monotonic() as of the last loop iteration.
         readonly double now
+        uint32_t now_milliseconds
         # Requests under way of each slot.
         int32_t* in_flight
         readonly int number_of_slots
@@ -95,6 +99,7 @@ cdef class Loop:
         readonly int64_t requests
         readonly int64_t errors
 
+    cdef bint more_requests(self) noexcept
     cdef request_t* new_request(self, request_kind kind, client_t* client, int32_t slot) noexcept
     cdef void free_request(self, request_t* request) noexcept
     cdef void list_client(self, sender_t* sender) noexcept
@@ -114,6 +119,10 @@ cdef class Loop:
     cdef void join(self, split_t* split) noexcept
     cdef void free_split(self, split_t* split) noexcept
     cpdef check_drained(self)
+    cdef void set_clock(self) noexcept
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch" (const void* address) noexcept nogil
 
 cdef enum:
     SCRATCH_SIZE = 131072

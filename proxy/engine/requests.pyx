@@ -9,11 +9,9 @@ their replies are dropped. The slots' counters go on counting them, because **dr
 may still run, not about who asked.
 """
 
-import time
-
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, malloc, strtoll
+from libc.stdlib cimport calloc, free, malloc, realloc, strtoll
 from libc.string cimport memcpy, strlen
 from cpython.ref cimport Py_DECREF
 
@@ -21,7 +19,20 @@ from proxy.engine.buffer cimport buffer_append, buffer_length
 from proxy.engine.resp cimport PARSE_COMPLETE, measure_reply, reply_meter_t
 
 
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int CLOCK_MONOTONIC
+    int clock_gettime(int clock, timespec* now)
+
+cdef extern from "<stdlib.h>" nogil:
+    void* aligned_alloc(size_t alignment, size_t size)
+
 cdef enum:
+    CACHE_LINE = 64
+    BLOCK_REQUESTS = 256
     # A sender may list others (a client resumed lists backends); past this, the next iteration goes on.
     MOST_ROUNDS = 4
 
@@ -39,38 +50,53 @@ cdef class Loop:
         self.scratch = <char*> malloc(SCRATCH_SIZE)
         if self.in_flight == NULL or self.scratch == NULL:
             raise MemoryError
-        self.now = time.monotonic()
+        self.set_clock()
 
     def __init__(self, event_loop, int number_of_slots):
         self.flush_bound = self.flush
 
     def __dealloc__(self):
-        cdef request_t* request = self.free_requests
-        while request != NULL:
-            self.free_requests = request.next_at_backend
-            free(request)
-            request = self.free_requests
+        cdef int block
+        for block in range(self.block_count):
+            free(self.blocks[block])
+        free(self.blocks)
         free(self.in_flight)
         free(self.scratch)
 
     # -- requests ------------------------------------------------------------------------------------------
 
+    cdef bint more_requests(self) noexcept:
+        """Cut another block into free requests; false when there is no memory for it."""
+        cdef void** blocks = <void**> realloc(self.blocks, sizeof(void*) * (self.block_count + 1))
+        cdef request_t* cut
+        cdef int index
+        if blocks == NULL:
+            return False
+        self.blocks = blocks
+        cut = <request_t*> aligned_alloc(CACHE_LINE, sizeof(request_t) * BLOCK_REQUESTS)
+        if cut == NULL:
+            return False
+        blocks[self.block_count] = cut
+        self.block_count += 1
+        for index in range(BLOCK_REQUESTS):
+            cut[index].next_at_backend = self.free_requests
+            self.free_requests = &cut[index]
+        return True
+
     cdef request_t* new_request(self, request_kind kind, client_t* client, int32_t slot) noexcept:
         """A request at the end of the client's queue (where there is a client), counted for its slot."""
-        cdef request_t* request = self.free_requests
-        if request != NULL:
-            self.free_requests = request.next_at_backend
-        else:
-            request = <request_t*> malloc(sizeof(request_t))
-            if request == NULL:
-                return NULL
+        cdef request_t* request
+        if self.free_requests == NULL and not self.more_requests():
+            return NULL
+        request = self.free_requests
+        self.free_requests = request.next_at_backend
+        prefetch(self.free_requests)
         request.next_at_backend = NULL
         request.next_at_client = NULL
         request.client = client
-        request.split = NULL
+        request.extra = NULL
         request.reply = NULL
-        request.callback = NULL
-        request.sent = self.now
+        request.sent = self.now_milliseconds
         request.slot = slot
         request.kind = kind
         request.done = 0
@@ -88,8 +114,8 @@ cdef class Loop:
     cdef void free_request(self, request_t* request) noexcept:
         if request.reply != NULL:
             free(request.reply)
-        if request.callback != NULL:
-            Py_DECREF(<object> request.callback)
+        if request.kind == REQUEST_CALL and request.extra != NULL:
+            Py_DECREF(<object> request.extra)
         request.next_at_backend = self.free_requests
         self.free_requests = request
 
@@ -183,7 +209,7 @@ cdef class Loop:
         elif request.kind == REQUEST_PART:
             self.finish_part(request, data, size)
         else:
-            callback = <object> request.callback
+            callback = <object> request.extra
             try:
                 callback(data[:size])
             except Exception as error:
@@ -217,8 +243,8 @@ cdef class Loop:
             if request.done:
                 self.free_request(request)
             elif request.kind == REQUEST_PLACE:
-                if request.split != NULL:
-                    request.split.place = NULL
+                if request.extra != NULL:
+                    (<split_t*> request.extra).place = NULL
                     self.free_request(request)
                 else:
                     # Whoever holds the place finishes it, and finish_place frees it.
@@ -260,7 +286,7 @@ cdef class Loop:
         free(split)
 
     cdef void finish_part(self, request_t* request, const char* data, size_t size) noexcept:
-        cdef split_t* split = request.split
+        cdef split_t* split = <split_t*> request.extra
         cdef int32_t key
         split.replies[request.part] = <char*> malloc(size if size else 1)
         if split.replies[request.part] != NULL:
@@ -379,7 +405,7 @@ cdef class Loop:
         """Give every backend, then every client, that has bytes to send one ``send``."""
         cdef sender_t* sender
         cdef int rounds = 0
-        self.now = time.monotonic()
+        self.set_clock()
         while (self.backends != NULL or self.clients != NULL) and rounds < MOST_ROUNDS:
             rounds += 1
             while self.backends != NULL:
@@ -399,5 +425,11 @@ cdef class Loop:
 
     def tick(self):
         """Move the coarse clock on; the worker calls it a few times a second."""
-        self.now = time.monotonic()
+        self.set_clock()
         return self.now
+
+    cdef void set_clock(self) noexcept:
+        cdef timespec now
+        clock_gettime(CLOCK_MONOTONIC, &now)
+        self.now = now.tv_sec + now.tv_nsec * 1e-9
+        self.now_milliseconds = <uint32_t> (now.tv_sec * 1000 + now.tv_nsec // 1000000)

@@ -486,7 +486,7 @@ cdef class Session:
         if split.place == NULL:
             loop.free_split(split)
             return VERDICT_TAKEN
-        split.place.split = split
+        split.place.extra = split
         # part_servers: server index to part, -1 where it has none; left as it was found.
         key = 0
         for index in range(1, count, step):
@@ -522,7 +522,7 @@ cdef class Session:
                 loop.list_client(&self.client.sender)
                 if request == NULL:
                     return VERDICT_TAKEN
-            request.split = split
+            request.extra = split
             request.part = part
             header_size = snprintf(
                 header,
