@@ -31,6 +31,7 @@ from topom import topology
 from topom.backoff import Backoff
 from topom.barrier import Barrier, BarrierFailed
 from topom.batches import Batch, next_batches, servers_of
+from topom.errors import Unavailable
 from topom.ledger import Ledger, LostPlace
 from topom.state import ClusterState, MigrationSettings
 
@@ -41,6 +42,10 @@ Observer = Callable[[str], Awaitable[None]]
 
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 10.0
+
+
+class TargetWithoutServer(Unavailable):
+    """Slots are on their way to a group that has lost its servers."""
 
 
 class Mover(Protocol):
@@ -255,7 +260,11 @@ class Actions:
     async def _migrate(self, batch: Batch) -> None:
         source = self._ledger.table.master_of(batch.source_id)
         target = self._ledger.table.master_of(batch.target_id)
-        if source is not None and target is not None:
+        if target is None:
+            raise TargetWithoutServer(
+                f"group {batch.target_id} has no server to take the slots; give it one with 'slotferry server add'"
+            )
+        if source is not None:
             # complete: the mover's scan begins here, after the barrier, and covers every database.
             await self._mover.move(source, target, batch.slots, batch.progress)
         await self._observe("complete")

@@ -29,6 +29,7 @@ cdef class Backend:
         object options
         object host
         object sock
+        object resolving
         int fd
         backend_state state
         sender_t sender

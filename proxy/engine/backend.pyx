@@ -11,6 +11,8 @@ until the server has ended the connection of that name.
 """
 
 import errno as errors
+import ipaddress
+import os
 import random
 import socket
 
@@ -158,24 +160,43 @@ cdef class Backend:
         self.connects += 1
         self.name = self.options.new_name()
         self.used = False
-        family = socket.AF_INET6 if ":" in self.host[0] else socket.AF_INET
+        self.connect_deadline = self.loop.now + self.options.connect_seconds
+        self.state = BACKEND_CONNECTING
+        host, port = self.host
+        try:
+            family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+        except ValueError:
+            # A host name: looking it up may take long, and the event loop must not wait for it.
+            self.resolving = self.loop.event_loop.create_task(self._resolve(host, port))
+            return
+        self._open(family, (host, port))
+
+    async def _resolve(self, host, port):
+        task = self.resolving
+        try:
+            found = await self.loop.event_loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            if self.state == BACKEND_CONNECTING and self.resolving is task:
+                self._open(found[0][0], found[0][4])
+        except OSError as error:
+            if self.state == BACKEND_CONNECTING and self.resolving is task:
+                self._lose(f"cannot be connected to: {error}")
+
+    def _open(self, family, address):
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         self.sock.setblocking(False)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.fd = self.sock.fileno()
-        self.connect_deadline = self.loop.now + self.options.connect_seconds
-        code = self.sock.connect_ex(self.host)
+        code = self.sock.connect_ex(address)
         if code not in (0, errors.EINPROGRESS):
-            raise OSError(code, errors.errorcode.get(code, str(code)))
-        self.state = BACKEND_CONNECTING
+            raise OSError(code, os.strerror(code))
         self.loop.event_loop.add_writer(self.fd, self._connected)
 
     def _connected(self):
         self.loop.event_loop.remove_writer(self.fd)
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            self._lose(f"cannot be connected to: {errors.errorcode.get(code, code)}")
+            self._lose(f"cannot be connected to: {os.strerror(code)}")
             return
         self._greet()
         self.loop.event_loop.add_reader(self.fd, self._readable)
@@ -270,6 +291,15 @@ cdef class Backend:
             self.queued -= 1
             self.loop.deliver(request, reply, len(reply))
         self.tail = NULL
+        try:
+            # Not now: whoever asked for this connection may be in the middle of a request, and sessions that
+            # go on share its scratch memory.
+            event_loop.call_soon(self._after_loss)
+        except RuntimeError:
+            # The event loop is closed: the worker is on its way out.
+            return
+
+    def _after_loss(self):
         self._resume_sessions()
         self.loop.check_drained()
 

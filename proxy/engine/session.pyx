@@ -681,8 +681,11 @@ cdef class Session:
             self.close()
 
     def drain(self):
-        """Take no more requests than those begun; close when all replies are sent."""
-        if not self.stopped:
+        """Take no more requests than those received, as far as they can run now; close when all replies are sent.
+
+        A session that waits, or is held back, goes on later: call again until it is closed.
+        """
+        if not (self.stopped or self.paused or self.held_back):
             self._finish()
 
     @property

@@ -7,6 +7,7 @@ import pytest
 import redis.asyncio
 import redis.exceptions
 
+from slots.table import Group
 from tests.integration.worker.harness import WorkerHarness, slot_of
 
 
@@ -378,3 +379,15 @@ async def test_redis_client_of_the_synchronous_kind(worker: WorkerHarness) -> No
         return client.mget("a", "b", "c")  # type: ignore[return-value]
 
     assert await asyncio.to_thread(work) == [b"1", b"2", b"3"]
+
+
+async def test_servers_named_by_host_name(worker: WorkerHarness) -> None:
+    groups = [Group(number, (f"localhost:{server.port}",)) for number, server in enumerate(worker.servers, 1)]
+    await worker.apply(groups=groups)
+    async with worker.client() as client:
+        assert await client.mset({f"k{number}": number for number in range(50)})
+        assert await client.get("k7") == b"7"
+        await worker.apply(groups=[Group(1, ("no-such-host.invalid:6379",))])
+        key = next(f"k{number}" for number in range(50) if slot_of(f"k{number}") < 512)
+        with pytest.raises(redis.exceptions.ResponseError, match=r"no-such-host.invalid:6379"):
+            await client.get(key)

@@ -1,0 +1,16 @@
+"""Finds the keys of slots at one Redis server and moves them to another, while clients use both.
+
+What others import:
+
+- ``from migrator.move import migrate``: one call moves the slots of a (source, target) pair and returns once
+  **complete** holds.
+- ``from migrator.pace import Pace, PaceSettings``: how fast; changed, paused and resumed live. One
+  ``Pace`` may serve any number of calls at once; its limits then hold for all of them together.
+- ``from migrator.progress import Progress, summed``: what a call has done, and several of them added up.
+- ``from migrator.errors import MigrationError, SourceUnavailable, SourceRefused, TargetUnavailable,
+  TargetRefused, KeysRemain``: what a call raises. Every one may be retried by calling again: a call begins
+  from what is at the source, and keeps nothing between calls.
+
+The rooms: ``connection`` (a pipelined connection to one server), ``scan`` (finds the keys, page by page),
+``batch`` (how many keys go in a call), ``transfer`` (moves one batch), ``move`` (puts them together).
+"""

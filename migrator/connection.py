@@ -1,0 +1,225 @@
+"""A connection to one Redis server that costs little a command: one write and one wait a pipeline.
+
+redis-py spends more time on a command than a server does. A migration sends few kinds of commands and many
+of each, so it packs them itself and takes the replies as hiredis parses them.
+
+**bounded**: connecting, every reply and the size of a reply have limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+import hiredis
+
+from migrator.errors import MigrationError, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Limits of waiting.
+
+    Attributes:
+        connect_seconds: to connect, and to be let in.
+        reply_seconds: for the reply to anything that does not move keys.
+        migrate_seconds: what a source is told to wait for the target in one step of a MIGRATE. It serves
+            nobody while it waits, so this is how long a target that hangs can stall a source.
+        migrate_bytes_per_second: how slow a target may be that does not hang: a batch of many bytes is given
+            this much more time than ``migrate_seconds``.
+        migrate_most_seconds: the most a source is told to wait.
+    """
+
+    connect_seconds: float = 2.0
+    reply_seconds: float = 10.0
+    migrate_seconds: float = 1.0
+    migrate_bytes_per_second: int = 20_000_000
+    migrate_most_seconds: float = 60.0
+
+
+REPLY_BYTES = 256 * 1024 * 1024
+"""Limit of all replies to one pipeline. A page of keys reaches it only with keys of some 100 KB each."""
+
+
+def pack(*arguments: str | bytes | int) -> bytes:
+    """A command as it goes over the wire."""
+    packed: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type]  # its stub says a tuple of one
+    return packed
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``host:port`` as its parts; the host of an IPv6 address may stand in brackets."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"{address!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class Connection(asyncio.Protocol):
+    """One command, or one pipeline of commands, at a time; who comes meanwhile waits for its turn.
+
+    Attributes:
+        address: ``host:port`` of the server.
+        name: what CLIENT LIST there shows.
+        seconds: from sending the last command to its reply, without the wait for its turn.
+    """
+
+    def __init__(
+        self, address: str, name: str, unavailable: type[MigrationError], refused: type[Refused], timeouts: Timeouts
+    ) -> None:
+        self.address = address
+        self.name = name
+        self.seconds = 0.0
+        self._unavailable = unavailable
+        self._refused = refused
+        self._timeouts = timeouts
+        self._reader = hiredis.Reader()
+        self._transport: asyncio.Transport | None = None
+        self._turn = asyncio.Lock()
+        self._waiter: asyncio.Future[list[Any]] | None = None
+        self._replies: list[Any] = []
+        self._owed = 0
+        self._received = 0
+        self._lost = ""  # why the connection is of no more use
+
+    @classmethod
+    async def open(
+        cls,
+        address: str,
+        *,
+        name: str,
+        password: str | None,
+        unavailable: type[MigrationError],
+        refused: type[Refused],
+        timeouts: Timeouts,
+    ) -> Connection:
+        """Connect, authenticate and take a name, by which a successor finds and ends this connection.
+
+        Raises:
+            unavailable: nobody answers there.
+            refused: the server does not let us in.
+        """
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        connection = cls(address, name, unavailable, refused, timeouts)
+        try:
+            async with asyncio.timeout(timeouts.connect_seconds):
+                await loop.create_connection(lambda: connection, host, port)
+        except TimeoutError:
+            raise unavailable(f"{address} does not accept a connection within {timeouts.connect_seconds} s") from None
+        except OSError as error:
+            raise unavailable(f"{address} cannot be connected to: {error}") from error
+        try:
+            if password:
+                await connection.call("AUTH", password, limit=timeouts.connect_seconds)
+            await connection.call("CLIENT", "SETNAME", name, limit=timeouts.connect_seconds)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def call(self, *arguments: str | bytes | int, limit: float | None = None) -> Any:
+        """Send one command and give its reply. Raises ``refused`` for an error reply, and what :meth:`send` does."""
+        (reply,) = await self.send(pack(*arguments), 1, limit)
+        if isinstance(reply, hiredis.ReplyError):
+            raise self.refusal(reply)
+        return reply
+
+    def refusal(self, reply: hiredis.ReplyError) -> MigrationError:
+        """The exception for an error reply of this server."""
+        return self._refused(self.address, str(reply))
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """:meth:`call`, under the name that :class:`slots.connections.RedisClient` wants."""
+        return await self.call(*args)
+
+    async def send(self, commands: bytes, replies: int, limit: float | None = None) -> list[Any]:
+        """Send packed commands and give their replies; an error reply is a :class:`hiredis.ReplyError` in the list.
+
+        A caller who is cancelled leaves the replies owed; see :meth:`quiet`.
+
+        Args:
+            limit: seconds to wait for all replies; by default ``reply_seconds``.
+
+        Raises:
+            unavailable: the connection is lost, or the replies do not come in time or are too large. Whether
+                the commands ran is unknown, and the connection is closed.
+        """
+        async with self._turn:
+            if self._lost or self._transport is None:
+                raise self._unavailable(f"{self.address}: {self._lost or 'not connected'}")
+            if self._waiter is not None:
+                raise RuntimeError(f"the connection to {self.address} owes replies to a caller who was cancelled")
+            seconds = self._timeouts.reply_seconds if limit is None else limit
+            self._owed = replies
+            self._received = 0
+            self._replies = []
+            waiter: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+            self._waiter = waiter
+            sent = time.monotonic()
+            self._transport.write(commands)
+            # Unlike asyncio.timeout, wait() leaves the future alone when we are cancelled.
+            await asyncio.wait((waiter,), timeout=seconds)
+            if not waiter.done():
+                self._lose(f"no reply within {seconds:g} s")
+            self.seconds = time.monotonic() - sent
+            return waiter.result()
+
+    async def quiet(self, limit: float) -> bool:
+        """Wait until no reply is owed, for at most ``limit`` seconds; say whether that is so."""
+        if self._waiter is not None:
+            await asyncio.wait((self._waiter,), timeout=limit)
+        return self._waiter is None
+
+    def close(self) -> None:
+        """Close at once; nothing more is sent. What the server has received it may still run."""
+        self._lose("closed")
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of replies."""
+        self._received += len(data)
+        if self._received > REPLY_BYTES:
+            self._lose(f"a reply is larger than {REPLY_BYTES} bytes")
+            return
+        try:
+            self._reader.feed(data)
+            while self._owed:
+                reply = self._reader.gets()
+                if reply is False:
+                    return
+                self._replies.append(reply)
+                self._owed -= 1
+        except hiredis.ProtocolError as error:
+            self._lose(f"does not speak the Redis protocol: {error}")
+            return
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(self._replies)
+        self._replies = []
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self._lose(f"the connection is lost: {exc}" if exc else "the server closed the connection")
+
+    def _lose(self, why: str) -> None:
+        if not self._lost:
+            self._lost = why
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(self._unavailable(f"{self.address}: {self._lost}"))
+            waiter.exception()  # whoever was cancelled does not come back for it
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None

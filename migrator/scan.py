@@ -1,0 +1,83 @@
+"""Finds the keys of the wanted slots at a source, page by page.
+
+Stock Redis keeps no index by slot, so every key of a database has to be looked at, and that costs the same
+for one slot as for a hundred. SCAN promises that a key which is there from its first call to its last is
+seen: that is what **complete** rests on. It may give a key twice, which does no harm.
+
+**bounded**: a scanner holds one page, of :data:`PAGE_KEYS` wanted keys and what one SCAN gives on top.
+"""
+
+from __future__ import annotations
+
+import hiredis
+
+from migrator.batch import Page
+from migrator.connection import Connection
+from migrator.pace import Pace
+from migrator.progress import Progress
+from slots import functions
+
+SCAN_COUNT = 500
+"""Keys to look at in one SCAN: about half a millisecond of the source's time."""
+
+PAGE_KEYS = 500
+"""Wanted keys that make a page, so that a slot with few keys among many still goes in full batches."""
+
+
+async def occupied_databases(connection: Connection) -> dict[int, int]:
+    """The databases of a server that hold keys, and how many each holds; from INFO keyspace."""
+    text: bytes = await connection.call("INFO", "keyspace")
+    found = {}
+    for line in text.decode().splitlines():
+        name, _, fields = line.partition(":")
+        if name.startswith("db") and name[2:].isdigit():
+            counts = dict(field.partition("=")[::2] for field in fields.split(","))
+            found[int(name[2:])] = int(counts["keys"])
+    return found
+
+
+class Scanner:
+    """One scan of one database.
+
+    Args:
+        connection: to the source, with the database selected.
+        wanted: a byte for each slot, other than 0 if its keys are wanted.
+    """
+
+    def __init__(self, connection: Connection, function: str, wanted: bytes, pace: Pace, progress: Progress) -> None:
+        self._connection = connection
+        self._function = function
+        self._wanted = wanted
+        self._pace = pace
+        self._progress = progress
+        self._cursor: bytes | None = None  # None before the first call
+        self.found = 0
+        """Wanted keys seen so far."""
+
+    async def next_page(self) -> Page | None:
+        """The next wanted keys that are still there; None at the end of the database."""
+        keys: list[bytes] = []
+        while len(keys) < PAGE_KEYS and self._cursor != b"0":
+            await self._pace.ready()
+            cursor, seen = await self._connection.call("SCAN", self._cursor or b"0", "COUNT", SCAN_COUNT)
+            self._cursor = cursor
+            wanted = functions.select(self._function, len(self._wanted), seen, self._wanted)
+            self._progress.scanned(len(seen), len(wanted))
+            keys += wanted
+        self.found += len(keys)
+        if not keys:
+            return None
+        return await self._measured(keys)
+
+    async def _measured(self, keys: list[bytes]) -> Page:
+        """The keys with the memory each takes, without those that have gone meanwhile."""
+        commands = b"".join([b"*3\r\n$6\r\nMEMORY\r\n$5\r\nUSAGE\r\n$%d\r\n%b\r\n" % (len(key), key) for key in keys])
+        sizes = await self._connection.send(commands, len(keys))
+        if not all(type(size) is int for size in sizes):
+            there = [(key, size) for key, size in zip(keys, sizes, strict=True) if type(size) is int]
+            for size in sizes:
+                if isinstance(size, hiredis.ReplyError):
+                    raise self._connection.refusal(size)
+            self._progress.vanished(len(keys) - len(there))
+            keys, sizes = [key for key, _ in there], [size for _, size in there]
+        return Page.of(keys, sizes)

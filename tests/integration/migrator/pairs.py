@@ -1,0 +1,73 @@
+"""A pair of real servers, and what tests of the migrator ask of them."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from redis.asyncio import Redis
+
+from cli.redis_server import RedisServer
+from migrator.connection import Timeouts
+from migrator.move import migrate
+from migrator.pace import Pace
+from migrator.progress import Progress
+from slots import functions
+
+NUMBER_OF_SLOTS = 1024
+INSTANCE = "5107fe44" * 4
+
+
+def client_of(server: RedisServer, database: int = 0, password: str | None = None) -> Redis:
+    """A client whose replies are bytes and lists, as the server gives them."""
+    return Redis(host="127.0.0.1", port=server.port, db=database, password=password, protocol=2)
+
+
+def slot_of(key: bytes) -> int:
+    return functions.slot("crc32", key, NUMBER_OF_SLOTS)
+
+
+@dataclass
+class Pair:
+    """A source and a target."""
+
+    source: RedisServer
+    target: RedisServer
+    pace: Pace = field(default_factory=Pace)
+    progress: Progress = field(default_factory=Progress)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+    async def migrate(self, slots: Sequence[int] = range(NUMBER_OF_SLOTS), password: str | None = None) -> None:
+        await migrate(
+            self.source.address,
+            self.target.address,
+            slots,
+            function="crc32",
+            number_of_slots=NUMBER_OF_SLOTS,
+            password=password,
+            pace=self.pace,
+            progress=self.progress,
+            instance=INSTANCE,
+            timeouts=self.timeouts,
+        )
+
+    async def keys_moved(self, count: int) -> None:
+        """Return once so many keys have moved."""
+        async with asyncio.timeout(30):
+            while self.progress.keys_moved < count:
+                await asyncio.sleep(0.001)
+
+
+async def fill(redis: Redis, count: int, start: int = 0) -> None:
+    """Set ``key:N`` to ``value:N``."""
+    for first in range(start, start + count, 5000):
+        await redis.mset({f"key:{n}": f"value:{n}" for n in range(first, min(first + 5000, start + count))})
+
+
+async def assert_moved(source: Redis, target: Redis, count: int, slots: range = range(NUMBER_OF_SLOTS)) -> None:
+    """Each ``key:N`` is on one server only, the right one, with its value."""
+    for first in range(0, count, 5000):
+        names = [f"key:{n}" for n in range(first, min(first + 5000, count))]
+        at_source, at_target = await source.mget(names), await target.mget(names)
+        for name, old, new in zip(names, at_source, at_target, strict=True):
+            value = f"value:{name[4:]}".encode()
+            assert (old, new) == ((None, value) if slot_of(name.encode()) in slots else (value, None)), name

