@@ -1,0 +1,216 @@
+"""A client of topom's HTTP API, for the command line, the demo and whoever writes a script in Python.
+
+Answers are the API's own JSON objects. Whatever goes wrong is a :class:`TopomError` whose text tells an
+operator what happened and what to do next; the token is never part of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+DEFAULT_URL = "http://127.0.0.1:8380"
+REQUEST_SECONDS = 30.0
+"""Limit of one request. Longer than topom's own waits, so that topom's reason is heard."""
+CONNECT_SECONDS = 5.0
+
+Answer = dict[str, Any]
+
+
+class TopomError(Exception):
+    """A request to topom failed; the text is a sentence for the operator."""
+
+
+class TopomUnreachable(TopomError):
+    """Nobody answered at the address, or not in time."""
+
+
+class TopomUnauthorized(TopomError):
+    """topom does not accept the token."""
+
+
+class TopomRefused(TopomError):
+    """topom understood the request and will not do it."""
+
+    def __init__(self, status: int, error: str, message: str) -> None:
+        """``status`` is HTTP's, ``error`` the API's name of the reason, ``message`` its sentence."""
+        super().__init__(message)
+        self.status = status
+        self.error = error
+
+
+class TopomAnswerInvalid(TopomError):
+    """What answered does not speak topom's API."""
+
+
+class TopomClient:
+    """One topom and the token for it. Use it as an asynchronous context manager, or call :meth:`close`."""
+
+    def __init__(self, url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """``transport`` stands in for the network in tests."""
+        self.url = url.rstrip("/")
+        try:
+            self._http = httpx.AsyncClient(
+                base_url=self.url,
+                # Without a token topom itself says what is missing; an empty one makes no HTTP header.
+                headers={"Authorization": f"Bearer {token}"} if token else {},
+                timeout=httpx.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS),
+                transport=transport,
+                trust_env=False,
+            )
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise TopomError(
+                f"{url!r} with this token makes no HTTP request: {error}; check --topom and --token"
+            ) from None
+
+    async def __aenter__(self) -> "TopomClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def healthy(self) -> bool:
+        """Whether topom answers and says that it is well."""
+        try:
+            return (await self._http.get("/healthz")).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | None
+    ) -> dict[str, Any] | list[Any]:
+        parameters = {name: value for name, value in query.items() if value is not None}
+        try:
+            response = await self._http.request(method, f"/api/v1{path}", json=body, params=parameters)
+        except httpx.TimeoutException:
+            raise TopomUnreachable(
+                f"topom at {self.url} did not answer in time; it may be busy or cut off. "
+                "Look at its log; whether the request was carried out is not known"
+            ) from None
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
+            raise TopomError(f"no request can be made of {self.url!r}: {error}; check --topom and --token") from None
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise TopomUnreachable(
+                f"topom does not answer at {self.url} ({reason}); check that it runs, "
+                "and the address in --topom or SLOTFERRY_TOPOM"
+            ) from None
+        return self._read(response)
+
+    def _read(self, response: httpx.Response) -> dict[str, Any] | list[Any]:
+        try:
+            answer = response.json() if response.content else {}
+        except ValueError:
+            answer = None
+        if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise TopomUnauthorized(
+                f"topom at {self.url} does not accept the token; give it by --token or SLOTFERRY_TOKEN "
+                "(topom keeps the one it made in the file named token in its data folder)"
+            )
+        if response.is_error:
+            fields = answer if isinstance(answer, dict) else {}
+            message = str(
+                fields.get("message") or f"topom at {self.url} answered with HTTP status {response.status_code}"
+            )
+            raise TopomRefused(response.status_code, str(fields.get("error") or "error"), message)
+        if not response.is_success or not isinstance(answer, dict | list):
+            raise TopomAnswerInvalid(
+                f"what answers at {self.url} is not topom; check the address in --topom or SLOTFERRY_TOPOM"
+            )
+        return answer
+
+    async def _object(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | None
+    ) -> Answer:
+        answer = await self._call(method, path, body, **query)
+        if not isinstance(answer, dict):
+            raise TopomAnswerInvalid(
+                f"topom at {self.url} answered {path} with a list; its version may be another than ours"
+            )
+        return answer
+
+    async def _list(self, path: str, member: str) -> list[Answer]:
+        """A list of objects, whether it comes bare or as the ``member`` of an object."""
+        answer = await self._call("GET", path)
+        found = answer.get(member) if isinstance(answer, dict) else answer
+        if not isinstance(found, list):
+            raise TopomAnswerInvalid(
+                f"topom at {self.url} answered {path} without {member}; its version may be another than ours"
+            )
+        return found
+
+    async def status(self) -> Answer:
+        """Everything at a glance: product, epoch, groups, proxies, slots, migration."""
+        return await self._object("GET", "/status")
+
+    async def groups(self) -> list[Answer]:
+        """All groups."""
+        return await self._list("/groups", "groups")
+
+    async def add_group(self, group_id: int, servers: Sequence[str]) -> Answer:
+        """Make a group of these servers, ``host:port``, the master first."""
+        return await self._object("POST", "/groups", {"id": group_id, "servers": list(servers)})
+
+    async def remove_group(self, group_id: int) -> Answer:
+        """Remove a group that owns no slots."""
+        return await self._object("DELETE", f"/groups/{group_id}")
+
+    async def add_server(self, group_id: int, address: str) -> Answer:
+        """Add a server to a group."""
+        return await self._object("POST", f"/groups/{group_id}/servers", {"address": address})
+
+    async def remove_server(self, group_id: int, address: str) -> Answer:
+        """Remove a server from a group."""
+        return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}")
+
+    async def proxies(self) -> list[Answer]:
+        """All proxies that topom knows."""
+        return await self._list("/proxies", "proxies")
+
+    async def remove_proxy(self, proxy_id: int, force: bool = False) -> Answer:
+        """Fence a proxy off the servers and forget it; ``force`` even where a server cannot be reached."""
+        return await self._object("DELETE", f"/proxies/{proxy_id}", force="true" if force else None)
+
+    async def slots(self) -> Answer:
+        """``{"epoch", "slots": [...]}``, every slot in its wire form."""
+        return await self._object("GET", "/slots")
+
+    async def assign_slots(self, slots: str, group_id: int) -> Answer:
+        """Give offline slots, written as ranges, to a group, at once."""
+        return await self._object("POST", "/slots/assign", {"slots": slots, "group_id": group_id})
+
+    async def move_slots(self, slots: str, group_id: int) -> Answer:
+        """Have slots with their keys moved to a group while clients work."""
+        return await self._object("POST", "/slots/move", {"slots": slots, "group_id": group_id})
+
+    async def take_slots_offline(self, slots: str) -> Answer:
+        """Have no group own these slots; proxies then refuse their commands."""
+        return await self._object("POST", "/slots/offline", {"slots": slots})
+
+    async def rebalance(self, policy: str = "codis", dry_run: bool = False) -> Answer:
+        """Plan moves by a policy and, unless ``dry_run``, begin them: ``{"policy", "dry_run", "moves"}``."""
+        return await self._object("POST", "/rebalance", policy=policy, dry_run="true" if dry_run else "false")
+
+    async def migration(self) -> Answer:
+        """How the moving of keys stands."""
+        return await self._object("GET", "/migration")
+
+    async def pause_migration(self) -> Answer:
+        """Stop moving keys; what has moved stays moved."""
+        return await self._object("POST", "/migration/pause")
+
+    async def resume_migration(self) -> Answer:
+        """Go on moving keys."""
+        return await self._object("POST", "/migration/resume")
+
+    async def set_migration(self, **settings: int | float) -> Answer:
+        """Change settings of the migration, which topom remembers."""
+        return await self._object("PATCH", "/migration", settings)

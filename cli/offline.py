@@ -1,0 +1,76 @@
+"""``slotferry slot`` and ``slotferry plan``: answers that need no topom."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.output import answer, fail, print_json, table
+from slots import functions
+from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
+
+
+def slot(
+    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys, as a client would write them.")],
+    number_of_slots: Annotated[
+        int, typer.Option("--slots", min=1, max=MAXIMUM_SLOTS, help="The product's number of slots, a power of two.")
+    ] = DEFAULT_SLOTS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+) -> None:
+    """Show the slot of each key, and the tag that is hashed, by each slot function."""
+    if number_of_slots & (number_of_slots - 1):
+        raise typer.BadParameter("has to be a power of two", param_hint="--slots")
+    found = []
+    for key in keys:
+        # Bytes that are no text come from the shell in this disguise.
+        raw = key.encode(errors="surrogateescape")
+        for name in functions.names():
+            tag = functions.hash_tag(name, raw).decode(errors="surrogateescape")
+            found.append({"key": key, "function": name, "tag": tag, "slot": functions.slot(name, raw, number_of_slots)})
+    columns = ("key", "function", "tag", "slot")
+    rows = [
+        (_shown(key), function, _shown(tag), str(value))
+        for key, function, tag, value in (entry.values() for entry in found)
+    ]
+    answer(found, as_json, lambda: table(columns, rows))
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() and text else repr(text.encode(errors="surrogateescape"))[1:]
+
+
+def plan(
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--input", metavar="FILE", help="JSON with groups and slots; - reads standard input.", allow_dash=True
+        ),
+    ],
+    policy: Annotated[
+        str,
+        typer.Option("--policy", metavar="NAME", help="How to plan: codis evens out the number of slots per group."),
+    ] = "codis",
+) -> None:
+    """Print the moves that a policy would make of groups and slots in a file, as one line of JSON.
+
+    The file holds {"groups":[{"id":1,"servers":["h:p"]}],"slots":[{"id":0,"group_id":1,"action":{}}]};
+    the answer is {"moves":[{"slot":0,"from":1,"to":2}]}, where from 0 means that the slot was offline.
+    """
+    # Imported here: only this command needs the control plane, and every other starts quicker without.
+    from topom.errors import TopomError
+    from topom.planners import plan_document
+
+    try:
+        text = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
+        document: Any = json.loads(text)
+    except OSError as error:
+        raise fail(f"{source} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise fail(f"{source} is not JSON: {error}") from None
+    try:
+        print_json(plan_document(policy, document))
+    except TopomError as error:
+        raise fail(str(error)) from None

@@ -1,0 +1,1 @@
+"""The operator's verbs against a running topom, a module a family."""

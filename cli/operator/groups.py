@@ -1,0 +1,88 @@
+"""``slotferry group`` and ``slotferry server``: groups and the Redis servers in them."""
+
+from typing import Annotated
+
+import typer
+
+from cli.client import Answer
+from cli.operator import options
+from cli.output import answer, run, say
+
+group = typer.Typer(no_args_is_help=True, help="Add and remove groups: a master with its replicas.")
+server = typer.Typer(no_args_is_help=True, help="Add and remove the Redis servers of a group.")
+
+GroupId = Annotated[int, typer.Argument(metavar="GROUP", min=1, help="The group's id, 1 or larger.")]
+Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="A Redis server.")]
+
+
+@group.command("add")
+def add_group(
+    group_id: GroupId,
+    servers: Annotated[
+        list[str] | None, typer.Argument(metavar="[HOST:PORT]...", help="Its servers, master first.")
+    ] = None,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Add a group. It owns no slots until some are assigned or moved to it."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.add_group(group_id, servers or [])
+
+    found = run(work())
+    answer(found, as_json, lambda: say(f"group {group_id} added"))
+
+
+@group.command("remove")
+def remove_group(
+    group_id: GroupId,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Remove a group that owns no slots. Its servers and their data are left as they are."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.remove_group(group_id)
+
+    found = run(work())
+    answer(found, as_json, lambda: say(f"group {group_id} removed"))
+
+
+@server.command("add")
+def add_server(
+    group_id: GroupId,
+    address: Address,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Add a server to a group: the first is its master, the others are replicas."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.add_server(group_id, address)
+
+    found = run(work())
+    answer(found, as_json, lambda: say(f"server {address} added to group {group_id}"))
+
+
+@server.command("remove")
+def remove_server(
+    group_id: GroupId,
+    address: Address,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Remove a server from a group. Its data are left as they are."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.remove_server(group_id, address)
+
+    found = run(work())
+    answer(found, as_json, lambda: say(f"server {address} removed from group {group_id}"))

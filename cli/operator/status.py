@@ -1,0 +1,70 @@
+"""``slotferry status``: everything at a glance."""
+
+from cli.client import Answer
+from cli.operator import options
+from cli.operator.migration import say_migration
+from cli.output import answer, run, say, size, table
+
+
+def status(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+) -> None:
+    """Show the product: groups with their servers, proxies, slots, and what is moving."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.status()
+
+    found = run(work())
+    answer(found, as_json, lambda: _say_status(found))
+
+
+def _say_status(found: Answer) -> None:
+    slots = found["slots"]
+    say(
+        f"product {found['product']}, epoch {found['epoch']}, {found['databases']} databases, "
+        f"{found['number_of_slots']} slots by {found['slot_function']}: "
+        f"{slots['assigned']} assigned, {slots['offline']} offline, {slots['moving']} moving"
+    )
+    say_groups(found["groups"])
+    say_proxies(found["proxies"])
+    say_migration(found["migration"])
+
+
+def say_groups(groups: list[Answer]) -> None:
+    """Groups with their servers as a table."""
+    rows = []
+    for group in groups:
+        for place, server in enumerate(group["servers"] or [{}]):
+            first = place == 0
+            rows.append(
+                (
+                    str(group["id"]) if first else " ",
+                    group["slots"] if first else " ",
+                    server.get("address"),
+                    "master" if first and server else server.get("role"),
+                    "up" if server.get("up") else ("down" if server else None),
+                    server.get("keys"),
+                    size(server.get("used_memory")),
+                )
+            )
+    table(("group", "slots", "server", "role", "state", "keys", "memory"), rows, title="groups")
+
+
+def say_proxies(proxies: list[Answer]) -> None:
+    """Proxies as a table."""
+    rows = [
+        (
+            str(proxy["id"]),
+            proxy["address"],
+            proxy["hostname"],
+            str(proxy["pid"]),
+            proxy["workers"],
+            proxy["state"],
+            proxy["epoch"],
+            *(proxy.get("counters", {}).get(name) for name in ("clients", "requests", "errors")),
+        )
+        for proxy in proxies
+    ]
+    columns = ("proxy", "address", "host", "pid", "workers", "state", "epoch", "clients", "requests", "errors")
+    table(columns, rows, title="proxies")

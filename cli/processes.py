@@ -1,0 +1,219 @@
+"""Child processes that end with the process that started them.
+
+Whatever ``slotferry local``, the demo, the tests and the benchmarks start goes through here, so that
+nothing is left behind: a child is stopped by its own pid, first asked (SIGTERM) and then made to
+(SIGKILL), and on Linux the kernel ends it as well when its parent dies without a word (PDEATHSIG).
+On macOS there is no such signal: a parent that is killed with SIGKILL leaves its children there.
+"""
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+STOP_SECONDS = 15.0
+"""How long a process may take to end after SIGTERM before it gets SIGKILL."""
+_PR_SET_PDEATHSIG = 1
+_POLL_SECONDS = 0.02
+_PORTS = range(20000, 32000)
+"""Below the range from which systems take the ports of outgoing connections, so that none takes ours."""
+
+
+class ProcessError(RuntimeError):
+    """A process could not be started, ended too early, or was not ready in time."""
+
+
+def _load_prctl() -> Callable[..., int] | None:
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    return prctl if callable(prctl) else None
+
+
+# Loaded once and early: between fork and exec a child must not load a library.
+_prctl = _load_prctl()
+
+
+def end_with_parent(parent: int) -> None:
+    """To be called in a child between fork and exec: SIGTERM reaches it when its parent ends.
+
+    The signal is lost if the parent ended before it was asked for, so the child looks once more.
+    """
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Different TCP ports on which nothing listens at ``host`` just now.
+
+    Raises:
+        ProcessError: when so many free ones are not found.
+    """
+    found: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if len(found) == count:
+            return found
+        if port_is_free(port, host):
+            found.append(port)
+    raise ProcessError(f"no {count} free TCP ports between {_PORTS[0]} and {_PORTS[-1]} on {host}; end what uses them")
+
+
+def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether nothing listens on ``port`` at ``host`` just now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+class ManagedProcess:
+    """One child process with its log file; it may be started again after it ended."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """``environment`` replaces the parent's when given; output of the process is appended to ``log``."""
+        self.name = name
+        self.arguments = list(arguments)
+        self.log = log
+        self.environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    @property
+    def pid(self) -> int:
+        """The process's id. Raises :class:`ProcessError` when it was never started."""
+        if self._process is None:
+            raise ProcessError(f"{self.name} was not started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, negative for a signal; None while it runs or when it was never started."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start the process.
+
+        Raises:
+            ProcessError: when it runs already, or the system refuses to start it.
+        """
+        if self.running:
+            raise ProcessError(f"{self.name} runs already, with process id {self.pid}")
+        parent = os.getpid()
+        with self.log.open("ab") as output:
+            self._log_start = output.tell()
+            try:
+                self._process = self._spawn(output, parent)
+            except OSError as error:
+                raise ProcessError(
+                    f"{self.name} could not be started: {self.arguments[0]}: {error.strerror}"
+                ) from error
+
+    def _spawn(self, output: IO[bytes], parent: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=self.environment,
+            # A session of its own: Ctrl-C in the terminal reaches the parent only, which then stops it in order.
+            start_new_session=True,
+            preexec_fn=lambda: end_with_parent(parent),
+        )
+
+    async def wait(self, limit: float) -> int:
+        """Wait for the end of the process, at most ``limit`` seconds, and give its exit status.
+
+        Raises:
+            TimeoutError: when it still runs then.
+        """
+        async with asyncio.timeout(limit):
+            while self.running:
+                await asyncio.sleep(_POLL_SECONDS)
+        status = self.status
+        return 0 if status is None else status
+
+    async def stop(self, limit: float = STOP_SECONDS) -> int | None:
+        """Ask the process to end, and end it after ``limit`` seconds. Gives its exit status."""
+        if self.running:
+            os.kill(self.pid, signal.SIGTERM)
+            try:
+                await self.wait(limit)
+            except TimeoutError:
+                await self.kill()
+        return self.status
+
+    async def kill(self) -> None:
+        """End the process at once, with SIGKILL."""
+        if self.running:
+            os.kill(self.pid, signal.SIGKILL)
+            await self.wait(STOP_SECONDS)
+
+    def logged(self, text: str) -> bool:
+        """Whether the log holds ``text`` since the process was last started."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(self._log_start)
+                return text.encode() in log.read()
+        except FileNotFoundError:
+            return False
+
+    def tail(self, lines: int = 20) -> str:
+        """The last lines of the log, or a sentence saying that there are none."""
+        try:
+            text = self.log.read_text(errors="replace").strip()
+        except OSError:
+            text = ""
+        return "\n".join(text.splitlines()[-lines:]) or f"{self.name} wrote nothing to its log"
+
+
+async def until(
+    condition: Callable[[], Awaitable[bool]], what: str, limit: float, processes: Sequence[ManagedProcess]
+) -> None:
+    """Wait until ``condition`` gives True, at most ``limit`` seconds. A condition that raises OSError is not met yet.
+
+    Args:
+        what: what is waited for, as the object of "waiting for".
+        processes: those that have to run meanwhile.
+
+    Raises:
+        ProcessError: at the limit, or as soon as one of ``processes`` has ended; with the tail of its log.
+    """
+    last: OSError | None = None
+    try:
+        async with asyncio.timeout(limit):
+            while True:
+                for process in processes:
+                    if not process.running:
+                        raise ProcessError(
+                            f"{process.name} ended with status {process.status} while waiting for {what}; "
+                            f"its log ends:\n{process.tail()}"
+                        )
+                try:
+                    if await condition():
+                        return
+                except OSError as error:
+                    last = error
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        reason = f" ({last})" if last else ""
+        tails = "\n".join(f"log of {process.name} ends:\n{process.tail()}" for process in processes)
+        raise ProcessError(f"gave up waiting for {what} after {limit:g} s{reason}\n{tails}") from None

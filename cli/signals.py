@@ -1,0 +1,36 @@
+"""Ending orderly when told to: SIGINT and SIGTERM cancel what runs, so that it cleans up behind itself."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+async def until_signal(work: Coroutine[Any, Any, Result]) -> Result | None:
+    """Run ``work`` to its end and give its result; None when SIGINT or SIGTERM ended it before.
+
+    A second signal does not cut the cleaning up short: that has limits of its own.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(work)
+    told = False
+
+    def end() -> None:
+        nonlocal told
+        if not told:
+            told = True
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not told:
+            raise
+        return None
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

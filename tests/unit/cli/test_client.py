@@ -1,0 +1,131 @@
+"""The client of topom's API against a topom that is played by a function."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from cli.client import (
+    TopomAnswerInvalid,
+    TopomClient,
+    TopomError,
+    TopomRefused,
+    TopomUnauthorized,
+    TopomUnreachable,
+)
+
+URL = "http://topom.test:8380"
+
+
+def client_of(handler: Callable[[httpx.Request], httpx.Response], url: str = URL) -> TopomClient:
+    return TopomClient(url, "very-secret", httpx.MockTransport(handler))
+
+
+def answering(status: int, **options: Any) -> Callable[[httpx.Request], httpx.Response]:
+    return lambda request: httpx.Response(status, **options)
+
+
+REQUESTS: list[tuple[Callable[[TopomClient], Awaitable[Any]], str, str, Any]] = [
+    (lambda topom: topom.status(), "GET", "/api/v1/status", None),
+    (lambda topom: topom.add_group(1, ["h:1"]), "POST", "/api/v1/groups", {"id": 1, "servers": ["h:1"]}),
+    (lambda topom: topom.remove_group(1), "DELETE", "/api/v1/groups/1", None),
+    (lambda topom: topom.add_server(1, "h:1"), "POST", "/api/v1/groups/1/servers", {"address": "h:1"}),
+    (lambda topom: topom.remove_server(1, "h:1"), "DELETE", "/api/v1/groups/1/servers/h:1", None),
+    (lambda topom: topom.remove_server(1, "a/b:1"), "DELETE", "/api/v1/groups/1/servers/a%2Fb:1", None),
+    (lambda topom: topom.remove_proxy(3), "DELETE", "/api/v1/proxies/3", None),
+    (lambda topom: topom.remove_proxy(3, force=True), "DELETE", "/api/v1/proxies/3?force=true", None),
+    (lambda topom: topom.slots(), "GET", "/api/v1/slots", None),
+    (lambda topom: topom.assign_slots("0-5", 2), "POST", "/api/v1/slots/assign", {"slots": "0-5", "group_id": 2}),
+    (lambda topom: topom.move_slots("0-5", 2), "POST", "/api/v1/slots/move", {"slots": "0-5", "group_id": 2}),
+    (lambda topom: topom.take_slots_offline("7"), "POST", "/api/v1/slots/offline", {"slots": "7"}),
+    (lambda topom: topom.rebalance(), "POST", "/api/v1/rebalance?policy=codis&dry_run=false", None),
+    (lambda topom: topom.rebalance("x", True), "POST", "/api/v1/rebalance?policy=x&dry_run=true", None),
+    (lambda topom: topom.migration(), "GET", "/api/v1/migration", None),
+    (lambda topom: topom.pause_migration(), "POST", "/api/v1/migration/pause", None),
+    (lambda topom: topom.resume_migration(), "POST", "/api/v1/migration/resume", None),
+    (lambda topom: topom.set_migration(batch_keys=9), "PATCH", "/api/v1/migration", {"batch_keys": 9}),
+]
+
+
+@pytest.mark.parametrize(("call", "method", "path", "body"), REQUESTS)
+async def test_each_call_is_one_request_with_the_token(
+    call: Callable[[TopomClient], Awaitable[Any]], method: str, path: str, body: Any
+) -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"epoch": 1})
+
+    async with client_of(handler) as topom:
+        assert await call(topom) == {"epoch": 1}
+    [request] = seen
+    assert (request.method, request.url.raw_path.decode()) == (method, path)
+    assert request.headers["Authorization"] == "Bearer very-secret"
+    assert (json.loads(request.content) if request.content else None) == body
+
+
+async def test_lists_may_come_bare_or_in_an_object() -> None:
+    async with client_of(answering(200, json={"proxies": [{"id": 1}]})) as topom:
+        assert await topom.proxies() == [{"id": 1}]
+    async with client_of(answering(200, json=[{"id": 1}])) as topom:
+        assert await topom.groups() == [{"id": 1}]
+    async with client_of(answering(200, json={})) as topom:
+        with pytest.raises(TopomAnswerInvalid, match="without groups"):
+            await topom.groups()
+
+
+async def test_a_refusal_carries_topoms_own_sentence() -> None:
+    refusal = answering(409, json={"error": "GroupInUse", "message": "group 1 owns slots; move them first"})
+    async with client_of(refusal) as topom:
+        with pytest.raises(TopomRefused, match="group 1 owns slots; move them first") as caught:
+            await topom.remove_group(1)
+    assert (caught.value.status, caught.value.error) == (409, "GroupInUse")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_wrong_token_says_where_to_get_the_right_one(status: int) -> None:
+    async with client_of(answering(status, json={"error": "x", "message": "y"})) as topom:
+        with pytest.raises(TopomUnauthorized, match="SLOTFERRY_TOKEN") as caught:
+            await topom.status()
+    assert "very-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), httpx.ReadError("")])
+async def test_nobody_there(error: httpx.HTTPError) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    async with client_of(handler) as topom:
+        with pytest.raises(TopomUnreachable, match=r"topom\.test"):
+            await topom.status()
+        assert not await topom.healthy()
+
+
+@pytest.mark.parametrize("response", [{"text": "<html>"}, {"json": "a string"}])
+async def test_something_else_answers(response: dict[str, Any]) -> None:
+    async with client_of(answering(200, **response)) as topom:
+        with pytest.raises(TopomAnswerInvalid, match="not topom"):
+            await topom.status()
+
+
+async def test_a_failure_without_a_sentence_still_says_something() -> None:
+    async with client_of(answering(500, text="oops")) as topom:
+        with pytest.raises(TopomRefused, match="HTTP status 500"):
+            await topom.status()
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8380", "http://", "http://h:notaport"])
+async def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(TopomError, match="--topom"):
+        async with TopomClient(url, "x") as topom:
+            await topom.status()
+
+
+async def test_a_token_that_no_header_can_hold() -> None:
+    with pytest.raises(TopomError, match="--token") as caught:
+        async with TopomClient(URL, "gehe\u00efm\u2028very-secret") as topom:
+            await topom.status()
+    assert "very-secret" not in str(caught.value)

@@ -1,0 +1,69 @@
+"""``slotferry slot`` and ``slotferry plan``."""
+
+import json
+import zlib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+
+runner = CliRunner()
+DOCUMENT = {
+    "groups": [{"id": 1, "servers": ["h:1"]}, {"id": 2, "servers": ["h:2"]}],
+    "slots": [{"id": number, "group_id": 1, "action": {}} for number in range(3)] + [{"id": 3, "group_id": 0}],
+}
+
+
+def test_slots_of_keys_by_every_function() -> None:
+    result = runner.invoke(app, ["slot", "user:{42}:name", "plain", "--json"])
+    assert result.exit_code == 0
+    found = {(entry["key"], entry["function"]): (entry["tag"], entry["slot"]) for entry in json.loads(result.stdout)}
+    assert len(found) == 8
+    assert found["user:{42}:name", "crc32"] == ("42", zlib.crc32(b"42") % 1024)
+    assert found["plain", "crc32"] == ("plain", zlib.crc32(b"plain") % 1024)
+
+
+def test_slots_as_a_table_of_another_number_of_slots() -> None:
+    result = runner.invoke(app, ["slot", "plain", "--slots", "16384"])
+    assert result.exit_code == 0
+    assert str(zlib.crc32(b"plain") % 16384) in result.stdout
+
+
+def test_a_number_of_slots_that_is_none() -> None:
+    result = runner.invoke(app, ["slot", "plain", "--slots", "1000"])
+    assert result.exit_code == 2
+    assert "power of two" in result.stderr
+
+
+def test_a_plan_from_a_file_and_from_standard_input(tmp_path: Path) -> None:
+    source = tmp_path / "input.json"
+    source.write_text(json.dumps(DOCUMENT))
+    expected = {"moves": [{"slot": 2, "from": 1, "to": 2}, {"slot": 3, "from": 0, "to": 2}]}
+    for arguments, text in ((["--input", str(source)], None), (["--input", "-"], json.dumps(DOCUMENT))):
+        result = runner.invoke(app, ["plan", "--policy", "codis", *arguments], input=text)
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout) == expected
+        assert result.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "policy", "expected"),
+    [
+        ("{", "codis", "is not JSON"),
+        ("[]", "codis", "groups"),
+        ('{"groups":[],"slots":[]}', "codis", "no slots"),
+        (json.dumps(DOCUMENT), "best", "best"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_says_why(text: str, policy: str, expected: str) -> None:
+    result = runner.invoke(app, ["plan", "--policy", policy, "--input", "-"], input=text)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert expected in result.stderr
+
+
+def test_a_file_that_is_not_there() -> None:
+    result = runner.invoke(app, ["plan", "--input", "/nowhere/input.json"])
+    assert result.exit_code == 1
+    assert "No such file" in result.stderr
