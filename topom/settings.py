@@ -80,7 +80,7 @@ class TopomSettings(BaseSettings):
     )
 
     migration_parallel_slots: int = Field(
-        default=256, ge=1, le=MAXIMUM_SLOTS, description="Slots of one pair of groups that are moved together."
+        default=512, ge=1, le=MAXIMUM_SLOTS, description="Slots of one pair of groups that are moved together."
     )
     migration_keys_per_second: int = Field(
         default=0, ge=0, description="Keys that may move in a second, all migrations together. 0: no limit."

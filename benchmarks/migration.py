@@ -1,0 +1,342 @@
+"""How fast slots move from one group to another, and what a client feels of it.
+
+    python -m benchmarks.migration [--quick]
+
+All slots and keys are on the first of two groups. A probe sends GET and SET through the proxy all the time:
+first in quiet, then while the upper half of the slots moves to the second group, then in quiet again.
+README.md says how to read the figures.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+if not __package__:
+    # Run as a file: this folder must not be searched, for proxy.py in it would hide the package `proxy`.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import processes, report
+from benchmarks.load import LoadFailed, fill
+from benchmarks.peers import PROXY
+from benchmarks.probe import Kind, Request, read
+from cli.client import TopomClient, TopomError
+from cli.local import LocalCluster
+from cli.processes import ManagedProcess, ProcessError
+from cli.redis_server import ask
+from cli.signals import until_signal
+from slots.ranges import show as show_slots
+
+SOURCE = 1
+TARGET = 2
+OTHERS = "all others"
+"""Stands among the roles for whatever else the machine did, this program included."""
+WARM_SECONDS = 2.0
+"""The probe's first seconds, which are not counted."""
+_POLL_SECONDS = 0.1
+_PROBE_STOP_SECONDS = 30.0
+_WINDOW_SECONDS = 0.1
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+class MigrationFailed(RuntimeError):
+    """The slots did not move in time, or not to where they should."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is moved, and how the probe asks meanwhile. 0 stands for topom's default or for no limit."""
+
+    keys: int
+    value_bytes: int
+    workers: int
+    parallel_slots: int
+    keys_per_second: int
+    batch_milliseconds: float
+    connections: int
+    rate: float
+    writes: float
+    quiet_seconds: float
+    limit_seconds: float
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What the probe saw in one stretch of time; times are in milliseconds."""
+
+    seconds: float
+    requests: int
+    p50: float
+    p99: float
+    p999: float
+    maximum: float
+    failed: dict[str, int]
+
+    @classmethod
+    def of(cls, requests: Sequence[Request], begin: float, end: float) -> "Phase":
+        """Of the requests that began between two moments of the monotonic clock."""
+        within = [request for request in requests if begin <= request.at < end]
+        times = sorted(1000 * request.seconds for request in within)
+        failed = {
+            kind.name.lower(): count
+            for kind in Kind
+            if kind != Kind.ANSWERED and (count := sum(request.kind == kind for request in within))
+        }
+        p50, p99, p999, maximum = (processes.percentile(times, percent) for percent in (50, 99, 99.9, 100))
+        return cls(end - begin, len(within), p50, p99, p999, maximum, failed)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One move from beginning to end. CPU is in seconds, by process, from the request to the end of the move."""
+
+    keys_moved: int
+    keys_left: int
+    seconds: float
+    phases: dict[str, Phase]
+    cpu_seconds: dict[str, float]
+    windows: list[dict[str, float]]
+
+    @property
+    def keys_per_second(self) -> float:
+        """Over the whole move: barriers, scans and the last look for keys are in it."""
+        return self.keys_moved / self.seconds
+
+
+def windows(requests: Sequence[Request], begin: float, end: float) -> list[dict[str, float]]:
+    """Requests and the longest of them in each tenth of a second, to draw the move over time."""
+    longest: dict[int, float] = {}
+    counts: dict[int, int] = {}
+    for request in requests:
+        if begin <= request.at < end:
+            place = int((request.at - begin) / _WINDOW_SECONDS)
+            longest[place] = max(longest.get(place, 0.0), 1000 * request.seconds)
+            counts[place] = counts.get(place, 0) + 1
+    return [
+        {"at": round(place * _WINDOW_SECONDS, 1), "requests": counts[place], "max_milliseconds": longest[place]}
+        for place in sorted(counts)
+    ]
+
+
+async def keys_at(address: str) -> int:
+    """How many keys a server holds in database 0. Raises OSError, MigrationFailed."""
+    reply = await ask(address, "DBSIZE")
+    if not reply.startswith(":"):
+        raise MigrationFailed(f"{address} answered DBSIZE with {reply}")
+    return int(reply[1:])
+
+
+def start_probe(address: str, scenario: Scenario, directory: Path) -> tuple[ManagedProcess, Path]:
+    """Start the probe; give it and the file that it will write. Raises ProcessError."""
+    output = directory / "probe.times"
+    arguments = [
+        *(sys.executable, "-m", "benchmarks.probe", address, "--output", str(output)),
+        *("--keys", str(scenario.keys), "--value-bytes", str(scenario.value_bytes)),
+        *("--connections", str(scenario.connections), "--rate", str(scenario.rate), "--writes", str(scenario.writes)),
+        *("--limit", str(WARM_SECONDS + 2 * scenario.quiet_seconds + scenario.limit_seconds)),
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
+    probe = ManagedProcess("probe", arguments, directory / "probe.log", environment)
+    probe.start()
+    return probe, output
+
+
+async def quiet(probe: ManagedProcess, seconds: float) -> tuple[float, float]:
+    """Let the probe run undisturbed; give the moments of begin and end."""
+    begin = time.monotonic()
+    await asyncio.sleep(seconds)
+    if not probe.running:
+        raise MigrationFailed(f"the probe ended with status {probe.status}:\n{probe.tail()}")
+    return begin, time.monotonic()
+
+
+async def move(topom: TopomClient, scenario: Scenario) -> tuple[float, float]:
+    """Move the upper half of the slots; give the moments of the request and of the end.
+
+    Raises:
+        MigrationFailed: when it is not done in time, or slots are not where they should be.
+    """
+    wanted: dict[str, int | float] = {}
+    if scenario.parallel_slots:
+        wanted["parallel_slots"] = scenario.parallel_slots
+    if scenario.keys_per_second:
+        wanted["keys_per_second"] = scenario.keys_per_second
+    if scenario.batch_milliseconds:
+        wanted["batch_milliseconds"] = scenario.batch_milliseconds
+    if wanted:
+        await topom.set_migration(**wanted)
+    number_of_slots = (await topom.status())["number_of_slots"]
+    moving = range(number_of_slots // 2, number_of_slots)
+    begin = time.monotonic()
+    await topom.move_slots(show_slots(moving), TARGET)
+    state: dict[str, Any] = {}
+    try:
+        async with asyncio.timeout(scenario.limit_seconds):
+            while True:
+                state = await topom.migration()
+                if not state["slots_pending"] and not state["slots_moving"]:
+                    break
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise MigrationFailed(
+            f"not done after {scenario.limit_seconds:g} s: {state.get('slots_pending')} slots pending, "
+            f"{state.get('slots_moving')} moving, {state.get('keys_moved')} keys moved, batches {state.get('batches')}"
+        ) from None
+    end = time.monotonic()
+    wrong = [
+        slot["id"]
+        for slot in (await topom.slots())["slots"]
+        if slot["action"] or slot["group_id"] != (TARGET if slot["id"] in moving else SOURCE)
+    ]
+    if wrong:
+        raise MigrationFailed(f"after the move, slots {show_slots(wrong)} are not where they should be")
+    return begin, end
+
+
+async def measure(scenario: Scenario, console: Console) -> Run:
+    """Start a cluster, fill it, move half of it under the probe, and end it. Raises what :func:`main` catches."""
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(
+            LocalCluster(groups=2, proxies=1, workers=scenario.workers, slots_on=[SOURCE])
+        )
+        source, target = cluster.groups[SOURCE][0], cluster.groups[TARGET][0]
+        console.print(f"putting in {scenario.keys} keys of {scenario.value_bytes} bytes")
+        await asyncio.to_thread(fill, source, scenario.keys, scenario.value_bytes)
+        held = await keys_at(source)  # one more or less: what the cluster looked for at its start, for instance
+        probe, output = start_probe(cluster.proxy_addresses[0], scenario, cluster.directory)
+        stack.push_async_callback(probe.stop)
+        supervisor = cluster.proxies[0].pid
+        roles: Mapping[str, Sequence[int]] = {
+            "source": [cluster.servers[SOURCE][0].pid],
+            "target": [cluster.servers[TARGET][0].pid],
+            PROXY: processes.running(supervisor, "proxy.worker"),
+            "supervisor": [supervisor],
+            "topom": [cluster.topom.pid, *processes.descendants(cluster.topom.pid)],
+            "probe": [probe.pid],
+        }
+        await quiet(probe, WARM_SECONDS)
+        console.print(f"quiet for {scenario.quiet_seconds:g} s")
+        spans = {"quiet": await quiet(probe, scenario.quiet_seconds)}
+        console.print("moving half of the slots")
+        topom = await stack.enter_async_context(cluster.client())
+        before, busy = processes.cpu_by_role(roles), processes.machine_busy_seconds()
+        spans["moving"] = await move(topom, scenario)
+        cpu = processes.spent(before, processes.cpu_by_role(roles))
+        cpu[OTHERS] = max(0.0, processes.machine_busy_seconds() - busy - sum(cpu.values()))
+        spans["after"] = await quiet(probe, scenario.quiet_seconds)
+        await probe.stop(_PROBE_STOP_SECONDS)
+        if probe.status != 0:
+            raise MigrationFailed(f"the probe ended with status {probe.status}:\n{probe.tail()}")
+        requests = list(read(output))
+        moved, left = await keys_at(target), await keys_at(source)
+        if moved + left != held:
+            raise MigrationFailed(f"{held} keys before the move, {moved} + {left} after it")
+        if (said := probe.log.read_text(errors="replace").strip()) != "":
+            console.print(said, style="red", markup=False, highlight=False)
+        begin, end = spans["moving"]
+        return Run(
+            moved,
+            left,
+            end - begin,
+            {name: Phase.of(requests, *span) for name, span in spans.items()},
+            cpu,
+            windows(requests, begin, end),
+        )
+
+
+def show(runs: Sequence[Run], console: Console) -> None:
+    """Print the table, of every run, and the speed."""
+    table = Table(title="what the client saw, in milliseconds")
+    for heading in ("phase", "seconds", "requests", "p50", "p99", "p99.9", "max", "failed"):
+        table.add_column(heading, justify="left" if heading == "phase" else "right")
+    for run in runs:
+        for name, phase in run.phases.items():
+            figures = (phase.p50, phase.p99, phase.p999, phase.maximum)
+            failed = ", ".join(f"{count} {kind}" for kind, count in phase.failed.items()) or "0"
+            cells = (f"{phase.seconds:.1f}", str(phase.requests), *(f"{figure:.2f}" for figure in figures), failed)
+            table.add_row(name, *cells, end_section=name == "after")
+    console.print(table)
+    for run in runs:
+        shares = ", ".join(f"{role} {100 * seconds / run.seconds:.0f}%" for role, seconds in run.cpu_seconds.items())
+        console.print(
+            f"{run.keys_moved} keys moved, {run.keys_left} left, in {run.seconds:.2f} s; share of a core: {shares}"
+        )
+    speed = report.Spread.of([run.keys_per_second / 1000 for run in runs])
+    worse = report.Spread.of([run.phases["moving"].p99 for run in runs])
+    console.print(f"moved, k keys/s: {speed.show(1)}; client p99 meanwhile, ms: {worse.show()}")
+
+
+async def benchmark(scenario: Scenario, repeats: int, output: Path | None, console: Console) -> list[Run]:
+    """Measure as often as asked, each time with a cluster of its own; print and save."""
+    before = report.machine()
+    runs = [await measure(scenario, console) for _ in range(repeats)]
+    show(runs, console)
+    content = {
+        "machine": before,
+        "load_average_after": report.machine()["load_average"][0],
+        "scenario": asdict(scenario),
+        "runs": [{"keys_per_second": run.keys_per_second, **asdict(run)} for run in runs],
+    }
+    console.print(f"saved as {report.save('migration', output, content)}")
+    return runs
+
+
+def main(
+    keys: Annotated[int, typer.Option(min=1, help="Keys on the first group; about half of them move.")] = 1_000_000,
+    value_bytes: Annotated[int, typer.Option(min=1, help="Size of the values.")] = 100,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
+    parallel_slots: Annotated[int, typer.Option(min=0, help="Slots moved together; 0: topom's default.")] = 0,
+    rate_limit: Annotated[int, typer.Option(min=0, help="Keys a second that may move; 0: no limit.")] = 0,
+    batch_milliseconds: Annotated[float, typer.Option(min=0, help="Aim for one MIGRATE; 0: topom's default.")] = 0,
+    connections: Annotated[int, typer.Option(min=1, max=64, help="Connections of the probe.")] = 8,
+    rate: Annotated[
+        float, typer.Option(min=0, help="The probe's requests a second; 0: as fast as replies come.")
+    ] = 1000,
+    writes: Annotated[float, typer.Option(min=0, max=1, help="Part of the probe's requests that are SET.")] = 0.2,
+    quiet_seconds: Annotated[float, typer.Option(min=1, help="Length of the quiet phases before and after.")] = 10,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds after which a move has failed.")] = 600,
+    repeats: Annotated[int, typer.Option(min=1, help="How often, each time with a new cluster.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="100,000 keys and short phases: to see that it works.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
+) -> None:
+    """Keys a second moved between two groups, and a client's latency before, during and after."""
+    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    if quick:
+        keys, quiet_seconds = 100_000, 3.0
+    scenario = Scenario(
+        keys,
+        value_bytes,
+        workers,
+        parallel_slots,
+        rate_limit,
+        batch_milliseconds,
+        connections,
+        rate,
+        writes,
+        quiet_seconds,
+        limit,
+    )
+    try:
+        runs = asyncio.run(until_signal(benchmark(scenario, repeats, output, console)))
+    except (MigrationFailed, LoadFailed, TopomError, ProcessError, processes.ProcessGone, OSError) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from None
+    if runs is None:
+        raise typer.Abort
+    if any(phase.failed for run in runs for phase in run.phases.values()):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,73 @@
+"""Figures of repeated runs in one line each, the machine they were had on, and the file they are kept in."""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+TABLE_WIDTH = 160
+"""Columns of the tables where the output is no terminal that says how wide it is."""
+_VERSION_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median, least and greatest of the repeats of one measurement."""
+
+    median: float
+    least: float
+    greatest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of at least one value."""
+        return cls(statistics.median(values), min(values), max(values))
+
+    def show(self, digits: int = 2) -> str:
+        """``median (least-greatest)``."""
+        return f"{self.median:.{digits}f} ({self.least:.{digits}f}-{self.greatest:.{digits}f})"
+
+
+def version(program: Path | str, *arguments: str) -> str:
+    """The first line that a program prints about its version."""
+    try:
+        done = subprocess.run(
+            [str(program), *arguments], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"unknown ({error})"
+    return (done.stdout + done.stderr).strip().partition("\n")[0]
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were had on. A load well above none says that others were at work meanwhile."""
+    processor = platform.processor()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
+    except OSError:
+        pass
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "system": platform.platform(),
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def save(name: str, output: Path | None, content: Mapping[str, Any]) -> Path:
+    """Write ``content`` as JSON to ``output``, or else to a file named after ``name`` and the time; say where."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    path = output or RESULTS / f"{name}-{stamp}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
