@@ -29,8 +29,12 @@ class Holding:
     def release(self) -> None:
         """Have every held request looked at again; one whose slot is still locked comes back."""
         held, self._held = self._held, {}
-        for session in held:
+        for session, (deadline, _) in held.items():
+            waiting = session.unparsed
             session.wake()
+            if session in self._held and session.unparsed == waiting:
+                # bounded: it is the same request, and tables may come faster than its time runs out.
+                self._held[session] = (deadline, self._held[session][1])
 
     def expire(self) -> None:
         """Answer those that were held too long; the worker calls this a few times a second."""

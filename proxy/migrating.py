@@ -54,6 +54,7 @@ class Waiter:
     """A session, and how many of the keys it waits for are still to be moved."""
 
     session: Session
+    generation: int
     left: int
     failed: bool = False
 
@@ -87,7 +88,7 @@ class KeyMover:
         Called by the engine; ``session`` is woken or failed from the event loop, never from within this call.
         """
         wanted = {key: slot for slot, key in missing}
-        waiter = Waiter(session, len(wanted))
+        waiter = Waiter(session, self._router.generation, len(wanted))
         deadline = time.monotonic() + self._settings.move_seconds
         for key, slot in wanted.items():
             _, target, migration = self._router.route(slot)
@@ -120,7 +121,7 @@ class KeyMover:
                 waiter.session.fail(error)
             waiter.left -= 1
             if not waiter.left and not waiter.failed:
-                waiter.session.wake(True)
+                waiter.session.wake(waiter.generation)
 
     def close_idle(self) -> None:
         """Close the connections to sources that nothing migrates from any more."""
@@ -132,12 +133,13 @@ class KeyMover:
 
     def check_time(self) -> None:
         """Let the connections give up replies that are overdue; called a few times a second."""
-        for lane in self._lanes.values():
+        # A session that is told goes on, and may open another lane.
+        for lane in list(self._lanes.values()):
             lane.backend.check_time()
 
     def reset(self, reason: str) -> None:
         """End every connection; moves under way are tried again over new ones."""
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):
             lane.backend.reset(reason)
 
     @property
@@ -187,18 +189,27 @@ class Lane:
         self._waiting.append(move)
         self._schedule()
 
-    def _schedule(self) -> None:
+    def _schedule(self, delay: float = 0.0) -> None:
         # Never from within `add`: what asked for the key has to have stopped before it can be woken.
         if not self._busy and not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._next)
+            asyncio.get_running_loop().call_later(delay, self._next)
 
     def _next(self) -> None:
         self._scheduled = False
-        if self._busy or not self._waiting:
+        if self._busy:
             return
-        count = min(len(self._waiting), self._mover.settings.move_batch_keys)
-        self._call([self._waiting.popleft() for _ in range(count)], replace=False)
+        now = time.monotonic()
+        batch: list[Move] = []
+        late: list[Move] = []
+        while self._waiting and len(batch) < self._mover.settings.move_batch_keys:
+            move = self._waiting.popleft()
+            (batch if move.deadline > now else late).append(move)
+        if batch:
+            self._call(batch, replace=False)
+        for move in late:
+            # bounded: the calls before it took all its time.
+            self._mover.finish(move, self._error(b"-others were moved before it"))
 
     def _call(self, batch: list[Move], replace: bool) -> None:
         self._busy = True
@@ -228,11 +239,8 @@ class Lane:
                 self._mover.finish(move, self._error(reply))
         if again:
             log.debug("move_retried", source=self._source, target=self._target, keys=len(again), reason=repr(reply))
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again, again)
-
-    def _again(self, batch: list[Move]) -> None:
-        self._waiting.extendleft(reversed(batch))
-        self._schedule()
+            self._waiting.extendleft(reversed(again))
+            self._schedule(RETRY_SECONDS)
 
     def _error(self, reply: bytes) -> bytes:
         reason = reply[1:].strip().decode(errors="replace")

@@ -121,7 +121,8 @@ class Routing:
         self._routes[slot] = route
         self._locked.pop(slot, None)
         self._relocating.pop(slot, None)
-        if route.state != LOCKED or old != route:
+        if route.state != LOCKED:
+            # A lock that was acknowledged stays so at another master of its group, which has had nothing sent for it.
             self._firm.discard(slot)
         busy_at = old.address if old is not None and self._router.loop.slot_in_flight(slot) else None
         if route.state == LOCKED and route.address is not None:

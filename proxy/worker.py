@@ -39,6 +39,8 @@ TICK_SECONDS = 0.1
 SLOW_TICK_SECONDS = 1.0
 ACCEPT_AT_ONCE = 64
 BACKLOG = 1024
+ACCEPT_RETRY_SECONDS = 0.5
+"""Pause after a connection could not be accepted, for want of a file descriptor for example."""
 ASK_SECONDS = 2.0
 """Limit of a question to all workers; the supervisor answers within a second with what it has."""
 
@@ -141,15 +143,16 @@ class Worker:
 
     def _take_identity(self, message: Message) -> None:
         # one-owner: by the old table the new name could send commands where they no longer belong, so the old
-        # connections end, the table that came along is put in force, and only then is anything opened again.
+        # connections end, the table that came along is put in force, and only then is anything opened again. The
+        # mover comes last: a session that hears from it that its key did not move goes on at once.
         self._options.instance = str(message["instance"])
         self._options.incarnation = int(message["incarnation"])
         reason = "was left: this proxy was fenced off and takes a new identity; the command may or may not have run"
         for backend in self._router.shared_backends:
             backend.reset(reason)
-        self._mover.reset(reason)
         if message.get("table") is not None:
             self._routing.apply(SlotTable.from_wire(message["table"]))
+        self._mover.reset(reason)
 
     async def _ask_all(self, what: str) -> list[Any]:
         number = next(self._question_ids)
@@ -207,9 +210,14 @@ class Worker:
                 sock, peer = self._listener.accept()
             except BlockingIOError:
                 return
+            except ConnectionAbortedError:
+                continue
             except OSError as error:
-                # Out of file descriptors, for example: those that wait are accepted once some are free.
-                log.error("accept_failed", reason=str(error))
+                # Those that wait stay readable; without a pause the loop would spin on them.
+                log.error("accept_failed", reason=str(error), retry_seconds=ACCEPT_RETRY_SECONDS)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._listener.fileno())
+                loop.call_later(ACCEPT_RETRY_SECONDS, self._accept_again)
                 return
             sock.setblocking(False)
             if len(self._router.sessions) >= self._settings.max_clients:
@@ -225,6 +233,10 @@ class Worker:
             self._connections += 1
             number = next(self._session_ids) * self._settings.worker_count + self._index
             Session(self._router, sock, format_address(peer), number)
+
+    def _accept_again(self) -> None:
+        if self._listener is not None and not self._draining:
+            asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
     async def _drain(self) -> int:
         """Stop listening, finish what is owed, exit; clients still connected after the limit are closed.

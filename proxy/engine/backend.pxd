@@ -1,6 +1,6 @@
 """One shared connection to a Redis server."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from proxy.engine.buffer cimport buffer_t
 from proxy.engine.requests cimport Loop, client_t, request_t, sender_t
@@ -30,6 +30,8 @@ cdef class Backend:
         object host
         object sock
         object resolving
+        # What the server's name stands for and is yet to be tried: (family, address) each.
+        list candidates
         int fd
         backend_state state
         sender_t sender
@@ -54,6 +56,8 @@ cdef class Backend:
         size_t pause_bytes
         list paused_sessions
         double reply_seconds
+        # Milliseconds of the loop's clock at which a part of a long request or reply got through.
+        uint32_t progress
         readonly int64_t connects
 
     cdef void push(self, request_t* request, const char* data, size_t size) noexcept

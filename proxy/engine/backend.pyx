@@ -23,7 +23,17 @@ from libc.string cimport memset, strlen
 from cpython.ref cimport Py_INCREF
 
 from proxy.engine.buffer cimport buffer_append, buffer_consume, buffer_free, buffer_length, buffer_reserve
-from proxy.engine.requests cimport REQUEST_CALL, REQUEST_PLAIN, SCRATCH_SIZE, Loop, client_t, prefetch, request_t
+from proxy.engine.requests cimport (
+    REQUEST_CALL,
+    REQUEST_PART,
+    REQUEST_PLAIN,
+    SCRATCH_SIZE,
+    Loop,
+    client_t,
+    prefetch,
+    request_t,
+    split_t,
+)
 from proxy.engine.resp cimport PARSE_COMPLETE, PARSE_ERROR, measure_reply, parse_status
 
 from slots import connections
@@ -169,19 +179,32 @@ cdef class Backend:
             # A host name: looking it up may take long, and the event loop must not wait for it.
             self.resolving = self.loop.event_loop.create_task(self._resolve(host, port))
             return
-        self._open(family, (host, port))
+        self.candidates = [(family, (host, port))]
+        self._open()
 
     async def _resolve(self, host, port):
         task = self.resolving
         try:
             found = await self.loop.event_loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             if self.state == BACKEND_CONNECTING and self.resolving is task:
-                self._open(found[0][0], found[0][4])
+                self.candidates = [(family, address) for family, _, _, _, address in found]
+                self._open()
         except OSError as error:
             if self.state == BACKEND_CONNECTING and self.resolving is task:
                 self._lose(f"cannot be connected to: {error}")
 
-    def _open(self, family, address):
+    def _open(self):
+        """Connect to the next address. A name may stand for several at which nobody listens: localhost is ::1 too."""
+        family, address = self.candidates.pop(0)
+        try:
+            self._open_one(family, address)
+        except OSError:
+            if not self.candidates:
+                raise
+            self._drop_socket()
+            self._open()
+
+    def _open_one(self, family, address):
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         self.sock.setblocking(False)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -195,11 +218,19 @@ cdef class Backend:
     def _connected(self):
         self.loop.event_loop.remove_writer(self.fd)
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code and self.candidates:
+            self._drop_socket()
+            try:
+                self._open()
+            except OSError as error:
+                self._lose(f"cannot be connected to: {error}")
+            return
         if code:
             self._lose(f"cannot be connected to: {os.strerror(code)}")
             return
         self._greet()
-        self.loop.event_loop.add_reader(self.fd, self._readable)
+        if self.fd >= 0:
+            self.loop.event_loop.add_reader(self.fd, self._readable)
 
     def _greet(self):
         """Introduce the connection. The name goes first and the look for the fence after it (see slots.connections)."""
@@ -247,12 +278,8 @@ cdef class Backend:
 
     # -- losing --------------------------------------------------------------------------------------------
 
-    def _lose(self, reason, closing=False):
-        """End the connection and answer everything in the queue with ``reason``."""
-        cdef request_t* request
-        cdef bytes reply
+    def _drop_socket(self):
         event_loop = self.loop.event_loop
-        outstanding = self.used and self.head != NULL
         if self.fd >= 0:
             event_loop.remove_reader(self.fd)
             event_loop.remove_writer(self.fd)
@@ -260,6 +287,14 @@ cdef class Backend:
         if self.sock is not None:
             self.sock.close()
             self.sock = None
+
+    def _lose(self, reason, closing=False):
+        """End the connection and answer everything in the queue with ``reason``."""
+        cdef request_t* request
+        cdef bytes reply
+        event_loop = self.loop.event_loop
+        outstanding = self.used and self.head != NULL
+        self._drop_socket()
         self.writing = False
         self.failure = reason
         self.failure_reply = f"-ERR server {self.address} {reason}\r\n".encode()
@@ -326,8 +361,12 @@ cdef class Backend:
             if self.loop.now > self.connect_deadline:
                 self._lose(f"did not accept a connection within {self.options.connect_seconds:g} s")
         elif self.state == BACKEND_READY and self.head != NULL:
-            # Unsigned, so that the clock may wrap.
-            if <uint32_t> (self.loop.now_milliseconds - self.head.sent) > self.reply_seconds * 1000:
+            # Unsigned, so that the clock may wrap. What stands behind a long reply was not the server's to answer yet.
+            waited = min(
+                <uint32_t> (self.loop.now_milliseconds - self.head.sent),
+                <uint32_t> (self.loop.now_milliseconds - self.progress),
+            )
+            if waited > self.reply_seconds * 1000:
                 self._lose(
                     f"did not reply within {self.reply_seconds:g} s; the command may still run there"
                 )
@@ -361,6 +400,7 @@ cdef class Backend:
     def _writable(self):
         self.loop.event_loop.remove_writer(self.fd)
         self.writing = False
+        self.progress = self.loop.now_milliseconds
         self.send_out()
         if self.paused_sessions and buffer_length(&self.out) <= self.pause_bytes // 2:
             self._resume_sessions()
@@ -438,6 +478,8 @@ cdef class Backend:
                 continue
             request = self.head
             if request == NULL:
+                if run_client != NULL:
+                    loop.put_reply(run_client, data + run, position - run)
                 self._lose("sent a reply that nothing asked for")
                 return 0
             self.head = request.next_at_backend
@@ -478,13 +520,21 @@ cdef class Backend:
         if run_client != NULL:
             loop.put_reply(run_client, data + run, position - run)
         if scan - position >= STREAM_FROM and self.state == BACKEND_READY and self.head != NULL:
+            self.progress = loop.now_milliseconds
             request = self.head
             client = request.client
-            if request.kind == REQUEST_PLAIN and (client == NULL or client.head == request):
-                if client != NULL:
-                    loop.put_reply(client, data + position, scan - position)
+            if request.kind == REQUEST_PART and (<split_t*> request.extra).place != NULL:
+                client = (<split_t*> request.extra).place.client
+            if request.kind != REQUEST_CALL and client == NULL:
+                # Whoever asked has gone.
                 self.streaming = True
-                request.sent = loop.now_milliseconds
                 position = scan
+            elif request.kind == REQUEST_PLAIN and client.head == request:
+                loop.put_reply(client, data + position, scan - position)
+                self.streaming = True
+                position = scan
+            elif client != NULL:
+                # It has to be kept until its turn, or its end, comes.
+                loop.too_much(client, scan - position)
         self.scanned = scan - position
         return position

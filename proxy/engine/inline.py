@@ -1,58 +1,60 @@
 """Inline requests: words on a line, quoted as Redis's ``sdssplitargs`` reads them."""
 
-import re
-
-TOKEN = re.compile(
-    rb"""
-    [ \t\r\n\x0b\x0c\0]*            # space before a word
-    (?P<word>(?:
-        "(?:\\x[0-9a-fA-F]{2}|\\.|[^"\\])*"    # double quotes, with escapes
-        (?=[ \t\r\n\x0b\x0c\0]|$)
-      | '(?:\\'|[^'])*'                        # single quotes, in which only \' is an escape
-        (?=[ \t\r\n\x0b\x0c\0]|$)
-      | [^ \t\r\n\x0b\x0c\0"']
-    )+)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-PIECE = re.compile(
-    rb"""(?P<double>"(?:\\x[0-9a-fA-F]{2}|\\.|[^"\\])*")|(?P<single>'(?:\\'|[^'])*')|(?P<bare>[^"'])""", re.DOTALL
-)
-ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-NAMED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
-
-
-def _unescape(match: re.Match[bytes]) -> bytes:
-    if match[1] is not None:
-        return bytes([int(match[1], 16)])
-    return NAMED.get(match[2], match[2])
+SPACE = b" \t\r\n\x0b\x0c"
+NAMED = {ord("n"): b"\n", ord("r"): b"\r", ord("t"): b"\t", ord("b"): b"\b", ord("a"): b"\a"}
+HEX_DIGITS = b"0123456789abcdefABCDEF"
 
 
 def split_inline(line: bytes) -> list[bytes]:
     """Words of an inline request.
 
+    One pass from left to right, so that no line takes longer than its length (**bounded**).
+
     Raises:
         ValueError: where quotes are not closed, or something follows a closing quote.
     """
+    # To Redis it is a C string.
+    line = line.partition(b"\0")[0]
     words: list[bytes] = []
     position = 0
-    line = line.rstrip(b"\r\n")
+    while True:
+        while position < len(line) and line[position] in SPACE:
+            position += 1
+        if position == len(line):
+            return words
+        word = bytearray()
+        while position < len(line) and line[position] not in SPACE:
+            if line[position] in b"\"'":
+                position = _quoted(line, position, word)
+                break
+            word.append(line[position])
+            position += 1
+        words.append(bytes(word))
+
+
+def _quoted(line: bytes, position: int, word: bytearray) -> int:
+    """Add to ``word`` what is quoted from ``position`` on; the position after the closing quote, which ends a word."""
+    quote = line[position]
+    position += 1
     while position < len(line):
-        match = TOKEN.match(line, position)
-        if match is None:
-            if line[position:].strip(b" \t\r\n\x0b\x0c\0"):
-                raise ValueError("unbalanced quotes")
-            break
-        word = b""
-        for piece in PIECE.finditer(match["word"]):
-            if piece["double"] is not None:
-                word += ESCAPE.sub(_unescape, piece["double"][1:-1])
-            elif piece["single"] is not None:
-                word += piece["single"][1:-1].replace(b"\\'", b"'")
+        letter = line[position]
+        if letter == quote:
+            position += 1
+            if position < len(line) and line[position] not in SPACE:
+                raise ValueError("something follows a closing quote")
+            return position
+        if letter == ord("\\") and position + 1 < len(line) and quote == ord('"'):
+            digits = line[position + 2 : position + 4]
+            if line[position + 1] == ord("x") and len(digits) == 2 and all(digit in HEX_DIGITS for digit in digits):
+                word.append(int(digits, 16))
+                position += 4
             else:
-                word += piece["bare"]
-        words.append(word)
-        position = match.end()
-        if position < len(line) and line[position : position + 1] not in b" \t\r\n\x0b\x0c\0":
-            raise ValueError("unbalanced quotes")
-    return words
+                word += NAMED.get(line[position + 1], line[position + 1 : position + 2])
+                position += 2
+        elif line[position : position + 2] == b"\\'" and quote == ord("'"):
+            word += b"'"
+            position += 2
+        else:
+            word.append(letter)
+            position += 1
+    raise ValueError("unbalanced quotes")

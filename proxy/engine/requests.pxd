@@ -30,6 +30,8 @@ ctypedef struct client_t:
     # Set when the connection has to be closed at the next send: memory or a limit ran out.
     const char* broken
     buffer_t out
+    # Bytes of replies that came before their turn; with those in ``out`` they stay within the limit (**bounded**).
+    size_t early
     size_t out_limit
     sender_t sender
 
@@ -69,6 +71,8 @@ ctypedef struct split_t:
     int32_t* key_slot
     char** replies
     size_t* reply_sizes
+    # Bytes of all of them.
+    size_t held
 
 
 cdef class Loop:
@@ -110,6 +114,7 @@ cdef class Loop:
     cdef void deliver(self, request_t* request, const char* data, size_t size) noexcept
     cdef void answer(self, client_t* client, const char* data, size_t size) noexcept
     cdef request_t* place(self, client_t* client) noexcept
+    cdef bint too_much(self, client_t* client, size_t size) noexcept
     cdef void put_reply(self, client_t* client, const char* data, size_t size) noexcept
     cdef void pop_done(self, client_t* client) noexcept
     cdef void finish_place(self, request_t* place, const char* data, size_t size) noexcept

@@ -154,13 +154,18 @@ cdef class Loop:
 
     # -- replies -------------------------------------------------------------------------------------------
 
-    cdef void put_reply(self, client_t* client, const char* data, size_t size) noexcept:
-        """Append to the client's output, within its limit (**bounded**)."""
-        if client.broken != NULL:
-            return
-        if buffer_length(&client.out) + size > client.out_limit:
+    cdef bint too_much(self, client_t* client, size_t size) noexcept:
+        """Whether so much more is beyond what is kept for a client (**bounded**), which then loses its connection."""
+        if client.broken == NULL and buffer_length(&client.out) + client.early + size > client.out_limit:
             client.broken = b"output limit"
-        elif not buffer_append(&client.out, data, size):
+            self.list_client(&client.sender)
+        return client.broken != NULL
+
+    cdef void put_reply(self, client_t* client, const char* data, size_t size) noexcept:
+        """Append to the client's output, within its limit."""
+        if self.too_much(client, size):
+            return
+        if not buffer_append(&client.out, data, size):
             client.broken = b"out of memory"
         self.list_client(&client.sender)
 
@@ -168,6 +173,7 @@ cdef class Loop:
         """Send the replies at the head of the queue that were waiting for their turn."""
         cdef request_t* request = client.head
         while request != NULL and request.done:
+            client.early -= request.reply_size
             self.put_reply(client, request.reply, request.reply_size)
             client.head = request.next_at_client
             client.owed -= 1
@@ -189,15 +195,18 @@ cdef class Loop:
             self.free_request(place)
             self.pop_done(client)
             return
+        place.done = 1
+        place.reply_size = 0
+        if self.too_much(client, size):
+            return
         place.reply = <char*> malloc(size if size else 1)
         if place.reply == NULL:
             client.broken = b"out of memory"
             self.list_client(&client.sender)
-            size = 0
-        else:
-            memcpy(place.reply, data, size)
+            return
+        memcpy(place.reply, data, size)
         place.reply_size = size
-        place.done = 1
+        client.early += size
 
     cdef void deliver(self, request_t* request, const char* data, size_t size) noexcept:
         """The reply to a request that has left its backend's queue, an error made by the proxy included."""
@@ -254,6 +263,7 @@ cdef class Loop:
             request = following
         client.head = client.tail = NULL
         client.owed = 0
+        client.early = 0
         self.unlist(&client.sender)
 
     # -- split requests ------------------------------------------------------------------------------------
@@ -288,10 +298,13 @@ cdef class Loop:
     cdef void finish_part(self, request_t* request, const char* data, size_t size) noexcept:
         cdef split_t* split = <split_t*> request.extra
         cdef int32_t key
-        split.replies[request.part] = <char*> malloc(size if size else 1)
-        if split.replies[request.part] != NULL:
-            memcpy(split.replies[request.part], data, size)
-            split.reply_sizes[request.part] = size
+        if split.place != NULL and not self.too_much(split.place.client, size):
+            split.replies[request.part] = <char*> malloc(size if size else 1)
+            if split.replies[request.part] != NULL:
+                memcpy(split.replies[request.part], data, size)
+                split.reply_sizes[request.part] = size
+                split.held += size
+                split.place.client.early += size
         self.free_request(request)
         split.parts_left -= 1
         if split.parts_left:
@@ -299,6 +312,7 @@ cdef class Loop:
         for key in range(split.keys):
             self.leave_slot(split.key_slot[key])
         if split.place != NULL:
+            split.place.client.early -= split.held
             self.join(split)
         self.free_split(split)
 

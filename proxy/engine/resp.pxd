@@ -31,7 +31,7 @@ ctypedef struct request_parse_t:
 ctypedef struct reply_meter_t:
     # Elements of the reply still to come; 0 between replies.
     int64_t elements
-    # Bytes of the current bulk string still to come, its CRLF included.
+    # Bytes of the current bulk string still to come, its CRLF included; WITHIN_LINE until a line's end has come.
     int64_t skip
 
 cdef parse_status parse_request(

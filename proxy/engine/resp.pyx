@@ -12,8 +12,8 @@ from libc.string cimport memchr
 cdef enum:
     # A line that holds a count or a length: sign, 19 digits, CRLF, and some slack.
     LONGEST_NUMBER_LINE = 32
-    # Redis sends no simple string, error or number longer than this.
-    LONGEST_SIMPLE_LINE = 1048576
+    # A line, such as a simple string, has no stated length: a script may return one of any length.
+    WITHIN_LINE = -1
 
 cdef enum number_status:
     NUMBER_BAD = -1
@@ -158,7 +158,18 @@ cdef parse_status measure_reply(reply_meter_t* meter, const char* data, size_t s
     cdef int64_t number
     cdef number_status status
     cdef char kind
-    if meter.skip:
+    if meter.skip == WITHIN_LINE:
+        line_end = <const char*> memchr(p, c'\n', size)
+        if line_end == NULL:
+            used[0] = size
+            return PARSE_INCOMPLETE
+        p = line_end + 1
+        meter.skip = 0
+        meter.elements -= 1
+        if meter.elements == 0:
+            used[0] = p - data
+            return PARSE_COMPLETE
+    elif meter.skip:
         if end - p < meter.skip:
             meter.skip -= end - p
             used[0] = size
@@ -177,9 +188,9 @@ cdef parse_status measure_reply(reply_meter_t* meter, const char* data, size_t s
         if kind == c'+' or kind == c'-' or kind == c':' or kind == c'_' or kind == c',' or kind == c'#' or kind == c'(':
             line_end = <const char*> memchr(line, c'\n', end - line)
             if line_end == NULL:
-                if end - line > LONGEST_SIMPLE_LINE:
-                    return PARSE_ERROR
-                break
+                meter.skip = WITHIN_LINE
+                used[0] = size
+                return PARSE_INCOMPLETE
             p = line_end + 1
             meter.elements -= 1
         elif kind == c'$' or kind == c'=' or kind == c'!':

@@ -34,6 +34,8 @@ cdef class Session:
         bint held_back
         bint reading
         bint writing
+        # Another connection to the servers is in use from here on: what is owed comes first (**in-order**).
+        bint switched
         bint processing
         bint woken
         bint closing

@@ -136,7 +136,14 @@ cdef class Session:
     # -- reading -------------------------------------------------------------------------------------------
 
     cdef bint over_limits(self) noexcept:
-        return self.client.owed >= self.most_owed or buffer_length(&self.client.out) > self.pause_bytes
+        if self.switched:
+            if self.client.owed:
+                return True
+            self.switched = False
+        return (
+            self.client.owed >= self.most_owed
+            or buffer_length(&self.client.out) + self.client.early > self.pause_bytes
+        )
 
     def _readable(self):
         cdef ssize_t received
@@ -144,7 +151,7 @@ cdef class Session:
         cdef size_t length
         cdef size_t room
         cdef bint own
-        if self.stopped or self.paused or self.held_back:
+        if self.stopped or self.paused or self.held_back or self.closing:
             # Level-triggered: without this the loop would spin on what is not read.
             self.loop.event_loop.remove_reader(self.fd)
             self.reading = False
@@ -165,6 +172,10 @@ cdef class Session:
             received = recv(self.fd, self.loop.scratch, SCRATCH_SIZE, 0)
         if received <= 0:
             if received < 0 and (errno == EAGAIN or errno == EINTR):
+                return
+            if received == 0 and (self.client.head != NULL or buffer_length(&self.client.out)):
+                # It has no more to say and may still listen, as in `printf ... | nc -N`.
+                self._finish()
                 return
             self.close()
             return
@@ -261,12 +272,15 @@ cdef class Session:
 
     # -- waiting and waking --------------------------------------------------------------------------------
 
-    def wake(self, bint cleared=False):
-        """Look at the request at the front again. ``cleared``: its keys are known to be absent from their source."""
+    def wake(self, int64_t cleared=-1):
+        """Look at the request at the front again.
+
+        absent-first: ``cleared`` is the generation of the table by which all its keys were looked for at their
+        sources and are absent from them by now; it says nothing about the sources of another table.
+        """
         if self.closed:
             return
-        if cleared:
-            self.cleared = self.router.generation
+        self.cleared = cleared
         self.stopped = False
         self._resume()
 
@@ -287,6 +301,7 @@ cdef class Session:
             buffer_consume(&self.inbox, router.parse.size, 0)
         self.loop.errors += 1
         self.loop.answer(&self.client, error, len(error))
+        self.cleared = -1
         self.stopped = False
         self._resume()
 
@@ -307,7 +322,7 @@ cdef class Session:
         if self.processing:
             self.woken = True
             return
-        if self.stopped or self.paused or self.held_back:
+        if self.stopped or self.paused or self.held_back or self.closing:
             return
         self.need = 0
         if buffer_length(&self.inbox):
@@ -535,7 +550,9 @@ cdef class Session:
             )
             if parts == 1:
                 backend.push(request, data, size)
-                continue
+                if backend.congested():
+                    self.hold_back(backend)
+                break
             if not backend.ready_to_take() or self.client.broken != NULL:
                 loop.deliver(request, backend.failure_reply, len(backend.failure_reply))
                 continue
@@ -561,8 +578,11 @@ cdef class Session:
         cdef Place place
         cdef bytes key
         cdef int index
+        cdef int protocol = self.protocol
         argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
         outcome = self.router.slow_path.handle(self, argv)
+        if self.protocol != protocol:
+            self.switched = True
         if isinstance(outcome, bytes):
             if outcome[:1] == b"-":
                 self.loop.errors += 1
@@ -677,7 +697,13 @@ cdef class Session:
         """Close a client that takes none of its replies, or asks for nothing, for too long (**bounded**)."""
         if self.writing and self.loop.now - self.last_progress > stall_seconds:
             self.close()
-        elif idle_seconds and self.client.head == NULL and self.loop.now - self.last_active > idle_seconds:
+        elif (
+            idle_seconds
+            and self.client.head == NULL
+            and not self.stopped
+            # A long reply may take its time.
+            and self.loop.now - max(self.last_active, self.last_progress) > idle_seconds
+        ):
             self.close()
 
     def drain(self):

@@ -6,6 +6,7 @@ from typing import Any
 
 from proxy.engine.session import QUIT, Session
 from proxy.slowpath import replies
+from slots.keys import INTEGER
 
 Outcome = bytes | Coroutine[Any, Any, bytes] | object
 Handler = Callable[[Session, list[bytes]], Outcome]
@@ -35,6 +36,12 @@ def info_of(session: Session) -> ClientInfo:
         session.info = ClientInfo()
     info: ClientInfo = session.info
     return info
+
+
+def integer(text: bytes) -> int | None:
+    """A number as Redis reads it; None where it is none."""
+    value = int(text) if INTEGER.fullmatch(text) else None
+    return value if value is not None and -(2**63) <= value < 2**63 else None
 
 
 def _printable(text: bytes) -> bool:
@@ -110,10 +117,11 @@ class ConnectionCommands:
 
     def select(self, session: Session, argv: list[bytes]) -> Outcome:
         """SELECT index."""
-        try:
-            database = int(argv[1])
-        except ValueError:
-            return b"-ERR invalid DB index\r\n" if not argv[1].strip().isdigit() else NOT_AN_INTEGER
+        database = integer(argv[1])
+        if database is None:
+            return NOT_AN_INTEGER
+        if not -(2**31) <= database < 2**31:
+            return b"-ERR value is out of range, value must between -2147483648 and 2147483647\r\n"
         if not 0 <= database < self._databases:
             return b"-ERR DB index is out of range\r\n"
         session.database = database
@@ -151,12 +159,12 @@ class ConnectionCommands:
         authenticated = not session.gated
         position = 2
         if len(argv) > 1:
-            try:
-                protocol = int(argv[1])
-            except ValueError:
+            wanted = integer(argv[1])
+            if wanted is None:
                 return b"-ERR Protocol version is not an integer or out of range\r\n"
-            if protocol not in (2, 3):
+            if wanted not in (2, 3):
                 return b"-NOPROTO unsupported protocol version\r\n"
+            protocol = wanted
         while position < len(argv):
             option = argv[position].upper()
             if option == b"AUTH" and position + 2 < len(argv):
@@ -268,9 +276,9 @@ class ConnectionCommands:
         if len(argv) > 2:
             option = argv[2].upper()
             if option == b"ID" and len(argv) > 3:
-                try:
-                    wanted = {int(text) for text in argv[3:]}
-                except ValueError:
+                numbers = [integer(text) for text in argv[3:]]
+                wanted = {number for number in numbers if number is not None}
+                if None in numbers:
                     return b"-ERR Invalid client ID\r\n"
             elif option == b"TYPE" and len(argv) == 4:
                 kind = argv[3].lower()

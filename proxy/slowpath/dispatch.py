@@ -31,9 +31,9 @@ class SlowPath:
 
     def handle(self, session: Session, argv: list[bytes]) -> Outcome:
         """What to do with a request; called by the engine, in the order of the session's requests."""
-        session.last_command = argv[0].lower()
         try:
             command = commands.find(argv)
+            session.last_command = command.name.lower().encode()
             if session.gated and command.name not in BEFORE_AUTHENTICATION:
                 return b"-NOAUTH Authentication required.\r\n"
             if command.route in (Route.KEYED, Route.MOVABLE, Route.SPLIT):

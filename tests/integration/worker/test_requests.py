@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import resource
+import signal
+from collections.abc import Awaitable, Callable
 
 import pytest
 import redis.asyncio
 import redis.exceptions
 
-from slots.table import Group
+from slots.table import Group, Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 
 
@@ -129,7 +132,10 @@ async def test_keys_that_do_not_share_a_slot(worker: WorkerHarness) -> None:
         (["NOSUCH", "x", "y"], "ERR unknown command 'NOSUCH', with args beginning with: 'x' 'y' "),
         (["OBJECT", "NOSUCH"], "ERR unknown subcommand 'NOSUCH'. Try OBJECT HELP."),
         (["SELECT", "99"], "ERR DB index is out of range"),
-        (["SELECT", "x"], "ERR invalid DB index"),
+        (["SELECT", "01"], "ERR value is not an integer or out of range"),
+        (["SELECT", "2147483648"], "ERR value is out of range, value must between -2147483648 and 2147483647"),
+        (["HELLO", "03"], "ERR Protocol version is not an integer or out of range"),
+        (["SELECT", "x"], "ERR value is not an integer or out of range"),
         (["MSET", "a", "1", "b"], "ERR wrong number of arguments for 'mset' command"),
         (["EVAL", "return 1", "3", "a"], "ERR Number of keys can't be greater than number of args"),
         (["HELLO", "9"], "NOPROTO unsupported protocol version"),
@@ -165,6 +171,7 @@ async def test_what_is_not_served_says_so_and_the_connection_stays(worker: Worke
         (b"*1\r\n$-5\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
         (b"*1\r\n$99999999999\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
         (b'GET "foo\r\n', b"-ERR Protocol error: unbalanced quotes in request\r\n"),
+        (b'GET "' + b"\\x41" * 60 + b"\r\n", b"-ERR Protocol error: unbalanced quotes in request\r\n"),
         (b"x" * 70000, b"-ERR Protocol error: too big inline request\r\n"),
     ],
 )
@@ -236,6 +243,21 @@ async def test_resp3_replies_and_the_way_back(worker: WorkerHarness) -> None:
     assert await reader.readline() == b"*14\r\n"
     writer.write(request("QUIT"))
     assert (await reader.read()).endswith(b"*2\r\n$1\r\na\r\n$1\r\n1\r\n+OK\r\n")
+    writer.close()
+
+
+async def test_a_new_resp_version_does_not_overtake(worker: WorkerHarness) -> None:
+    """Each RESP version has connections of its own, and only one of them may have to be made first."""
+    async with worker.client(protocol=3) as client:
+        await client.set("k", "old")
+    sent = request("SET", "k", "new") + request("HELLO", 3) + request("GET", "k") + request("PING")
+    reader, writer = await worker.connect()
+    writer.write(sent)
+    async with asyncio.timeout(20):
+        assert await reader.readline() == b"+OK\r\n"
+        assert (await reader.readuntil(b"*0\r\n")).startswith(b"%7\r\n")
+        expected = b"$3\r\nnew\r\n+PONG\r\n"
+        assert await reader.readexactly(len(expected)) == expected
     writer.close()
 
 
@@ -334,6 +356,183 @@ async def test_a_client_that_does_not_read_is_not_buffered_without_end(start_wor
             while len(await client.client_list()) > 1:
                 await asyncio.sleep(0.1)
         writer.close()
+
+
+async def test_a_client_that_ends_its_half_of_the_connection_gets_its_replies(worker: WorkerHarness) -> None:
+    reader, writer = await worker.connect()
+    writer.write(request("SET", "k", "x" * 3_000_000) + request("GET", "k") + request("MGET", "a", "b", "c"))
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        replies = await reader.read()
+    assert replies.startswith(b"+OK\r\n$3000000\r\n")
+    assert replies.endswith(b"x\r\n*3\r\n$-1\r\n$-1\r\n$-1\r\n")
+    writer.close()
+
+
+async def taken(writer: asyncio.StreamWriter, total: int, seconds: float) -> int:
+    """How much of ``total`` bytes the proxy takes off a client within a time."""
+    sock = writer.get_extra_info("socket").dup()
+    sent = 0
+    until = asyncio.get_running_loop().time() + seconds
+    with sock:
+        sock.setblocking(False)
+        while sent < total and asyncio.get_running_loop().time() < until:
+            try:
+                sent += sock.send(b"x" * min(65536, total - sent))
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+    return sent
+
+
+async def test_nothing_is_kept_of_what_follows_the_last_request(start_worker) -> None:  # type: ignore[no-untyped-def]
+    worker = await start_worker()
+    async with worker.client() as client:
+        await client.set("big", b"x" * 30_000_000)
+        _, writer = await worker.connect()
+        writer.transport.pause_reading()  # type: ignore[union-attr]
+        writer.write(request("GET", "big") + b"*1\r\n:1\r\n")
+        assert await taken(writer, 100_000_000, 1.0) < 30_000_000
+        writer.close()
+
+
+async def test_replies_before_their_turn_are_limited_too(start_worker) -> None:  # type: ignore[no-untyped-def]
+    worker = await start_worker(session_output_limit_bytes=5_000_000, session_output_pause_bytes=1_000_000)
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    slow = next(f"k{number}" for number in range(100) if slot_of(f"k{number}") < 512)
+    fast = next(f"k{number}" for number in range(100) if slot_of(f"k{number}") >= 512)
+    many = [f"{{{fast}}}{number}" for number in range(10)]
+    async with worker.client(protocol=2) as client:
+        await client.set(slow, "1")
+        await client.set(fast, b"x" * 1_000_000)
+        await client.set(many[0], b"x" * 20_000_000)
+    for asked in (request("GET", fast) * 50, request("GET", many[0]), request("MGET", *many, slow)):
+        reader, writer = await worker.connect()
+        os.kill(worker.servers[0].pid, signal.SIGSTOP)
+        try:
+            writer.write(request("GET", slow) + asked)
+            async with asyncio.timeout(3):
+                assert await reader.read() == b""
+        finally:
+            os.kill(worker.servers[0].pid, signal.SIGCONT)
+        writer.close()
+    async with worker.client() as client:
+        assert await client.mget(fast, slow) == [b"x" * 1_000_000, b"1"]
+
+
+async def test_several_keys_at_a_congested_server_are_held_back(start_worker) -> None:  # type: ignore[no-untyped-def]
+    worker = await start_worker(backend_queue_pause_bytes=1_000_000)
+    value = b"x" * 1_000_000
+    async with worker.client(protocol=2) as client:
+        await client.set("a", "1")
+    os.kill(worker.servers[0].pid, signal.SIGSTOP)
+    try:
+        reader, writer = await worker.connect()
+        writer.write(request("MSET", "a", value, "b", value) * 100)
+        await asyncio.sleep(1)
+        counters = await worker.next(lambda m: m["type"] == "counters" and m["counters"]["in_flight"] > 0)
+        assert counters["counters"]["in_flight"] < 20
+    finally:
+        os.kill(worker.servers[0].pid, signal.SIGCONT)
+    async with asyncio.timeout(20):
+        assert await reader.readexactly(500) == b"+OK\r\n" * 100
+    writer.close()
+
+
+async def test_an_idle_limit_does_not_cut_a_long_reply_short(start_worker) -> None:  # type: ignore[no-untyped-def]
+    worker = await start_worker(session_idle_seconds=0.5)
+    async with worker.client() as client:
+        await client.set("big", b"x" * 40_000_000)
+    host, port = worker.settings.listen.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request("GET", "big"))
+    received = len(await reader.readline())
+    async with asyncio.timeout(20):
+        for _ in range(15):
+            received += len(await reader.readexactly(1_000_000))
+            await asyncio.sleep(0.2)
+        rest = await reader.readexactly(11 + 40_000_000 + 2 - received)
+        assert rest.endswith(b"x\r\n")
+        assert await reader.read() == b""
+    writer.close()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit")
+async def test_running_out_of_file_descriptors_does_not_spin(worker: WorkerHarness) -> None:
+    async with worker.client() as client:
+        await client.set("k", "1")
+        limits = resource.prlimit(worker.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(worker.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        reader, writer = await worker.connect()
+        writer.write(request("GET", "k"))
+        await asyncio.sleep(2)
+        assert worker.process.log.read_text().count("accept_failed") < 10
+        assert await client.get("k") == b"1"
+        resource.prlimit(worker.process.pid, resource.RLIMIT_NOFILE, limits)
+        async with asyncio.timeout(20):
+            assert await reader.readexactly(7) == b"$1\r\n1\r\n"
+        writer.close()
+
+
+async def test_a_simple_string_of_any_length(worker: WorkerHarness) -> None:
+    """A script can return one, and the server's connection is shared by others."""
+    script = "return {ok=string.rep('x', 3000000)}"
+    sent = request("EVAL", script, 1, "k") + request("SET", "k", "1") + request("EVAL", script, 1, "k")
+    long = b"+" + b"x" * 3_000_000 + b"\r\n"
+    await exchange(worker, sent, long + b"+OK\r\n" + long)
+
+
+class Scripted:
+    """A server that is no Redis: it takes connections as one, and answers GETs with what it is told to."""
+
+    def __init__(self, answers: Callable[[asyncio.StreamWriter, int], Awaitable[None]]) -> None:
+        self._answers = answers
+        self._asked = 0
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            words = [(await reader.readline(), await reader.readline())[1].strip() for _ in range(int(line[1:]))]
+            if words[0] == b"GET":
+                self._asked += 1
+                await self._answers(writer, self._asked)
+            else:
+                writer.write(b"$-1\r\n" if words[0] == b"ACL" else b"+OK\r\n")
+        writer.close()
+
+
+async def test_what_stands_behind_a_long_reply_has_its_own_time(start_worker) -> None:  # type: ignore[no-untyped-def]
+    async def slowly(writer: asyncio.StreamWriter, number: int) -> None:
+        if number == 1:
+            writer.write(b"$1000000\r\n")
+            for _ in range(10):
+                writer.write(b"x" * 100_000)
+                await asyncio.sleep(0.1)
+            writer.write(b"\r\n")
+            await asyncio.sleep(0.3)
+        else:
+            writer.write(b"$1\r\ny\r\n")
+
+    worker = await start_worker(backend_reply_seconds=0.6)
+    async with Scripted(slowly) as address:
+        await worker.apply(groups=[Group(1, (address,))])
+        expected = b"$1000000\r\n" + b"x" * 1_000_000 + b"\r\n$1\r\ny\r\n"
+        await exchange(worker, request("GET", "a") + request("GET", "b"), expected)
+
+
+async def test_in_order_a_reply_too_many_takes_none_away(worker: WorkerHarness) -> None:
+    async def one_too_many(writer: asyncio.StreamWriter, number: int) -> None:
+        if number == 2:
+            writer.write(b"$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n")
+
+    async with Scripted(one_too_many) as address:
+        await worker.apply(groups=[Group(1, (address,)), Group(2, (address,))])
+        await exchange(worker, request("GET", "a") + request("GET", "b"), b"$1\r\n1\r\n$1\r\n2\r\n")
 
 
 async def test_max_clients(start_worker) -> None:  # type: ignore[no-untyped-def]

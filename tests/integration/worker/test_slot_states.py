@@ -406,3 +406,131 @@ async def test_a_client_that_leaves_while_held_does_no_harm(start_worker: StartW
     async with worker.client() as client:
         assert await client.set(KEY, "last")
         assert await client.get(KEY) == b"last"
+
+
+async def test_absent_first_what_one_table_cleared_is_looked_for_again_by_the_next(start_worker: StartWorker) -> None:
+    """Neither the request whose keys were moved under an older table nor the one behind it skips the look."""
+    worker = await start_worker(lock_hold_seconds=0.5)
+    behind = f"{{{KEY}}}behind"
+    other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
+    async with worker.client() as client, worker.client() as pipelined:
+        await client.mset({KEY: "1", behind: "2", other: "3"})
+        await migrate_key(worker)
+        async with frozen(worker, 1):
+            async with pipelined.pipeline(transaction=False) as pipe:
+                pipe.mget(KEY, other)
+                pipe.get(behind)
+                running = asyncio.create_task(pipe.execute(raise_on_error=False))
+                await asyncio.sleep(0.2)
+                # While the first key is on its way, the other key's slot is locked, for longer than is waited.
+                await worker.act([slot_of(other)], SlotState.PREPARED)
+                await asyncio.sleep(0.1)
+            os.kill(worker.servers[0].pid, signal.SIGCONT)
+            replies = await running
+        assert "is locked while it changes hands" in str(replies[0])
+        assert replies[1] == b"2"
+
+
+async def test_a_move_that_is_given_up_lets_its_session_ask_for_another_connection(start_worker: StartWorker) -> None:
+    """The time limits go on to be looked after when a session opens a connection as one of them runs out."""
+    worker = await start_worker(move_seconds=0.3, lock_hold_seconds=0.3)
+    async with worker.client() as client:
+        await client.set(KEY, "0")
+        await migrate_key(worker)
+        async with frozen(worker, 1):
+            async with client.pipeline(transaction=False) as pipe:
+                pipe.get(KEY)
+                pipe.execute_command("SELECT", 1)
+                pipe.get(KEY)
+                replies = await pipe.execute(raise_on_error=False)
+            assert "could not be moved yet" in str(replies[0])
+            assert "could not be moved yet" in str(replies[2])
+        await worker.apply([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
+        async with asyncio.timeout(5):
+            with pytest.raises(redis.exceptions.ResponseError, match="is locked while it changes hands"):
+                await client.get(KEY)
+
+
+async def test_moves_that_stand_behind_slow_ones_are_given_up_in_time(start_worker: StartWorker) -> None:
+    worker = await start_worker(move_seconds=0.5, move_batch_keys=1)
+    keys = [f"{{{KEY}}}{number}" for number in range(12)]
+    async with worker.client() as client:
+        await client.mset(dict.fromkeys(keys, "1"))
+        await migrate_key(worker)
+        async with frozen(worker, 2), asyncio.timeout(4):
+            for reply in await asyncio.gather(*(client.get(key) for key in keys), return_exceptions=True):
+                assert "could not be moved yet" in str(reply)
+        assert await client.mget(keys) == [b"1"] * len(keys)
+
+
+async def test_a_move_that_is_tried_again_outlives_the_end_of_its_migration(start_worker: StartWorker) -> None:
+    worker = await start_worker(move_seconds=3.0)
+    async with worker.client() as client:
+        await client.set(KEY, "0")
+        await migrate_key(worker)
+        await worker.servers[1].kill()
+        waiting = asyncio.create_task(client.get(KEY))
+        await asyncio.sleep(0.3)
+        worker.push([Slot(SLOT, 1, Action(SlotState.FINISHED, 2))])
+        worker.push([Slot(SLOT, 2)])
+        await asyncio.sleep(0.2)
+        worker.servers[1].start()
+        await worker.servers[1].ready()
+        assert await waiting == b"0"
+
+
+async def test_an_acknowledged_lock_is_kept_at_a_new_master(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=3, lock_drain_seconds=0.3, lock_hold_seconds=2.0)
+    other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
+    async with worker.client() as client, worker.client() as second, worker.direct(3) as promoted:
+        await client.set(other, "0")
+        await worker.act([SLOT], SlotState.PREPARED)
+        async with frozen(worker, 1):
+            running = asyncio.create_task(client.incr(other))
+            await asyncio.sleep(0.2)
+            epoch = worker.push(
+                [Slot(slot_of(other), 1, Action(SlotState.PREPARED, 2))], [Group(1, (worker.servers[2].address,))]
+            )
+            assert (await worker.verdict(epoch))["type"] == "nack"
+        assert await running == 1
+        with pytest.raises(redis.exceptions.ResponseError, match=f"slot {SLOT} is locked"):
+            await second.set(KEY, "1")
+        assert await promoted.exists(KEY) == 0
+
+
+async def test_the_time_of_a_held_request_runs_whatever_tables_come(start_worker: StartWorker) -> None:
+    worker = await start_worker(lock_hold_seconds=0.5)
+    async with worker.client() as client:
+        await worker.act([SLOT], SlotState.PREPARED)
+        held = asyncio.create_task(client.set(KEY, "1"))
+        async with asyncio.timeout(2):
+            while not held.done():
+                await worker.apply()
+                await asyncio.sleep(0.1)
+        with pytest.raises(redis.exceptions.ResponseError, match="is locked while it changes hands"):
+            await held
+
+
+async def test_one_owner_a_new_identity_sends_nothing_by_the_old_table(start_worker: StartWorker) -> None:
+    """Not even for a session that goes on because its move was given up with the old connections."""
+    worker = await start_worker(servers=3, move_seconds=0.3)
+    other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
+    async with worker.client() as client, worker.direct(1) as old, worker.direct(3) as new:
+        await client.set(KEY, "0")
+        await migrate_key(worker)
+        async with frozen(worker, 1):
+            async with client.pipeline(transaction=False) as pipe:
+                pipe.get(KEY)
+                pipe.incr(other)
+                running = asyncio.create_task(pipe.execute(raise_on_error=False))
+                # Past the time for the move, and before its connection is given up.
+                await asyncio.sleep(0.8)
+            worker.table = worker.table.changed(worker.table.epoch + 1, [Slot(slot_of(other), 3)])
+            worker.channel.send(
+                {"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()}
+            )
+            replies = await running
+        assert "could not be moved yet" in str(replies[0])
+        assert replies[1] == 1
+        assert await new.get(other) == b"1"
+        assert await old.get(other) is None
