@@ -168,7 +168,9 @@ class Routing:
         self._router.loop.watch_drain(None)
         if self.table is not None:
             # Not before: a server that has left the table may still owe replies.
-            self._router.keep_servers({server for group in self.table.groups.values() for server in group.servers})
+            servers = {server for group in self.table.groups.values() for server in group.servers}
+            self._router.keep_servers(servers)
+            self._settling.keep_servers(servers)
         self._send({"type": "ack", "epoch": epoch})
 
     def _newly_locked_servers(self) -> set[str]:

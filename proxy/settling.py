@@ -44,6 +44,11 @@ class Settling:
         """Those of ``servers`` at which something of this worker's may still run."""
         return sorted(address for address in servers if self._names.get(address))
 
+    def keep_servers(self, servers: Collection[str]) -> None:
+        """Forget what was lost at servers that are in the slot table no more: no slot can come from one of them."""
+        for address in self._names.keys() - set(servers):
+            self._names[address].clear()
+
     def unsettled_anywhere(self) -> list[str]:
         """All servers at which something of this worker's may still run."""
         return self.unsettled(self._names)

@@ -731,7 +731,11 @@ cdef class Session:
 
     def local_address(self):
         """The address the client connected to, as text."""
-        return format_address(self.sock.getsockname())
+        try:
+            return format_address(self.sock.getsockname())
+        except OSError:
+            # macOS says so of a connection that the client has reset.
+            return "?:0"
 
     def close(self):
         """Close the connection now; what is under way for it at the servers runs to its end there."""

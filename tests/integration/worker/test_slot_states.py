@@ -534,3 +534,16 @@ async def test_one_owner_a_new_identity_sends_nothing_by_the_old_table(start_wor
         assert replies[1] == 1
         assert await new.get(other) == b"1"
         assert await old.get(other) is None
+
+
+async def test_a_server_that_has_left_the_table_holds_nothing_up(start_worker: StartWorker) -> None:
+    worker = await start_worker(backend_reply_seconds=0.3, lock_drain_seconds=0.3)
+    async with worker.client() as client:
+        await client.set(KEY, "0")
+        async with frozen(worker, 1):
+            with pytest.raises(redis.exceptions.ResponseError, match="did not reply within"):
+                await client.set(KEY, "1")
+            await worker.apply(groups=[Group(1, (worker.servers[1].address,))])
+            await worker.act([SLOT], SlotState.PREPARED, 1, 2)
+            worker.channel.send({"type": "drain"})
+            assert await worker.process.wait(20) == 0
