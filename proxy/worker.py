@@ -19,9 +19,10 @@ from proxy import address as addresses
 from proxy import logs
 from proxy.backends import BackendOptions
 from proxy.channel import Channel, Message
+from proxy.engine.connection import format_address
 from proxy.engine.requests import Loop
 from proxy.engine.router import Router
-from proxy.engine.session import Session, format_address
+from proxy.engine.session import Session
 from proxy.holding import Holding
 from proxy.migrating import KeyMover
 from proxy.routing import Routing

@@ -1,42 +1,21 @@
-"""A client connection: requests parsed and routed, replies in order.
+"""A client's session: requests parsed and routed, replies in order.
 
-What arrives is parsed where it lies, in the loop's scratch memory; a session holds bytes of its own only while
-a request is incomplete or has to wait. A request that cannot run yet (its slot is locked, its key is still to
-be moved) stays at the front of the input, and the session parses nothing behind it until it is woken and the
-request is looked at afresh; so order holds whatever happens to the slot in between (**in-order**).
-
-Reading from the client stops while it owes too many replies, takes its replies too slowly, or its server's
-queue is too long (**bounded**).
+A request that cannot run yet (its slot is locked, its key is still to be moved) stays at the front of the input,
+and the session parses nothing behind it until it is woken and the request is looked at afresh; so order holds
+whatever happens to the slot in between (**in-order**).
 """
 
 import asyncio
-import socket
 
-from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memset, strlen
+from libc.string cimport strlen
 
 from proxy.engine.backend cimport Backend
-from proxy.engine.buffer cimport (
-    buffer_append,
-    buffer_consume,
-    buffer_free,
-    buffer_length,
-    buffer_reserve,
-)
+from proxy.engine.buffer cimport buffer_consume, buffer_length
 from proxy.engine.commandlookup cimport PATH_KEYED, PATH_PING, PATH_SPLIT, command_t
-from proxy.engine.requests cimport (
-    REQUEST_PART,
-    REQUEST_PLAIN,
-    SCRATCH_SIZE,
-    SPLIT_STATUS,
-    Loop,
-    client_t,
-    request_t,
-    split_kind,
-    split_t,
-)
+from proxy.engine.connection cimport ClientConnection
+from proxy.engine.requests cimport REQUEST_PLAIN, Loop, request_t
 from proxy.engine.resp cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
@@ -48,18 +27,12 @@ from proxy.engine.resp cimport (
     parse_status,
 )
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, ROUTE_OFFLINE, ROUTE_OPEN, Router, route_t
+from proxy.engine.splitting cimport lane_t, send_in_parts
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
 
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t recv(int fd, void* data, size_t size, int flags)
-    ssize_t send(int fd, const void* data, size_t size, int flags)
-
 cdef enum:
-    KEPT_OUTPUT = 2048
-    READ_LEAST = 16384
-    READ_MOST = 4194304
     # As Redis limits what is not authenticated.
     UNAUTHENTICATED_BULK = 16384
     UNAUTHENTICATED_ARGUMENTS = 10
@@ -72,10 +45,6 @@ QUIT = object()
 
 cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 cdef size_t LONGEST_BULK = 536870912
-
-
-cdef void send_session(void* owner) noexcept:
-    (<Session> owner).send_out()
 
 
 cdef class Place:
@@ -91,8 +60,8 @@ cdef class Place:
             self.place = NULL
 
 
-cdef class Session:
-    """One client connection.
+cdef class Session(ClientConnection):
+    """One client's session.
 
     Args:
         router: the worker's router.
@@ -101,102 +70,17 @@ cdef class Session:
         id: number of the session, the same in no two workers.
     """
 
-    def __cinit__(self, Router router, sock, peer, id):
-        memset(&self.client, 0, sizeof(self.client))
-        memset(&self.inbox, 0, sizeof(self.inbox))
-        self.router = router
-        self.loop = router.loop
-        self.client.sender.send = send_session
-        self.client.sender.owner = <void*> self
-
     def __init__(self, Router router, sock, peer, id):
-        settings = router.settings
-        self.sock = sock
-        self.fd = sock.fileno()
-        self.client.fd = self.fd
-        self.client.out_limit = settings.session_output_limit_bytes
-        self.pause_bytes = settings.session_output_pause_bytes
-        self.most_owed = settings.session_max_pipeline
-        self.most_request = settings.session_max_request_bytes
-        self.peer = peer
+        super().__init__(router.loop, router.settings, router.sessions, sock, peer)
+        self.router = router
+        self.most_request = router.settings.session_max_request_bytes
         self.id = id
         self.lane = id % router.lanes
         self.protocol = 2
         self.gated = router.gated
-        self.created = self.last_active = self.last_progress = self.loop.now
         self.cleared = -1
-        self.reading = True
-        router.sessions.add(self)
-        self.loop.event_loop.add_reader(self.fd, self._readable)
 
-    def __dealloc__(self):
-        buffer_free(&self.client.out)
-        buffer_free(&self.inbox)
-
-    # -- reading -------------------------------------------------------------------------------------------
-
-    cdef bint over_limits(self) noexcept:
-        if self.switched:
-            if self.client.owed:
-                return True
-            self.switched = False
-        return (
-            self.client.owed >= self.most_owed
-            or buffer_length(&self.client.out) + self.client.early > self.pause_bytes
-        )
-
-    def _readable(self):
-        cdef ssize_t received
-        cdef size_t used
-        cdef size_t length
-        cdef size_t room
-        cdef bint own
-        if self.stopped or self.paused or self.held_back or self.closing:
-            # Level-triggered: without this the loop would spin on what is not read.
-            self.loop.event_loop.remove_reader(self.fd)
-            self.reading = False
-            return
-        length = buffer_length(&self.inbox)
-        own = length > 0
-        if own:
-            room = self.need - length if self.need > length else READ_LEAST
-            if room > READ_MOST:
-                room = READ_MOST
-            if room < READ_LEAST:
-                room = READ_LEAST
-            if not buffer_reserve(&self.inbox, room):
-                self.close()
-                return
-            received = recv(self.fd, self.inbox.data + self.inbox.end, self.inbox.size - self.inbox.end, 0)
-        else:
-            received = recv(self.fd, self.loop.scratch, SCRATCH_SIZE, 0)
-        if received <= 0:
-            if received < 0 and (errno == EAGAIN or errno == EINTR):
-                return
-            if received == 0 and (self.client.head != NULL or buffer_length(&self.client.out)):
-                # It has no more to say and may still listen, as in `printf ... | nc -N`.
-                self._finish()
-                return
-            self.close()
-            return
-        self.last_active = self.loop.now
-        if own:
-            self.inbox.end += received
-            self._process_inbox()
-        else:
-            used = self.process(self.loop.scratch, received)
-            if not self.closed and used < <size_t> received:
-                if not buffer_append(&self.inbox, self.loop.scratch + used, received - used):
-                    self.close()
-
-    def _process_inbox(self):
-        cdef size_t length = buffer_length(&self.inbox)
-        cdef size_t used
-        if length < self.need and not self.stopped:
-            return
-        used = self.process(self.inbox.data + self.inbox.start, length)
-        if not self.closed and used:
-            buffer_consume(&self.inbox, used, 0)
+    # -- requests ------------------------------------------------------------------------------------------
 
     cdef size_t process(self, const char* data, size_t size):
         """Take requests off the front of ``data``; the number of bytes done with."""
@@ -265,12 +149,7 @@ cdef class Session:
     def _expected_bulk(self, char found):
         self.protocol_error(b"expected '$', got '" + bytes([<unsigned char> found]) + b"'")
 
-    def _finish(self):
-        """Take no more requests; close once everything owed is sent."""
-        self.closing = True
-        self.loop.list_client(&self.client.sender)
-
-    # -- waiting and waking --------------------------------------------------------------------------------
+    # -- waking --------------------------------------------------------------------------------------------
 
     def wake(self, int64_t cleared=-1):
         """Look at the request at the front again.
@@ -304,37 +183,6 @@ cdef class Session:
         self.cleared = -1
         self.stopped = False
         self._resume()
-
-    cdef void hold_back(self, Backend backend):
-        """Read nothing more until the backend's queue is shorter."""
-        if not self.held_back:
-            self.held_back = True
-            backend.pause_session(self)
-
-    def resume_reading(self):
-        """A backend that was congested has room again."""
-        if self.closed:
-            return
-        self.held_back = False
-        self._resume()
-
-    def _resume(self):
-        if self.processing:
-            self.woken = True
-            return
-        if self.stopped or self.paused or self.held_back or self.closing:
-            return
-        self.need = 0
-        if buffer_length(&self.inbox):
-            self._process_inbox()
-        if not self.closed and not self.reading and not (self.stopped or self.paused or self.held_back):
-            self.reading = True
-            self.loop.event_loop.add_reader(self.fd, self._readable)
-
-    @property
-    def waits(self):
-        """Whether the request at the front waits."""
-        return self.stopped
 
     # -- routing -------------------------------------------------------------------------------------------
 
@@ -454,23 +302,13 @@ cdef class Session:
         cdef Loop loop = self.loop
         cdef int step = row.step
         cdef int keys = (count - 1) // step
-        cdef int32_t parts = 0
-        cdef int32_t part
         cdef int32_t slot
         cdef int32_t first_slot
         cdef bint same_slot = True
         cdef bint all_open = True
         cdef int index
-        cdef int argument
-        cdef int key
-        cdef split_t* split
-        cdef request_t* request
-        cdef Backend backend
-        cdef char header[64]
-        cdef int header_size
-        cdef size_t bytes_needed
-        cdef int part_keys
-        cdef int32_t* part_servers = router.part_of_server
+        cdef Backend congested
+        cdef lane_t lane
         loop.requests += 1
         if keys * step != count - 1:
             return self.slow(arguments, count, data, size)
@@ -494,80 +332,12 @@ cdef class Session:
                 data,
                 size,
             )
-        split = loop.new_split(<split_kind> row.split, keys, router.servers)
-        if split == NULL:
-            return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
-        split.place = loop.place(&self.client)
-        if split.place == NULL:
-            loop.free_split(split)
-            return VERDICT_TAKEN
-        split.place.extra = split
-        # part_servers: server index to part, -1 where it has none; left as it was found.
-        key = 0
-        for index in range(1, count, step):
-            slot = router.slot_of(arguments[index].data, arguments[index].size)
-            part = part_servers[router.routes[slot].server]
-            if part < 0:
-                part = parts
-                part_servers[router.routes[slot].server] = part
-                parts += 1
-            split.key_part[key] = part
-            split.key_slot[key] = slot
-            loop.in_flight[slot] += 1
-            key += 1
-        for key in range(keys):
-            part_servers[router.routes[split.key_slot[key]].server] = -1
-        split.parts = split.parts_left = parts
-        for part in range(parts):
-            part_keys = 0
-            bytes_needed = 64
-            backend = None
-            for key in range(keys):
-                if split.key_part[key] == part:
-                    part_keys += 1
-                    if part_keys == 1:
-                        slot = split.key_slot[key]
-                        backend = router.backend(router.routes[slot].server, self.database, self.protocol, self.lane)
-                    for argument in range(step):
-                        bytes_needed += arguments[1 + key * step + argument].size + 32
-            request = loop.new_request(REQUEST_PART, NULL, -1)
-            if request == NULL or not backend.reserve(bytes_needed):
-                # Nothing sensible is left to do for a client without memory for its request.
-                self.client.broken = b"out of memory"
-                loop.list_client(&self.client.sender)
-                if request == NULL:
-                    return VERDICT_TAKEN
-            request.extra = split
-            request.part = part
-            header_size = snprintf(
-                header,
-                sizeof(header),
-                b"*%d\r\n$%d\r\n%.*s\r\n",
-                1 + part_keys * step,
-                <int> row.length,
-                <int> row.length,
-                row.name,
-            )
-            if parts == 1:
-                backend.push(request, data, size)
-                if backend.congested():
-                    self.hold_back(backend)
-                break
-            if not backend.ready_to_take() or self.client.broken != NULL:
-                loop.deliver(request, backend.failure_reply, len(backend.failure_reply))
-                continue
-            buffer_append(&backend.out, header, header_size)
-            for key in range(keys):
-                if split.key_part[key] != part:
-                    continue
-                for index in range(1 + key * step, 1 + key * step + step):
-                    header_size = snprintf(header, sizeof(header), b"$%zu\r\n", arguments[index].size)
-                    buffer_append(&backend.out, header, header_size)
-                    buffer_append(&backend.out, arguments[index].data, arguments[index].size)
-                    buffer_append(&backend.out, b"\r\n", 2)
-            backend.queue(request)
-            if backend.congested():
-                self.hold_back(backend)
+        lane.database = self.database
+        lane.protocol = self.protocol
+        lane.lane = self.lane
+        congested = send_in_parts(router, &self.client, lane, row, arguments, count, data, size)
+        if congested is not None:
+            self.hold_back(congested)
         return VERDICT_TAKEN
 
     # -- the slow path -------------------------------------------------------------------------------------
@@ -649,111 +419,3 @@ cdef class Session:
             self.protocol_error(b"unbalanced quotes in request")
             return VERDICT_TAKEN
         return self.dispatch(router.parse.arguments, router.parse.count, request, len(request))
-
-    # -- sending and closing -------------------------------------------------------------------------------
-
-    cdef void send_out(self) noexcept:
-        cdef size_t length = buffer_length(&self.client.out)
-        cdef ssize_t sent
-        try:
-            if self.closed:
-                return
-            if self.client.broken != NULL:
-                self.close()
-                return
-            if self.writing:
-                return
-            if length:
-                sent = send(self.fd, self.client.out.data + self.client.out.start, length, 0)
-                if sent < 0:
-                    if errno == EAGAIN or errno == EINTR:
-                        sent = 0
-                    else:
-                        self.close()
-                        return
-                if sent:
-                    self.last_progress = self.loop.now
-                buffer_consume(&self.client.out, sent, KEPT_OUTPUT)
-                if <size_t> sent < length:
-                    self.writing = True
-                    if sent == 0:
-                        self.last_progress = self.loop.now
-                    self.loop.event_loop.add_writer(self.fd, self._writable)
-                    return
-            if self.closing and self.client.head == NULL:
-                self.close()
-            elif self.paused and not self.over_limits():
-                self.paused = False
-                self._resume()
-        except Exception as error:
-            self.loop.event_loop.call_exception_handler({"message": "sending to a client", "exception": error})
-
-    def _writable(self):
-        self.loop.event_loop.remove_writer(self.fd)
-        self.writing = False
-        self.send_out()
-
-    def check_time(self, double stall_seconds, double idle_seconds):
-        """Close a client that takes none of its replies, or asks for nothing, for too long (**bounded**)."""
-        if self.writing and self.loop.now - self.last_progress > stall_seconds:
-            self.close()
-        elif (
-            idle_seconds
-            and self.client.head == NULL
-            and not self.stopped
-            # A long reply may take its time.
-            and self.loop.now - max(self.last_active, self.last_progress) > idle_seconds
-        ):
-            self.close()
-
-    def drain(self):
-        """Take no more requests than those received, as far as they can run now; close when all replies are sent.
-
-        A session that waits, or is held back, goes on later: call again until it is closed.
-        """
-        if not (self.stopped or self.paused or self.held_back):
-            self._finish()
-
-    @property
-    def owed(self):
-        """Replies owed."""
-        return self.client.owed
-
-    @property
-    def unsent(self):
-        """Bytes of replies that the client has not taken."""
-        return buffer_length(&self.client.out)
-
-    @property
-    def unparsed(self):
-        """Bytes of requests that are incomplete or wait."""
-        return buffer_length(&self.inbox)
-
-    def local_address(self):
-        """The address the client connected to, as text."""
-        try:
-            return format_address(self.sock.getsockname())
-        except OSError:
-            # macOS says so of a connection that the client has reset.
-            return "?:0"
-
-    def close(self):
-        """Close the connection now; what is under way for it at the servers runs to its end there."""
-        if self.closed:
-            return
-        self.closed = True
-        event_loop = self.loop.event_loop
-        event_loop.remove_reader(self.fd)
-        event_loop.remove_writer(self.fd)
-        self.sock.close()
-        self.loop.forget_client(&self.client)
-        buffer_free(&self.client.out)
-        self.router.sessions.discard(self)
-
-
-def format_address(address):
-    """``host:port`` of a socket address; a Unix socket's path and ``:0``, as Redis shows it."""
-    if isinstance(address, tuple):
-        host, port = address[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return f"{address or '/'}:0"

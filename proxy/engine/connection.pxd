@@ -1,0 +1,43 @@
+"""A client's connection: bytes in and out, and when to read no more."""
+
+from proxy.engine.backend cimport Backend
+from proxy.engine.buffer cimport buffer_t
+from proxy.engine.requests cimport Loop, client_t
+
+
+cdef class ClientConnection:
+    """The connection under a :class:`proxy.engine.session.Session`."""
+
+    cdef:
+        Loop loop
+        client_t client
+        buffer_t inbox
+        # No parse can succeed before this many bytes are there.
+        size_t need
+        set open_connections
+        object sock
+        int fd
+        # Reading stops (**bounded**): the request at the front waits; too much is
+        # owed to the client; or its server's queue is too long.
+        bint stopped
+        bint paused
+        bint held_back
+        bint reading
+        bint writing
+        # Another connection to the servers is in use from here on: what is owed comes first (**in-order**).
+        bint switched
+        bint processing
+        bint woken
+        bint closing
+        readonly bint closed
+        size_t pause_bytes
+        int most_owed
+        double last_progress
+        readonly double created
+        readonly double last_active
+        readonly object peer
+
+    cdef size_t process(self, const char* data, size_t size)
+    cdef bint over_limits(self) noexcept
+    cdef void hold_back(self, Backend backend)
+    cdef void send_out(self) noexcept

@@ -1,0 +1,24 @@
+"""A multi-key request sent in parts to the servers of its keys."""
+
+from proxy.engine.backend cimport Backend
+from proxy.engine.commandlookup cimport command_t
+from proxy.engine.requests cimport client_t
+from proxy.engine.resp cimport argument_t
+from proxy.engine.router cimport Router
+
+# Where a session's requests go: the same for all parts of one.
+ctypedef struct lane_t:
+    int database
+    int protocol
+    int lane
+
+cdef Backend send_in_parts(
+    Router router,
+    client_t* client,
+    lane_t lane,
+    const command_t* row,
+    const argument_t* arguments,
+    int count,
+    const char* data,
+    size_t size,
+)

@@ -1,0 +1,164 @@
+"""A multi-key request sent in parts to the servers of its keys.
+
+MGET, MSET, DEL and their like become one request a server. Each part is counted for the slots of its keys until
+the last part is answered (**drained**), and a place in the client's queue is kept for the whole (**in-order**);
+:class:`proxy.engine.requests.Loop` makes one reply of the parts'.
+"""
+
+from libc.stdint cimport int32_t
+from libc.stdio cimport snprintf
+from libc.string cimport strlen
+
+from proxy.engine.backend cimport Backend
+from proxy.engine.buffer cimport buffer_append
+from proxy.engine.commandlookup cimport command_t
+from proxy.engine.requests cimport REQUEST_PART, Loop, client_t, request_t, split_kind, split_t
+from proxy.engine.resp cimport argument_t
+from proxy.engine.router cimport Router
+
+cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
+
+
+cdef int32_t assign_parts(Router router, split_t* split, const argument_t* arguments, int step) noexcept:
+    """Give each key the part of its server; the number of parts."""
+    cdef int32_t* part_of_server = router.part_of_server
+    cdef int32_t parts = 0
+    cdef int32_t slot
+    cdef int32_t server
+    cdef int key
+    for key in range(split.keys):
+        slot = router.slot_of(arguments[1 + key * step].data, arguments[1 + key * step].size)
+        server = router.routes[slot].server
+        if part_of_server[server] < 0:
+            part_of_server[server] = parts
+            parts += 1
+        split.key_part[key] = part_of_server[server]
+        split.key_slot[key] = slot
+    for key in range(split.keys):
+        # Left as it was found: -1 for every server.
+        part_of_server[router.routes[split.key_slot[key]].server] = -1
+    return parts
+
+
+cdef void free_requests(Loop loop, request_t* first) noexcept:
+    cdef request_t* following
+    while first != NULL:
+        following = first.next_at_backend
+        loop.free_request(first)
+        first = following
+
+
+cdef request_t* take_requests(Loop loop, int32_t parts) noexcept:
+    """So many requests, linked to each other, so that no part has to be given up half way; NULL without memory."""
+    cdef request_t* first = NULL
+    cdef request_t* request
+    cdef int32_t part
+    for part in range(parts):
+        request = loop.new_request(REQUEST_PART, NULL, -1)
+        if request == NULL:
+            free_requests(loop, first)
+            return NULL
+        request.next_at_backend = first
+        first = request
+    return first
+
+
+cdef void write_part(
+    Backend backend, const split_t* split, int32_t part, int keys, const command_t* row, const argument_t* arguments
+) noexcept:
+    """Append one part's request to its backend's output, which has room for it."""
+    cdef char header[64]
+    cdef int step = row.step
+    cdef int key
+    cdef int index
+    cdef int size = snprintf(
+        header, sizeof(header), b"*%d\r\n$%d\r\n%.*s\r\n", 1 + keys * step, <int> row.length, <int> row.length, row.name
+    )
+    buffer_append(&backend.out, header, size)
+    for key in range(split.keys):
+        if split.key_part[key] != part:
+            continue
+        for index in range(1 + key * step, 1 + key * step + step):
+            size = snprintf(header, sizeof(header), b"$%zu\r\n", arguments[index].size)
+            buffer_append(&backend.out, header, size)
+            buffer_append(&backend.out, arguments[index].data, arguments[index].size)
+            buffer_append(&backend.out, b"\r\n", 2)
+
+
+cdef Backend send_in_parts(
+    Router router,
+    client_t* client,
+    lane_t lane,
+    const command_t* row,
+    const argument_t* arguments,
+    int count,
+    const char* data,
+    size_t size,
+):
+    """Send the keys of one request to their servers; a backend whose queue is too long now, or None.
+
+    Every slot concerned has a server and lets the request through.
+    """
+    cdef Loop loop = router.loop
+    cdef int step = row.step
+    cdef int keys = (count - 1) // step
+    cdef split_t* split = loop.new_split(<split_kind> row.split, keys, router.servers)
+    cdef request_t* request = NULL
+    cdef request_t* following
+    cdef Backend backend
+    cdef Backend congested = None
+    cdef size_t needed
+    cdef int32_t part
+    cdef int part_keys
+    cdef int key
+    cdef int index
+    if split != NULL:
+        split.parts = split.parts_left = assign_parts(router, split, arguments, step)
+        following = take_requests(loop, split.parts)
+        if following != NULL:
+            split.place = loop.place(client)
+        if split.place == NULL:
+            free_requests(loop, following)
+            loop.free_split(split)
+            split = NULL
+    if split == NULL:
+        loop.errors += 1
+        loop.answer(client, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
+        return None
+    split.place.extra = split
+    for key in range(keys):
+        loop.in_flight[split.key_slot[key]] += 1
+    # The last part's answer frees the split, and an error made here is an answer: nothing of it is used behind that.
+    for part in range(split.parts):
+        part_keys = 0
+        needed = 64
+        backend = None
+        for key in range(keys):
+            if split.key_part[key] != part:
+                continue
+            part_keys += 1
+            if backend is None:
+                backend = router.backend(
+                    router.routes[split.key_slot[key]].server, lane.database, lane.protocol, lane.lane
+                )
+            for index in range(1 + key * step, 1 + key * step + step):
+                needed += arguments[index].size + 32
+        request = following
+        following = request.next_at_backend
+        request.next_at_backend = NULL
+        request.extra = split
+        request.part = part
+        if part_keys == keys:
+            backend.push(request, data, size)
+        elif not backend.ready_to_take():
+            loop.deliver(request, backend.failure_reply, len(backend.failure_reply))
+        elif not backend.reserve(needed):
+            loop.deliver(request, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
+        else:
+            write_part(backend, split, part, part_keys, row, arguments)
+            backend.queue(request)
+        if backend.congested():
+            congested = backend
+        if following == NULL:
+            break
+    return congested
