@@ -33,7 +33,7 @@ class PaceSettings:
     bytes_per_second: int = 0
     batch_keys: int = 500
     batch_bytes: int = 512 * 1024
-    batch_milliseconds: float = 2.0
+    batch_milliseconds: float = 1.5
 
     def __post_init__(self) -> None:
         for name, least in (("keys_per_second", 0), ("bytes_per_second", 0), ("batch_keys", 1), ("batch_bytes", 1)):

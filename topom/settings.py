@@ -93,7 +93,7 @@ class TopomSettings(BaseSettings):
         default=524_288, ge=1, description="Most bytes in one MIGRATE, unless a single key is larger. 512 KiB."
     )
     migration_batch_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = Field(
-        default=2.0, description="Milliseconds that one MIGRATE should hold up its source; batches adapt to it."
+        default=1.5, description="Milliseconds that one MIGRATE should hold up its source; batches adapt to it."
     )
 
     @field_validator("listen")

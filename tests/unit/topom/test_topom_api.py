@@ -90,7 +90,7 @@ async def test_status_of_a_new_product(client: httpx.AsyncClient) -> None:
     assert status["product"] == "slotferry"
     assert status["slots"] == {"total": 16, "assigned": 0, "offline": 16, "moving": 0}
     assert status["groups"] == status["proxies"] == []
-    assert status["migration"]["settings"]["batch_milliseconds"] == 2.0
+    assert status["migration"]["settings"]["batch_milliseconds"] == 1.5
 
 
 async def test_groups_and_servers(client: httpx.AsyncClient) -> None:
