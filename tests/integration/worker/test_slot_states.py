@@ -298,7 +298,7 @@ async def test_a_full_target_gives_an_error_at_once(start_worker: StartWorker) -
     worker = await start_worker()
     async with worker.client() as client, worker.direct(2) as target, worker.direct(1) as source:
         await client.set(KEY, "0")
-        await target.config_set("maxmemory", "1mb")
+        await target.config_set("maxmemory", "1")
         await migrate_key(worker)
         with pytest.raises(redis.exceptions.ResponseError, match="OOM"):
             await client.get(KEY)
