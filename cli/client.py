@@ -155,17 +155,24 @@ class TopomClient:
         """All groups."""
         return await self._list("/groups", "groups")
 
-    async def add_group(self, group_id: int, servers: Sequence[str]) -> Answer:
-        """Make a group of these servers, ``host:port``, the master first."""
-        return await self._object("POST", "/groups", {"id": group_id, "servers": list(servers)})
+    async def add_group(self, group_id: int, servers: Sequence[str], datacenter: str = "") -> Answer:
+        """Make a group of these servers, ``host:port``, the master first, all in one datacenter."""
+        named = {"datacenter": datacenter} if datacenter else {}
+        return await self._object("POST", "/groups", {"id": group_id, "servers": list(servers), **named})
 
     async def remove_group(self, group_id: int) -> Answer:
         """Remove a group that owns no slots."""
         return await self._object("DELETE", f"/groups/{group_id}")
 
-    async def add_server(self, group_id: int, address: str) -> Answer:
+    async def add_server(self, group_id: int, address: str, datacenter: str = "") -> Answer:
         """Add a server to a group."""
-        return await self._object("POST", f"/groups/{group_id}/servers", {"address": address})
+        named = {"datacenter": datacenter} if datacenter else {}
+        return await self._object("POST", f"/groups/{group_id}/servers", {"address": address, **named})
+
+    async def set_datacenter(self, group_id: int, address: str, datacenter: str) -> Answer:
+        """Say in which datacenter a server is; an empty name takes back what was said."""
+        path = f"/groups/{group_id}/servers/{quote(address, safe=':')}"
+        return await self._object("PATCH", path, {"datacenter": datacenter})
 
     async def remove_server(self, group_id: int, address: str) -> Answer:
         """Remove a server from a group."""

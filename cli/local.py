@@ -315,10 +315,11 @@ class LocalCluster:
             )
 
     async def _serves(self, address: str) -> bool:
-        if await ask(address, "PING") != "+PONG":
+        # -NOAUTH where clients have to log in.
+        if not (await ask(address, "PING")).startswith(("+PONG", "-NOAUTH")):
             return False
         if not self._slots_on:
             return True
-        # Keys enough that a slot of each group is likely among them; -NOAUTH where a password is set.
+        # Keys enough that a slot of each group is likely among them.
         replies = [await ask(address, "GET", f"slotferry:ready:{number}") for number in range(_PROBES)]
         return all(reply.startswith(("$", "_", "-NOAUTH")) for reply in replies)

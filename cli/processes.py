@@ -59,7 +59,8 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         ProcessError: when so many free ones are not found.
     """
     found: list[int] = []
-    for port in random.sample(_PORTS, len(_PORTS)):
+    # Of the system: a test may have seeded the random numbers of its process.
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             return found
         if port_is_free(port, host):

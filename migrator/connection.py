@@ -17,6 +17,7 @@ from typing import Any, cast
 import hiredis
 
 from migrator.errors import MigrationError, Refused
+from slots.access import ServerAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Connection(asyncio.Protocol):
         address: str,
         *,
         name: str,
-        password: str | None,
+        access: ServerAccess,
         unavailable: type[MigrationError],
         refused: type[Refused],
         timeouts: Timeouts,
@@ -107,14 +108,14 @@ class Connection(asyncio.Protocol):
         connection = cls(address, name, unavailable, refused, timeouts)
         try:
             async with asyncio.timeout(timeouts.connect_seconds):
-                await loop.create_connection(lambda: connection, host, port)
+                await loop.create_connection(lambda: connection, host, port, ssl=access.tls)
         except TimeoutError:
             raise unavailable(f"{address} does not accept a connection within {timeouts.connect_seconds} s") from None
         except OSError as error:
             raise unavailable(f"{address} cannot be connected to: {error}") from error
         try:
-            if password:
-                await connection.call("AUTH", password, limit=timeouts.connect_seconds)
+            if access.login:
+                await connection.call(*access.login, limit=timeouts.connect_seconds)
             await connection.call("CLIENT", "SETNAME", name, limit=timeouts.connect_seconds)
         except BaseException:
             connection.close()

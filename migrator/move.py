@@ -25,6 +25,7 @@ from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
 from migrator.transfer import Transfer
+from slots.access import ServerAccess
 from slots.connections import PREFIX, end_connections, migrator_prefix
 
 log = structlog.get_logger()
@@ -51,7 +52,7 @@ async def migrate(
     *,
     function: str,
     number_of_slots: int,
-    password: str | None,
+    access: ServerAccess,
     pace: Pace,
     progress: Progress,
     instance: str,
@@ -72,7 +73,7 @@ async def migrate(
         slots: ids of the slots; their keys are moved in one pass.
         function: the product's slot function, see :mod:`slots.functions`.
         number_of_slots: of the product.
-        password: of both servers, or None.
+        access: how to get in at both servers, and the source at the target.
         pace: how fast; may be shared between calls.
         progress: is kept up to date; the same object again for a call that is made again.
         instance: id of the process that calls; part of the names of the connections.
@@ -98,7 +99,7 @@ async def migrate(
     log.info("migration_began", source=source, target=target, slots=len(slots))
     async with AsyncExitStack() as stack:
         run = await _Run.open(
-            stack, source, target, function, bytes(wanted), password, pace, progress, instance, timeouts or Timeouts()
+            stack, source, target, function, bytes(wanted), access, pace, progress, instance, timeouts or Timeouts()
         )
         passes = await run.until_complete()
     progress.completed()
@@ -115,7 +116,7 @@ class _Run:
         target: str,
         function: str,
         wanted: bytes,
-        password: str | None,
+        access: ServerAccess,
         pace: Pace,
         progress: Progress,
         timeouts: Timeouts,
@@ -126,7 +127,7 @@ class _Run:
         self._wanted = wanted
         self._pace = pace
         self._progress = progress
-        self._transfer = Transfer(source, target, password, timeouts, self._settle)
+        self._transfer = Transfer(source, target, access, timeouts, self._settle)
         self._cutter = BatchCutter()
 
     @classmethod
@@ -137,7 +138,7 @@ class _Run:
         target: str,
         function: str,
         wanted: bytes,
-        password: str | None,
+        access: ServerAccess,
         pace: Pace,
         progress: Progress,
         instance: str,
@@ -147,7 +148,7 @@ class _Run:
         connection = await Connection.open(
             source,
             name=f"{migrator_prefix(instance)}{next(_numbers)}",
-            password=password,
+            access=access,
             unavailable=SourceUnavailable,
             refused=SourceRefused,
             timeouts=timeouts,
@@ -161,11 +162,11 @@ class _Run:
             log.info("earlier_migrators_ended", source=source, connections=ended)
         # Not named like that one: this server may be the source of another call, which is not to end it.
         # It needs no ending either, for nothing but PING goes over it. Opening it finds a target that is
-        # down, is loading or wants another password before the source has to wait for it.
+        # down, is loading or wants another login before the source has to wait for it.
         checking = await Connection.open(
             target,
             name=f"{PREFIX}.migrator-check.{instance}.{next(_numbers)}",
-            password=password,
+            access=access,
             unavailable=TargetUnavailable,
             refused=TargetRefused,
             timeouts=timeouts,
@@ -173,7 +174,7 @@ class _Run:
         stack.callback(checking.close)
         await checking.call("PING")
         stack.push_async_callback(cls._leave_quietly, connection)
-        return cls(connection, checking, target, function, wanted, password, pace, progress, timeouts)
+        return cls(connection, checking, target, function, wanted, access, pace, progress, timeouts)
 
     @staticmethod
     async def _leave_quietly(source: Connection) -> None:

@@ -21,6 +21,7 @@ import structlog
 
 from migrator.connection import Connection, Timeouts, pack, split_address
 from migrator.errors import MigrationError, SourceRefused, TargetRefused, TargetUnavailable
+from slots.access import ServerAccess
 
 log = structlog.get_logger()
 
@@ -34,7 +35,7 @@ class Transfer:
     Args:
         connection: to the source, with the right database selected.
         target: ``host:port``, as the source reaches it.
-        password: of the target, or None.
+        access: how the source gets in at the target.
         settle: called with the bytes of a batch whose outcome is unknown; returns once the target has dealt
             with all of it that reached it, and raises if the target does not answer.
     """
@@ -43,7 +44,7 @@ class Transfer:
         self,
         connection: Connection,
         target: str,
-        password: str | None,
+        access: ServerAccess,
         timeouts: Timeouts,
         settle: Callable[[int], Awaitable[None]],
     ) -> None:
@@ -51,7 +52,9 @@ class Transfer:
         self._target = target
         host, port = split_address(target)
         self._where: tuple[str | int, ...] = (host, port, "")
-        self._credentials: tuple[str, ...] = ("AUTH", password) if password else ()
+        self._credentials = access.migrate_login
+        # MIGRATE goes by that setting, in a cluster or not.
+        self._hint = "; with TLS, every server needs tls-cluster yes" if access.tls is not None else ""
         self._timeouts = timeouts
         self._settle = settle
         self.replaced = 0
@@ -123,8 +126,10 @@ class Transfer:
         if text.startswith("IOERR") and "connecting" in text:
             return TargetUnavailable(
                 f"source {source} cannot connect to target {self._target}; "
-                f"both have to reach each other by the addresses in the group's list of servers ({text})"
+                f"both have to reach each other by the addresses in the group's list of servers{self._hint} ({text})"
             )
         if text.startswith("IOERR"):
-            return TargetUnavailable(f"target {self._target} does not take keys within {seconds:g} s ({text})")
+            return TargetUnavailable(
+                f"target {self._target} does not take keys within {seconds:g} s{self._hint} ({text})"
+            )
         return SourceRefused(source, text)

@@ -1,5 +1,6 @@
 """What a worker's connections to Redis servers have in common: their names, credentials and limits."""
 
+import ssl
 from collections.abc import Callable
 
 from proxy.settings import ProxySettings
@@ -15,6 +16,7 @@ class BackendOptions:
         incarnation: number of this worker process.
         on_lost: called with (address, connection name) when a connection ends with replies outstanding.
         on_fenced: called with the address of a server that has fenced this proxy off.
+        on_disconnected: called with the address when a connection that was ready ends.
     """
 
     def __init__(
@@ -24,17 +26,27 @@ class BackendOptions:
         incarnation: int,
         on_lost: Callable[[str, str], None],
         on_fenced: Callable[[str], None],
+        on_disconnected: Callable[[str], None],
     ) -> None:
-        self.password = settings.redis_password.get_secret_value()
+        self._access = settings.redis_access
+        self.user = self._access.user
+        self.password = self._access.password
         self.connect_seconds = settings.backend_connect_seconds
         self.retry_seconds_min = settings.backend_retry_seconds_min
         self.retry_seconds_max = settings.backend_retry_seconds_max
         self.queue_pause_bytes = settings.backend_queue_pause_bytes
+        self.window_bytes = settings.backend_window_bytes
         self.on_lost = on_lost
         self.on_fenced = on_fenced
+        self.on_disconnected = on_disconnected
         self.instance = instance
         self.incarnation = incarnation
         self._opened = 0
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The context for the next connection; None for one in the clear."""
+        return self._access.tls
 
     def new_name(self) -> str:
         """A name for one connection, never used before. It ends in a dot, so that none begins with another."""

@@ -4,11 +4,12 @@ Both ends use :class:`Channel`. What is sent:
 
 supervisor -> worker
 
-- ``start``: ``settings`` (:meth:`proxy.settings.ProxySettings.to_wire`; the port of ``listen`` is never 0),
-  ``index``, ``incarnation``, ``instance``, ``product``, ``number_of_slots``, ``slot_function``, ``databases``,
-  ``listen_fd``. Where SO_REUSEPORT spreads connections (Linux) ``listen_fd`` is null, and the worker binds
-  ``settings.listen`` itself with SO_REUSEPORT and SO_REUSEADDR; elsewhere it is an inherited, bound socket on
-  which the worker calls ``listen``. A worker listens once it has its first table.
+- ``start``: ``settings`` (:meth:`proxy.settings.ProxySettings.to_wire`; the ports of ``listen`` and ``tls_listen``
+  are never 0), ``index``, ``incarnation``, ``instance``, ``product``, ``number_of_slots``, ``slot_function``,
+  ``databases``, ``listen_fds``. That has descriptors of inherited, bound sockets, by the setting that names the
+  place, on which the worker calls ``listen``: always of ``unix_socket``, which all workers share. Where SO_REUSEPORT
+  spreads connections (Linux) ``listen`` and ``tls_listen`` are not among them, and the worker binds those itself with
+  SO_REUSEPORT and SO_REUSEADDR. A worker listens once it has its first table.
 - ``table``: a whole slot table, or the changes since one (``since``), as :mod:`slots.table` writes them.
 - ``identity``: ``instance``, ``incarnation`` and ``table`` (whole). The proxy was fenced, or removed: every
   backend is closed, and opened again under the new name **by the table that comes along**. Both happen in one
@@ -24,7 +25,8 @@ worker -> supervisor
 - ``ack``: ``epoch``, ``instance``. It has applied the table, and what must no longer go where it went is **drained**.
 - ``nack``: ``epoch``, ``instance``, ``reason``. Draining took too long, and the worker has unlocked again.
 - ``resync``: it cannot apply the changes it got; answered by a whole ``table``.
-- ``counters``: ``counters``, a flat mapping of names to numbers, each second. A worker that says nothing at all
+- ``counters``: ``counters``, a flat mapping of names to numbers, and ``commands``, of command names to calls, errors,
+  microseconds and a histogram (:mod:`proxy.engine.statistics`), each second. A worker that says nothing at all
   for several seconds is taken for hung, and ended.
 - ``fenced``: ``server``, ``instance``. It found the fence of ``instance`` at a server.
 - ``ask``: ``id`` (the worker's own counting), ``what`` and more; ``answer``: ``id``, ``answer``.

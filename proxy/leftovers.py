@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 import structlog
-from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from proxy import address
+from slots.access import ServerAccess
 from slots.connections import end_connections
 
 CONNECT_SECONDS = 1.0
@@ -32,12 +32,12 @@ class Leftovers:
     """Keeps track of which connections have to be ended where, and ends them.
 
     Args:
-        password: for the servers; empty if they ask for none.
+        access: how to get in at the servers.
         settled: called each time a server has been dealt with.
     """
 
-    def __init__(self, password: str, settled: Callable[[], None]) -> None:
-        self._password = password
+    def __init__(self, access: ServerAccess, settled: Callable[[], None]) -> None:
+        self._access = access
         self._settled = settled
         self._groups: dict[tuple[str, str], frozenset[int]] = {}  # (prefix, server) -> groups it was the master of
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -111,10 +111,9 @@ class Leftovers:
 
     async def _end(self, prefix: str, server: str) -> int:
         host, port = address.split(server)
-        client = Redis(
-            host=host,
-            port=port,
-            password=self._password or None,
+        client = self._access.client(
+            host,
+            port,
             protocol=2,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=REPLY_SECONDS,

@@ -1,15 +1,23 @@
-"""The proxy's client address: reserved by the supervisor, listened on by the workers.
+"""Where clients connect: reserved by the supervisor, listened on by the workers.
 
 With SO_REUSEPORT the kernel would quietly share a port between two proxies, each getting half of the
-clients. So the address is reserved in a way that keeps others out and lets this proxy's workers in.
+clients. So an address is reserved in a way that keeps others out and lets this proxy's workers in. The Unix
+socket is one for all workers, which inherit it; a lock on a file beside it tells a live one from a stale one.
 """
 
 import errno
+import fcntl
+import os
 import socket
+import stat
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 from proxy import address
+from proxy.settings import ProxySettings
+from slots.tls import Certificates, server_context
 
 
 class ListenError(Exception):
@@ -21,21 +29,34 @@ class Reservation:
     """A bound socket that does not listen. ``address`` is ``host:port`` with the true port."""
 
     address: str
-    socket: socket.socket
+    holder: socket.socket
     shared: bool
-    """Whether workers bind the address themselves, with SO_REUSEPORT; else they inherit :attr:`socket`."""
+    """Whether workers bind the address themselves, with SO_REUSEPORT; else they inherit :attr:`holder`."""
+
+    @property
+    def inherited(self) -> socket.socket | None:
+        """What workers inherit; None if they bind the address themselves."""
+        return None if self.shared else self.holder
+
+    def withdraw(self) -> None:
+        """The proxy ends; nothing has to be done before :meth:`close`."""
 
     def close(self) -> None:
         """Give the address back."""
-        self.socket.close()
+        self.holder.close()
 
 
 # Elsewhere SO_REUSEPORT exists too, but hands all connections to one of the sockets.
 SPREADS_CONNECTIONS = sys.platform == "linux"
 
 
-def reserve(listen: str, shared: bool = SPREADS_CONNECTIONS) -> Reservation:
+def reserve(listen: str, shared: bool = SPREADS_CONNECTIONS, setting: str = "listen") -> Reservation:
     """Reserve ``listen`` (``host:port``; port 0 takes a free one) for this process and its workers.
+
+    Args:
+        listen: where.
+        shared: whether workers bind it too.
+        setting: the name of the setting that said so.
 
     Raises:
         ListenError: another process has the address, or this machine does not, or this user may not.
@@ -60,7 +81,7 @@ def reserve(listen: str, shared: bool = SPREADS_CONNECTIONS) -> Reservation:
                 # Ended connections of a program that did not use SO_REUSEPORT are in the way for a minute.
                 holder = _bind(family, (host, port, *target[2:]), socket.SO_REUSEPORT, socket.SO_REUSEADDR)
     except OSError as error:
-        raise ListenError(_explain(listen, error)) from error
+        raise ListenError(_explain(listen, error, setting)) from error
     return Reservation(address.join(host, port), holder, shared)
 
 
@@ -76,13 +97,178 @@ def _bind(family: int, target: tuple[object, ...], *options: int) -> socket.sock
     return bound
 
 
-def _explain(listen: str, error: OSError) -> str:
+def _explain(listen: str, error: OSError, setting: str) -> str:
     if error.errno == errno.EADDRINUSE:
-        advice = "another process listens there. Stop it, or choose another address with the setting listen"
+        advice = f"another process listens there. Stop it, or choose another address with the setting {setting}"
     elif error.errno == errno.EADDRNOTAVAIL:
         advice = "this machine does not have that address. Choose one it has, or 0.0.0.0 for all"
     elif error.errno in (errno.EACCES, errno.EPERM):
-        advice = "this user may not. Choose a port above 1023 with the setting listen"
+        advice = f"this user may not. Choose a port above 1023 with the setting {setting}"
     else:
         advice = str(error.strerror)
     return f"Cannot listen on {listen}: {advice}."
+
+
+def certificates(settings: ProxySettings) -> Certificates | None:
+    """What is shown to clients, if any of them are to use TLS. Raises :class:`~slots.tls.TlsError`."""
+    if not settings.tls_listen:
+        return None
+    files = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
+    return Certificates(files, lambda: server_context(*files, settings.tls_client_certificates))
+
+
+class Reservations:
+    """All places where clients of a proxy connect.
+
+    Args:
+        settings: ``listen``, ``tls_listen`` and ``unix_socket``; those that are empty are left out.
+    """
+
+    def __init__(self, settings: ProxySettings) -> None:
+        self._settings = settings
+        self._places: dict[str, Reservation | UnixReservation] = {}
+
+    def reserve(self) -> None:
+        """Take the places. Raises :class:`ListenError`; what was taken by then has to be closed."""
+        settings = self._settings
+        for setting in ("listen", "tls_listen"):
+            if getattr(settings, setting):
+                self._places[setting] = reserve(getattr(settings, setting), setting=setting)
+        if settings.unix_socket:
+            permissions = int(settings.unix_socket_permissions, 8)
+            self._places["unix_socket"] = reserve_unix(Path(settings.unix_socket), permissions)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """True addresses, by the setting that names the place."""
+        return {setting: place.address for setting, place in self._places.items()}
+
+    @property
+    def address(self) -> str:
+        """The address of the first place."""
+        settings = self._settings
+        return next(iter(self.addresses.values()), settings.listen or settings.tls_listen or settings.unix_socket)
+
+    @property
+    def inherited(self) -> dict[str, socket.socket]:
+        """The sockets that workers inherit, by setting."""
+        return {setting: place.inherited for setting, place in self._places.items() if place.inherited is not None}
+
+    def withdraw(self) -> None:
+        """The proxy ends, and still serves who is connected: let nobody else in."""
+        for place in self._places.values():
+            place.withdraw()
+
+    def close(self) -> None:
+        """Give all places back."""
+        for place in self._places.values():
+            place.close()
+
+
+class UnixReservation:
+    """A Unix socket at a path: bound, inherited by all workers, which listen on it. Made by :func:`reserve_unix`."""
+
+    def __init__(self, path: Path, bound: socket.socket, lock: IO[bytes]) -> None:
+        self.address = str(path)
+        self.inherited = bound
+        self._path = path
+        self._lock = lock
+        self._there = True
+
+    def withdraw(self) -> None:
+        """Let nobody connect any more, as long as connections are still served; another proxy may take the path."""
+        if not self._there:
+            return
+        self._there = False
+        # In this order: who has the lock finds no socket of ours.
+        self._path.unlink(missing_ok=True)
+        _lock_path(self._path).unlink(missing_ok=True)
+        self._lock.close()
+
+    def close(self) -> None:
+        """Give the path back."""
+        self.withdraw()
+        self.inherited.close()
+
+
+def reserve_unix(path: Path, permissions: int) -> UnixReservation:
+    """Bind a Unix socket for this process and its workers; replace one that a proxy left behind when it died.
+
+    Args:
+        path: where; it is shown to clients as it is given.
+        permissions: of the file.
+
+    Raises:
+        ListenError: a live process has the path, something else is there, or this user may not.
+    """
+    try:
+        lock = _take_lock(path)
+        try:
+            _remove_stale(path)
+            return UnixReservation(path, _bind_unix(path, permissions), lock)
+        except BaseException:
+            _lock_path(path).unlink(missing_ok=True)
+            lock.close()
+            raise
+    except OSError as error:
+        advice = error.strerror or f"{error}; it may have about 100 characters"
+        raise ListenError(f"Cannot listen on {path}: {advice}. Set unix_socket to a path that can be used.") from error
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _taken(path: Path) -> ListenError:
+    return ListenError(
+        f"Cannot listen on {path}: another process listens there. Stop it, or choose another path with the setting "
+        "unix_socket."
+    )
+
+
+def _take_lock(path: Path) -> IO[bytes]:
+    file = _lock_path(path)
+    while True:
+        lock = file.open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise _taken(path) from None
+        if file.exists() and os.fstat(lock.fileno()).st_ino == file.stat().st_ino:
+            return lock
+        # Who had it has just removed the file, and another may have made a new one: that is the one to lock.
+        lock.close()
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ListenError(
+            f"Cannot listen on {path}: there is something that is no socket. Remove it, or choose another path with "
+            "the setting unix_socket."
+        )
+    # No proxy has it, for none has the lock; it may be another program's.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        code = probe.connect_ex(str(path))
+    if code not in (errno.ECONNREFUSED, errno.ENOENT):
+        raise _taken(path)
+    path.unlink(missing_ok=True)
+
+
+def _bind_unix(path: Path, permissions: int) -> socket.socket:
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Not changed afterwards: nobody else is to connect in between.
+    before = os.umask(0o777 & ~permissions)
+    try:
+        bound.bind(str(path))
+    except OSError:
+        bound.close()
+        raise
+    finally:
+        os.umask(before)
+    return bound

@@ -12,9 +12,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from proxy import address
+from proxy.commandmetrics import CommandCounters
 from proxy.listening import ListenError
 
-GAUGES = frozenset({"clients", "held", "moving", "in_flight", "memory_bytes"})
+GAUGES = frozenset({"arriving", "clients", "held", "moving", "in_flight", "replica_slots", "memory_bytes"})
 """Workers' counters that go up and down; all others only grow while the worker lives."""
 REQUEST_SECONDS = 5.0
 REQUEST_LIMIT_BYTES = 16 * 1024
@@ -30,6 +31,8 @@ class Counters:
     def __init__(self) -> None:
         self._by_worker: dict[int, dict[str, Number]] = {}
         self._of_the_dead: dict[str, Number] = {}
+        self.commands = CommandCounters()
+        """The same for each command."""
         self.restarts = 0
         """Workers that died and were started again."""
 
@@ -43,6 +46,7 @@ class Counters:
 
     def ended(self, index: int) -> None:
         """The worker has ended; what it had counted stays in the sum."""
+        self.commands.ended(index)
         for name, value in self._by_worker.pop(index, {}).items():
             if name not in GAUGES:
                 self._of_the_dead[name] = self._of_the_dead.get(name, 0) + value
@@ -86,6 +90,7 @@ class ProxyCollector(Collector):
                     families[name] = family(f"slotferry_proxy_{name}", f"The worker's {name}.", labels=["worker"])
                 families[name].add_metric([str(index)], value)  # type: ignore[attr-defined]
         yield from families.values()
+        yield from self._counters.commands.metrics()
 
 
 class MetricsServer:

@@ -172,8 +172,7 @@ class Lane:
         host, port = addresses.split(target)
         timeout = str(int(settings.move_seconds * 1000))
         self._prefix: tuple[bytes | str, ...] = ("MIGRATE", host, str(port), "", str(database), timeout)
-        password = settings.redis_password.get_secret_value()
-        self._suffix: tuple[bytes | str, ...] = ("AUTH", password, "KEYS") if password else ("KEYS",)
+        self._suffix: tuple[bytes | str, ...] = (*settings.redis_access.migrate_login, "KEYS")
         # A second more than MIGRATE's own limit, so that the source tells the outcome where it can.
         self.backend = Backend(
             mover.router.loop, source, database, 2, mover.router.options, settings.move_seconds + 1.0

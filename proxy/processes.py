@@ -45,16 +45,16 @@ class Worker:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], index: int, incarnation: int, instance: str, inherited: socket.socket | None
+        cls, command: Sequence[str], index: int, incarnation: int, instance: str, inherited: Sequence[socket.socket]
     ) -> "Worker":
-        """Start a worker process. ``inherited``: a socket it gets under the same descriptor, if any.
+        """Start a worker process. ``inherited``: sockets that it gets under the same descriptors.
 
         Raises:
             OSError: the process cannot be started.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
-            descriptors = [theirs.fileno()] + ([inherited.fileno()] if inherited else [])
+            descriptors = [theirs.fileno(), *(shared.fileno() for shared in inherited)]
             try:
                 process = await asyncio.create_subprocess_exec(
                     *command,

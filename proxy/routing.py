@@ -10,7 +10,7 @@ otherwise, whatever happens, because topom may have handed the slot on.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import structlog
 from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN, Router
 from proxy.holding import Holding
 from proxy.migrating import KeyMover
+from proxy.replicas import Replicas
 from proxy.settling import Settling
 from slots import ranges
 from slots.states import SlotState
@@ -58,27 +59,32 @@ class Routing:
     """The table in force at one worker.
 
     Args:
-        router, holding, mover, settling: the worker's parts that a table is put in force through.
+        router, replicas, holding, mover, settling: the worker's parts that a table is put in force through.
         drain_seconds: how long a lock may take to drain.
         send: how a message goes to the supervisor.
+        slots_leaving: told of slots that were locked, or go to another server, and may have something in flight.
     """
 
     def __init__(
         self,
         router: Router,
+        replicas: Replicas,
         holding: Holding,
         mover: KeyMover,
         settling: Settling,
         drain_seconds: float,
         send: Callable[[dict[str, Any]], None],
+        slots_leaving: Callable[[Collection[int]], None],
     ) -> None:
         self.table: SlotTable | None = None
         self._router = router
+        self._replicas = replicas
         self._holding = holding
         self._mover = mover
         self._settling = settling
         self._drain_seconds = drain_seconds
         self._send = send
+        self._slots_leaving = slots_leaving
         self._routes: dict[int, Route] = {}
         self._migrations = 0
         # Slots whose replies are still awaited, with the server they went to.
@@ -98,6 +104,8 @@ class Routing:
             log.warning("older_table_ignored", epoch=table.epoch, own_epoch=old.epoch)
             return
         self.table = table
+        # caught-up: before anything is acknowledged.
+        self._replicas.apply(table)
         masters_changed = old is None or any(
             old.master_of(group_id) != group.master for group_id, group in table.groups.items()
         )
@@ -114,7 +122,20 @@ class Routing:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._out_of_time)
         self._router.loop.watch_drain(self.check)
+        if self._undrained:
+            # drained: what waits at a server on a connection of a session's own would hold the lock up.
+            self._slots_leaving(frozenset(self._undrained))
         self.check()
+
+    def masters(self) -> list[str]:
+        """Addresses of the masters that own slots, give them away or receive them, by group id."""
+        table = self.table
+        if table is None:
+            return []
+        used = {slot.group_id for slot in table.slots}
+        used |= {slot.action.target_id for slot in table.slots if slot.action is not None}
+        found = [table.groups[group_id].master for group_id in sorted(used) if group_id in table.groups]
+        return [master for master in found if master is not None]
 
     def _set(self, slot: int, route: Route) -> None:
         old = self._routes.get(slot)
@@ -169,7 +190,7 @@ class Routing:
         if self.table is not None:
             # Not before: a server that has left the table may still owe replies.
             servers = {server for group in self.table.groups.values() for server in group.servers}
-            self._router.keep_servers(servers)
+            self._router.keep_servers(servers | self._replicas.leaving)
             self._settling.keep_servers(servers)
         self._send({"type": "ack", "epoch": epoch})
 

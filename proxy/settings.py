@@ -8,13 +8,18 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import pydantic_settings
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from proxy import address
+from proxy.users import DEFAULT, UserSettings
+from slots.access import ServerAccess, ServerTls
+from slots.tls import ClientCertificates
 
 ENVIRONMENT_PREFIX = "SLOTFERRY_PROXY_"
 
@@ -36,7 +41,20 @@ class ProxySettings(BaseSettings):
     )
 
     listen: str = Field(
-        default="127.0.0.1:6380", description="Where clients connect, host:port. Port 0 takes a free one."
+        default="127.0.0.1:6380",
+        description='Where clients connect, host:port. Port 0 takes a free one. "": nowhere in the clear.',
+    )
+    tls_listen: str = Field(default="", description='Where clients connect with TLS, host:port. "": nowhere.')
+    unix_socket: str = Field(
+        default="", description='Path of a Unix socket that clients of this machine connect to. "": none.'
+    )
+    unix_socket_permissions: str = Field(
+        default="700", pattern="^[0-7]{3}$", description="Its permissions: who may write to it may connect."
+    )
+    proxy_protocol: bool = Field(
+        default=False,
+        description="Whether connections to the two addresses begin with a PROXY protocol header, as a load balancer "
+        "sends it. Let nobody else reach them then.",
     )
     topom: Annotated[list[str], NoDecode] = Field(
         default=["http://127.0.0.1:8380"],
@@ -52,6 +70,12 @@ class ProxySettings(BaseSettings):
     password: SecretStr = Field(
         default=SecretStr(""), description='What clients have to send with AUTH or HELLO. "": nothing is asked of them.'
     )
+    users: list[UserSettings] = Field(
+        default=[], description="More users that clients may log in as. In the environment: as JSON, [{...}, ...]."
+    )
+    redis_user: str = Field(
+        default="", description='The ACL user as whom the proxy logs in at the Redis servers. "": their user default.'
+    )
     redis_password: SecretStr = Field(
         default=SecretStr(""), description='What the proxy sends to the Redis servers with AUTH. "": nothing.'
     )
@@ -62,7 +86,52 @@ class ProxySettings(BaseSettings):
         default="info", description="The least important events that are logged: debug, info, warning or error."
     )
 
+    tls_certificate: str = Field(
+        default="",
+        description="File with the certificate shown to clients, in PEM, with those that lead to the authority's.",
+    )
+    tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    tls_client_certificates: ClientCertificates = Field(
+        default="none",
+        description="Whether clients have to show a certificate: none (not asked for), optional or required.",
+    )
+    tls_client_ca: str = Field(
+        default="", description="File with the certificates of who may vouch for clients, in PEM."
+    )
+    redis_tls: bool = Field(default=False, description="Whether the proxy speaks TLS with the Redis servers.")
+    redis_tls_ca: str = Field(
+        default="",
+        description='File with the certificates of who may vouch for servers, in PEM. "": whom the system trusts.',
+    )
+    redis_tls_certificate: str = Field(
+        default="", description='File with the certificate shown to servers, in PEM. "": none.'
+    )
+    redis_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    redis_tls_verify_host: bool = Field(
+        default=True, description="Whether a server's certificate has to be for the host in the server's address."
+    )
+
+    debug_commands: bool = Field(
+        default=False, description="Whether clients may use DEBUG SLEEP, and DEBUG OBJECT and others about one key."
+    )
+    command_statistics: bool = Field(
+        default=True, description="Whether calls, errors and latencies are counted for each command."
+    )
+    slow_log_microseconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=10_000.0,
+        description="Microseconds from which a request is kept in the slow log. 0: none. Needs command_statistics.",
+    )
+    slow_log_entries: Count = Field(default=128, description="Slow requests that each worker keeps.")
+
     max_clients: Count = Field(default=10_000, description="Clients a worker serves at once; one more is refused.")
+    handshakes_at_once: Count = Field(
+        default=256,
+        description="New connections of a worker that TLS or a PROXY header is still waited for; more are accepted "
+        "when one of them is done.",
+    )
+    handshake_seconds: Seconds = Field(
+        default=5.0, description="Seconds that TLS and the PROXY header of a new connection may take."
+    )
     session_max_request_bytes: Bytes = Field(
         default=537_919_488, description="Bytes of one request; a longer one ends its session. 512 MiB and 1 MiB."
     )
@@ -75,11 +144,23 @@ class ProxySettings(BaseSettings):
     session_output_limit_bytes: Bytes = Field(
         default=1_073_741_824, description="Bytes of unsent replies above which a session is closed. 1 GiB."
     )
+    output_limit_bytes: Bytes = Field(
+        default=1_073_741_824,
+        description="Bytes of unsent replies of all sessions of a worker above which those that owe most are closed; "
+        "above half of it sessions are paused early. 1 GiB.",
+    )
     session_stall_seconds: Seconds = Field(
         default=60.0, description="Seconds for which a client may take no byte of its replies before it is closed."
     )
     session_idle_seconds: SecondsOrOff = Field(
         default=0.0, description="Seconds without a request after which a session is closed. 0: never."
+    )
+    session_max_subscriptions: Count = Field(
+        default=100_000,
+        description="Channels and patterns a session may be subscribed to. A name counts once more for each KiB.",
+    )
+    max_subscriptions: Count = Field(
+        default=1_000_000, description="Subscriptions of all sessions of a worker together, counted in the same way."
     )
 
     backend_connections: Annotated[int, Field(ge=1, le=64)] = Field(
@@ -88,6 +169,11 @@ class ProxySettings(BaseSettings):
     backend_queue_pause_bytes: Bytes = Field(
         default=4_194_304,
         description="Unsent bytes to a server above which sessions that send to it stop being read. 4 MiB.",
+    )
+    backend_window_bytes: Bytes = Field(
+        default=4_194_304,
+        description="Bytes of replies expected of a server at once, by the size of the latest ones, above which "
+        "sessions that send to it stop being read. 4 MiB.",
     )
     backend_connect_seconds: Seconds = Field(
         default=1.0, description="Seconds a connection to a server, with its handshake, may take."
@@ -100,6 +186,51 @@ class ProxySettings(BaseSettings):
     )
     backend_retry_seconds_max: Seconds = Field(
         default=2.0, description="The most seconds between two attempts to connect to a server."
+    )
+
+    own_connections: Count = Field(
+        default=2000,
+        description="Connections of a worker for clients that block or watch keys, one each; one more is refused.",
+    )
+    own_connections_idle: Annotated[int, Field(ge=0)] = Field(
+        default=32, description="Of these connections, how many are kept for the next such clients."
+    )
+    own_connections_idle_seconds: Seconds = Field(
+        default=60.0, description="Seconds for which one of them is kept while nobody uses it."
+    )
+    watch_seconds: Seconds = Field(
+        default=300.0, description="Seconds a WATCH lasts; after that EXEC answers as if a watched key had changed."
+    )
+
+    replica_reads: bool = Field(
+        default=False,
+        description="Whether sessions read from replicas until they send READWRITE; if not, once they send READONLY.",
+    )
+    datacenter: str = Field(
+        default="",
+        max_length=64,
+        description='Datacenter of the proxy: replicas there are read first. "": that of servers which have no name.',
+    )
+    replica_check_seconds: Seconds = Field(
+        default=1.0, description="Seconds between two looks at each replica; one that does not answer is not read."
+    )
+    replica_lag_bytes_max: Annotated[int, Field(ge=0)] = Field(
+        default=4_194_304, description="Bytes of its master's writes that a replica may lack and still be read. 4 MiB."
+    )
+    replica_lag_seconds_max: Seconds = Field(
+        default=20.0,
+        description="Seconds that a replica may not have heard from its master. Idle masters speak every 10 s.",
+    )
+
+    scripts_remembered: Count = Field(
+        default=10_000, description="Scripts a worker remembers, to load them at servers that lack them."
+    )
+    scripts_remembered_bytes: Bytes = Field(
+        default=67_108_864, description="Bytes of scripts a worker remembers; the least recently used goes. 64 MiB."
+    )
+    any_server_commands: Annotated[list[str], NoDecode] = Field(
+        default=[],
+        description="Commands of modules without keys that any server may answer. In the environment: with commas.",
     )
 
     lock_drain_seconds: Seconds = Field(
@@ -121,7 +252,7 @@ class ProxySettings(BaseSettings):
         default=30.0, description="Seconds that sessions have to finish after SIGTERM before they are closed."
     )
 
-    @field_validator("topom", mode="before")
+    @field_validator("topom", "any_server_commands", mode="before")
     @classmethod
     def _split_urls(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
@@ -134,7 +265,7 @@ class ProxySettings(BaseSettings):
                 raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8380")
         return [url.rstrip("/") for url in value]
 
-    @field_validator("listen", "metrics")
+    @field_validator("listen", "tls_listen", "metrics")
     @classmethod
     def _check_address(cls, value: str) -> str:
         if value:
@@ -143,8 +274,21 @@ class ProxySettings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if not self.listen:
-            raise ValueError("listen: may not be empty; it is host:port, for example 127.0.0.1:6380")
+        if not (self.listen or self.tls_listen or self.unix_socket):
+            raise ValueError("listen: may not be empty if tls_listen and unix_socket are; for example 127.0.0.1:6380")
+        if self.tls_listen and not (self.tls_certificate and self.tls_key):
+            raise ValueError("tls_listen: needs tls_certificate and tls_key, the names of two files")
+        if self.tls_client_certificates != "none" and not self.tls_client_ca:
+            raise ValueError("tls_client_certificates: needs tls_client_ca, the name of a file")
+        if bool(self.redis_tls_certificate) != bool(self.redis_tls_key):
+            raise ValueError("redis_tls_certificate: needs redis_tls_key, and the other way round")
+        if self.redis_user and not self.redis_password.get_secret_value():
+            raise ValueError("redis_user: needs redis_password")
+        names = [user.name for user in self.users]
+        if len(set(names)) < len(names):
+            raise ValueError("users: two of them have the same name")
+        if DEFAULT in names and self.password.get_secret_value():
+            raise ValueError(f"password: it is that of the user {DEFAULT}, who is among the users too; leave one out")
         if self.session_output_pause_bytes > self.session_output_limit_bytes:
             raise ValueError("session_output_pause_bytes: may not be larger than session_output_limit_bytes")
         if self.backend_retry_seconds_min > self.backend_retry_seconds_max:
@@ -164,11 +308,23 @@ class ProxySettings(BaseSettings):
             raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"The settings file {config} is not TOML: {error}.") from error
-        in_environment = EnvSettingsSource(cls)()
+        try:
+            in_environment = EnvSettingsSource(cls)()
+        except pydantic_settings.SettingsError:
+            variable = f"{ENVIRONMENT_PREFIX}USERS"  # the only one that is read as JSON
+            raise SettingsError(
+                f"Setting users (or {variable} in the environment): the variable is not JSON."
+            ) from None
         try:
             return cls(**{**in_file, **in_environment, **overrides})
         except ValidationError as error:
             raise SettingsError(_explain(cls, error)) from error
+
+    @cached_property
+    def redis_access(self) -> ServerAccess:
+        """How to get in at the servers. Raises :class:`slots.tls.TlsError`."""
+        tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
+        return ServerAccess(self.redis_password.get_secret_value(), self.redis_user, tls if self.redis_tls else None)
 
     @property
     def worker_count(self) -> int:
@@ -179,10 +335,8 @@ class ProxySettings(BaseSettings):
 
     def to_wire(self) -> dict[str, Any]:
         """All settings as JSON values, **secrets in the clear**: for a worker's channel, never for a log."""
-        plain = self.model_dump()
-        return {
-            name: value.get_secret_value() if isinstance(value, SecretStr) else value for name, value in plain.items()
-        }
+        wire: dict[str, Any] = _plain(self.model_dump())
+        return wire
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
@@ -193,21 +347,32 @@ class ProxySettings(BaseSettings):
             raise SettingsError(_explain(cls, error)) from error
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list) else value
+
+
 def _explain(settings: type[BaseSettings], error: ValidationError) -> str:
     """One sentence for each thing that is wrong. Values of secrets are not shown."""
     known = settings.model_fields
     sentences = []
     for entry in error.errors(include_url=False):
-        name = str(entry["loc"][0]) if entry["loc"] else ""
+        name, *within = map(str, entry["loc"] or [""])
         message = entry["msg"].removeprefix("Value error, ")
-        if entry["type"] == "extra_forbidden":
+        if within and name == "users":
+            # One entry of the list, or one field of an entry.
+            message = f"{' '.join(['entry', str(int(within[0]) + 1), *within[1:]])}: {message}"
+        if entry["type"] == "extra_forbidden" and not within:
             close = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {close[0]}?" if close else f". The settings are: {', '.join(known)}."
             sentences.append(f"There is no setting {name}{hint}")
         elif not name:  # the message of a check over several settings begins with the name of one
             sentences.append(f"Setting {message}.")
         else:
-            secret = known[name].annotation is SecretStr
+            secret = known[name].annotation is SecretStr or name == "users"
             shown = "" if secret or entry["type"] == "value_error" else f" It is {entry['input']!r}."
             variable = ENVIRONMENT_PREFIX + name.upper()
             sentences.append(f"Setting {name} (or {variable} in the environment): {message}.{shown}")

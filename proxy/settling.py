@@ -9,7 +9,6 @@ import asyncio
 import random
 from collections.abc import Callable, Collection
 
-import redis.asyncio
 import redis.exceptions
 import structlog
 
@@ -24,7 +23,7 @@ class Settling:
     """The unsettled connections of one worker.
 
     Args:
-        settings: timeouts and the servers' password.
+        settings: timeouts, and how to get in at the servers.
         on_settled: called whenever a server has no unsettled connection any more.
     """
 
@@ -76,10 +75,9 @@ class Settling:
     async def _end(self, address: str) -> None:
         host, port = addresses.split(address)
         limit = self._settings.backend_connect_seconds
-        client = redis.asyncio.Redis(
-            host=host,
-            port=port,
-            password=self._settings.redis_password.get_secret_value() or None,
+        client = self._settings.redis_access.client(
+            host,
+            port,
             socket_connect_timeout=limit,
             socket_timeout=limit,
             protocol=2,

@@ -8,7 +8,6 @@ Upholds **epochs** (an older table is refused) and, for workers that died, **dra
 
 import asyncio
 import signal
-import socket
 import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -21,13 +20,14 @@ from proxy.acknowledging import Acknowledgements
 from proxy.channel import Message
 from proxy.control import Control, ControlError, Product
 from proxy.leftovers import Leftovers
-from proxy.listening import ListenError, Reservation, reserve
+from proxy.listening import ListenError, Reservations, certificates
 from proxy.metrics import MetricsServer, Number, ProxyCollector
 from proxy.processes import WORKER_COMMAND, Worker
 from proxy.settings import ProxySettings
 from proxy.workforce import Workforce
 from slots.connections import worker_prefix
 from slots.table import SlotTable, TableError
+from slots.tls import TlsError
 
 TICK_SECONDS = 1.0
 WAITING_TICKS = 5  # between two log events about what is waited for
@@ -45,12 +45,12 @@ def run(settings: ProxySettings, worker_command: Sequence[str] = WORKER_COMMAND)
 
 async def _run(settings: ProxySettings, worker_command: Sequence[str]) -> int:
     loop = asyncio.get_running_loop()
-    supervisor = Supervisor(settings, worker_command)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, supervisor.stop)
     try:
+        supervisor = Supervisor(settings, worker_command)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.stop)
         return await supervisor.serve()
-    except ListenError as error:
+    except (ListenError, TlsError) as error:
         log.error("cannot_start", reason=str(error))
         return 1
 
@@ -74,10 +74,10 @@ class Supervisor:
         self._product: Product | None = None
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
-        self._leftovers = Leftovers(settings.redis_password.get_secret_value(), self._consider)
+        self._leftovers = Leftovers(settings.redis_access, self._consider)
         self._workforce = Workforce(worker_command, self)
         self._control = Control(settings.topom, settings.token.get_secret_value(), self)
-        self._reservation: Reservation | None = None
+        self._places = Reservations(settings)
         self._seats = settings.worker_count
         self._keepers: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[Any]] = []
@@ -89,16 +89,20 @@ class Supervisor:
 
     @property
     def address(self) -> str:
-        """Where clients connect, ``host:port`` with the true port."""
-        return self._reservation.address if self._reservation else self.settings.listen
+        """Where clients connect, ``host:port`` with the true port; the first of several such places."""
+        return self._places.address
 
     # Life of the proxy
 
     async def serve(self) -> int:
-        """Serve until :meth:`stop`, drain, and give the exit status. Raises :class:`ListenError`."""
+        """Serve until :meth:`stop`, drain, and give the exit status.
+
+        Raises :class:`ListenError` and :class:`TlsError` for places where clients are to connect.
+        """
+        certificates(self.settings)  # better known now than when a worker starts
         metrics = MetricsServer(ProxyCollector(self._workforce.counters, self._figures), self.health)
-        self._reservation = reserve(self.settings.listen)
         try:
+            self._places.reserve()
             if self.settings.metrics:
                 self.metrics_address = await metrics.start(self.settings.metrics)
             log.info("proxy_starts", address=self.address, instance=self.instance, metrics=self.metrics_address)
@@ -117,7 +121,7 @@ class Supervisor:
                 self._withheld_timer.cancel()
             await self._leftovers.close()
             await metrics.close()
-            self._reservation.close()
+            self._places.close()
 
     def stop(self) -> None:
         """Drain and end; called once more, end at once."""
@@ -142,6 +146,7 @@ class Supervisor:
 
     async def _drain(self) -> None:
         """Let the workers finish, then leave topom. bounded: by ``drain_seconds`` and a few constants."""
+        self._places.withdraw()
         log.info("proxy_drains", workers=len(self._workforce.alive), seconds=self.settings.drain_seconds)
         await self._workforce.drain(self._keepers, self.settings.drain_seconds)
         # drained: topom may only forget the proxy once nothing that it sent can still run.
@@ -169,23 +174,17 @@ class Supervisor:
         """The identity that workers have: the one before, until a table comes under a new one."""
         return self._former_instance if self._identity_is_new else self.instance
 
-    @property
-    def _inherited(self) -> socket.socket | None:
-        """The socket that workers inherit; None where they bind the address themselves."""
-        return self._reservation.socket if self._reservation and not self._reservation.shared else None
-
     def welcome(self, worker: Worker) -> None:
         """Tell a worker that was just started what it needs."""
         assert self._product is not None
-        inherited = self._inherited
         worker.send(
             {
                 "type": "start",
-                "settings": {**self.settings.to_wire(), "listen": self.address},
+                "settings": {**self.settings.to_wire(), **self._places.addresses},
                 "index": worker.index,
                 "incarnation": worker.incarnation,
                 "instance": worker.instance,
-                "listen_fd": inherited.fileno() if inherited else None,
+                "listen_fds": {place: shared.fileno() for place, shared in self._places.inherited.items()},
                 **self._product.to_wire(),
             }
         )
@@ -295,7 +294,8 @@ class Supervisor:
         """Start the workers the first time; afterwards repeat what may not have been heard."""
         if self._product is None:
             self._product = product
-            self._keepers = [self._begin(self._workforce.keep(index, self._inherited)) for index in range(self._seats)]
+            inherited = list(self._places.inherited.values())
+            self._keepers = [self._begin(self._workforce.keep(index, inherited)) for index in range(self._seats)]
         elif self._product != product:
             raise ControlError(
                 f"topom now speaks of {product}, but this proxy serves {self._product}; it goes on with what it has. "

@@ -5,43 +5,45 @@ A worker serves clients by its table whatever becomes of topom. It ends when its
 
 import argparse
 import asyncio
+import inspect
 import itertools
 import os
 import resource
 import socket
 import sys
+import time
+from collections.abc import Collection
 from typing import Any
 
 import structlog
 import uvloop
 
-from proxy import address as addresses
 from proxy import logs
+from proxy.arrivals import Arrivals
 from proxy.backends import BackendOptions
 from proxy.channel import Channel, Message
-from proxy.engine.connection import format_address
 from proxy.engine.requests import Loop
 from proxy.engine.router import Router
-from proxy.engine.session import Session
 from proxy.holding import Holding
 from proxy.migrating import KeyMover
+from proxy.ownconnections import OwnConnections
+from proxy.replicas import Replicas
 from proxy.routing import Routing
 from proxy.settings import ProxySettings
 from proxy.settling import Settling
-from proxy.slowpath.connection import ConnectionCommands
+from proxy.slowlog import SlowLog
+from proxy.slowpath import families
 from proxy.slowpath.dispatch import SlowPath
-from proxy.slowpath.server import ServerCommands
+from proxy.slowpath.pubsub import subscription_of
+from proxy.slowpath.services import Services
 from slots import commands
 from slots.table import SlotTable, TableError
+from slots.tls import TlsError
 
 log = structlog.get_logger()
 
 TICK_SECONDS = 0.1
 SLOW_TICK_SECONDS = 1.0
-ACCEPT_AT_ONCE = 64
-BACKLOG = 1024
-ACCEPT_RETRY_SECONDS = 0.5
-"""Pause after a connection could not be accepted, for want of a file descriptor for example."""
 ASK_SECONDS = 2.0
 """Limit of a question to all workers; the supervisor answers within a second with what it has."""
 
@@ -60,35 +62,63 @@ class Worker:
         self._index = int(start["index"])
         self._product = str(start["product"])
         self._databases = int(start["databases"])
-        self._listen_fd: int | None = start["listen_fd"]
         self._slot_function = str(start["slot_function"])
         loop = asyncio.get_running_loop()
         self._loop = Loop(loop, int(start["number_of_slots"]))
+        self._loop.statistics.on = settings.command_statistics
+        self._loop.unsent_limit = settings.output_limit_bytes
+        self._loop.on_excess = self._close_largest
         self._settling = Settling(settings, self._settled)
         self._options = BackendOptions(
-            settings, start["instance"], int(start["incarnation"]), self._settling.lost, self._fenced
+            settings,
+            start["instance"],
+            int(start["incarnation"]),
+            self._settling.lost,
+            self._fenced,
+            self._disconnected,
         )
-        password = settings.password.get_secret_value()
         self._router = Router(
             self._loop, self._slot_function, self._databases, self._options, settings, commands.table()
         )
-        self._router.gated = bool(password)
+        self._router.replica_reads = settings.replica_reads
+        self._replicas = Replicas(self._router, settings, f"{start['instance']} {self._index}")
         self._holding = Holding(settings.lock_hold_seconds)
         self._mover = KeyMover(self._router, settings)
         self._routing = Routing(
-            self._router, self._holding, self._mover, self._settling, settings.lock_drain_seconds, self._send_verdict
+            self._router,
+            self._replicas,
+            self._holding,
+            self._mover,
+            self._settling,
+            settings.lock_drain_seconds,
+            self._send_verdict,
+            self._slots_leaving,
         )
-        self._connection = ConnectionCommands(
-            password, self._databases, lambda: self._router.sessions, self._ask_all, lambda: self._loop.now
+        slow_log = SlowLog(settings.slow_log_entries, self._index, settings.worker_count)
+        if settings.slow_log_microseconds:
+            self._loop.statistics.watch_slow(settings.slow_log_microseconds, slow_log.note)
+        self._own = OwnConnections(self._loop, self._options, settings)
+        services = Services(
+            settings=settings,
+            router=self._router,
+            options=self._options,
+            own=self._own,
+            databases=self._databases,
+            masters=self._routing.masters,
+            table=lambda: self._routing.table,
+            ask_all=self._ask_all,
+            slow_log=slow_log,
+            describe=self._describe,
+            now=lambda: self._loop.now,
+            started=time.time(),
         )
-        server = ServerCommands(self._ask_all, self._describe, addresses.split(settings.listen)[1])
-        self._router.slow_path = SlowPath(self._connection, server)
+        made = families.make(services)
+        self._authentication = made.permissions
+        self._slow_path = SlowPath(made)
+        self._router.slow_path = self._slow_path
         self._router.holding = self._holding
         self._router.mover = self._mover
-        self._listener: socket.socket | None = None
-        self._session_ids = itertools.count(1)
-        self._connections = 0
-        self._refused = 0
+        self._arrivals = Arrivals(settings, self._router, self._index, start["listen_fds"], self._authentication.begin)
         self._question_ids = itertools.count(1)
         self._questions: dict[int, asyncio.Future[list[Any]]] = {}
         self._draining = False
@@ -109,6 +139,8 @@ class Worker:
         finally:
             ticking.cancel()
             self._routing.close()
+            self._replicas.close()
+            await self._slow_path.close()
             await self._settling.close()
 
     def _take(self, message: Message) -> None:
@@ -118,7 +150,7 @@ class Worker:
             case "identity":
                 self._take_identity(message)
             case "ask":
-                self._channel.send({"type": "answer", "id": message["id"], "answer": self._answer(message["what"])})
+                self._slow_path.keep(asyncio.create_task(self._give_answer(message)))
             case "answer":
                 question = self._questions.pop(message["id"], None)
                 if question is not None and not question.done():
@@ -138,9 +170,9 @@ class Worker:
             log.warning("table_not_applied", reason=str(error))
             self._channel.send({"type": "resync"})
             return
-        self._routing.apply(table)
-        if self._listener is None and not self._draining:
-            self._listen()
+        self._apply(table)
+        if not self._arrivals.listening and not self._draining:
+            self._channel.send({"type": "ready", "address": self._arrivals.listen()})
 
     def _take_identity(self, message: Message) -> None:
         # one-owner: by the old table the new name could send commands where they no longer belong, so the old
@@ -151,30 +183,51 @@ class Worker:
         reason = "was left: this proxy was fenced off and takes a new identity; the command may or may not have run"
         for backend in self._router.shared_backends:
             backend.reset(reason)
+        self._own.reset(reason)
+        self._replicas.reset(reason)
         if message.get("table") is not None:
-            self._routing.apply(SlotTable.from_wire(message["table"]))
+            self._apply(SlotTable.from_wire(message["table"]))
         self._mover.reset(reason)
 
-    async def _ask_all(self, what: str) -> list[Any]:
+    def _apply(self, table: SlotTable) -> None:
+        self._routing.apply(table)
+        self._own.keep_servers({server for group in table.groups.values() for server in group.servers})
+        self._slow_path.table_applied(table)
+
+    def _slots_leaving(self, slots: Collection[int]) -> None:
+        self._slow_path.slots_leaving(slots)
+
+    def _close_largest(self) -> None:
+        """bounded: all sessions together are owed too much; those that read least go, until there is room again."""
+        enough = self._settings.output_limit_bytes * 9 // 10
+        for session in sorted(self._router.sessions, key=lambda session: session.unsent, reverse=True):
+            if self._loop.unsent <= enough:
+                break
+            log.warning("session_closed", reason="output_limit_bytes", client=session.peer, unsent=session.unsent)
+            session.close()
+
+    def _disconnected(self, address: str) -> None:
+        self._replicas.server_lost(address)
+        self._slow_path.server_lost(address)
+
+    async def _ask_all(self, what: str, **arguments: Any) -> list[Any]:
         number = next(self._question_ids)
         question: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._questions[number] = question
-        self._channel.send({"type": "ask", "id": number, "what": what})
+        self._channel.send({**arguments, "type": "ask", "id": number, "what": what})
         try:
             return await asyncio.wait_for(question, ASK_SECONDS)
         except TimeoutError:
-            return [self._answer(what)]
+            return [await self._answer({**arguments, "what": what})]
         finally:
             self._questions.pop(number, None)
 
-    def _answer(self, what: str) -> Any:
-        match what:
-            case "clients":
-                return self._connection.describe_all()
-            case "counters":
-                return self._counters()
-            case _:
-                return None
+    async def _give_answer(self, message: Message) -> None:
+        self._channel.send({"type": "answer", "id": message["id"], "answer": await self._answer(message)})
+
+    async def _answer(self, message: Message) -> Any:
+        answer = self._counters() if message["what"] == "counters" else self._slow_path.answer(message)
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _send_verdict(self, message: Message) -> None:
         # A verdict that crosses an `identity` on its way must not count for the new identity.
@@ -185,59 +238,10 @@ class Worker:
 
     def _fenced(self, address: str) -> None:
         log.error("fenced", server=address, instance=self._options.instance)
+        self._replicas.fenced()
         self._channel.send({"type": "fenced", "server": address, "instance": self._options.instance})
 
-    # -- clients -------------------------------------------------------------------------------------------
-
-    def _listen(self) -> None:
-        if self._listen_fd is not None:
-            listener = socket.socket(fileno=self._listen_fd)
-        else:
-            host, port = addresses.split(self._settings.listen)
-            listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.bind((host, port))
-        listener.setblocking(False)
-        listener.listen(BACKLOG)
-        self._listener = listener
-        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
-        self._channel.send({"type": "ready", "address": format_address(listener.getsockname())})
-
-    def _accept(self) -> None:
-        assert self._listener is not None
-        for _ in range(ACCEPT_AT_ONCE):
-            try:
-                sock, peer = self._listener.accept()
-            except BlockingIOError:
-                return
-            except ConnectionAbortedError:
-                continue
-            except OSError as error:
-                # Those that wait stay readable; without a pause the loop would spin on them.
-                log.error("accept_failed", reason=str(error), retry_seconds=ACCEPT_RETRY_SECONDS)
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(self._listener.fileno())
-                loop.call_later(ACCEPT_RETRY_SECONDS, self._accept_again)
-                return
-            sock.setblocking(False)
-            if len(self._router.sessions) >= self._settings.max_clients:
-                self._refused += 1
-                try:
-                    sock.send(b"-ERR max number of clients reached\r\n")
-                except OSError:
-                    log.debug("client_refused_and_gone")
-                sock.close()
-                continue
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self._connections += 1
-            number = next(self._session_ids) * self._settings.worker_count + self._index
-            Session(self._router, sock, format_address(peer), number)
-
-    def _accept_again(self) -> None:
-        if self._listener is not None and not self._draining:
-            asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+    # -- stopping ------------------------------------------------------------------------------------------
 
     async def _drain(self) -> int:
         """Stop listening, finish what is owed, exit; clients still connected after the limit are closed.
@@ -246,13 +250,12 @@ class Worker:
         """
         self._draining = True
         loop = asyncio.get_running_loop()
-        if self._listener is not None:
-            loop.remove_reader(self._listener.fileno())
-            self._listener.close()
+        self._arrivals.close()
         deadline = loop.time() + self._settings.drain_seconds
         while self._router.sessions and loop.time() < deadline:
             for session in list(self._router.sessions):
                 session.drain()
+            self._slow_path.draining()
             # The channel is read on: a slot may have to be unlocked for a request that waits.
             await self._receive_for(0.02)
         left = len(self._router.sessions)
@@ -278,7 +281,9 @@ class Worker:
             return
 
     def _in_flight(self) -> int:
-        return sum(backend.queued for backend in self._router.shared_backends) + self._mover.waiting
+        return (
+            sum(backend.queued for backend in self._router.shared_backends) + self._mover.waiting + self._own.in_flight
+        )
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -289,15 +294,23 @@ class Worker:
             for backend in self._router.shared_backends:
                 backend.check_time()
             self._mover.check_time()
+            self._arrivals.check_time()
             self._holding.expire()
+            self._replicas.tick()
+            self._own.tick()
+            self._slow_path.tick()
             elapsed += TICK_SECONDS
             if elapsed >= SLOW_TICK_SECONDS:
                 elapsed = 0.0
                 self._holding.forget_closed()
                 settings = self._settings
                 for session in list(self._router.sessions):
-                    session.check_time(settings.session_stall_seconds, settings.session_idle_seconds)
-                self._channel.send({"type": "counters", "counters": self._counters()})
+                    # As with Redis, a client is not idle while it is subscribed to something.
+                    idle_seconds = 0.0 if subscription_of(session) else settings.session_idle_seconds
+                    session.check_time(settings.session_stall_seconds, idle_seconds)
+                self._channel.send(
+                    {"type": "counters", "counters": self._counters(), "commands": self._loop.statistics.read()}
+                )
             await asyncio.sleep(TICK_SECONDS)
 
     def _counters(self) -> dict[str, float]:
@@ -306,11 +319,15 @@ class Worker:
             "requests": self._loop.requests,
             "errors": self._loop.errors,
             "clients": len(self._router.sessions),
-            "connections": self._connections,
-            "refused": self._refused,
+            "connections": self._arrivals.accepted,
+            "refused": self._arrivals.refused,
+            "arriving": len(self._arrivals),
+            "arrivals_failed": self._arrivals.failed,
+            "authentications_failed": self._authentication.failures,
             "held": len(self._holding),
             "moving": self._mover.waiting,
             "moved": self._mover.moved,
+            "replica_slots": self._replicas.slots_read,
             "in_flight": self._in_flight(),
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
             "memory_bytes": _resident_bytes(),
@@ -348,7 +365,12 @@ async def serve(descriptor: int) -> int:
     if start["type"] != "start":
         raise SystemExit(f"the first message is {start['type']!r}, not 'start'")
     logs.configure(start["settings"]["log_level"])
-    return await Worker(channel, start).run()
+    try:
+        worker = Worker(channel, start)
+    except TlsError as error:
+        log.critical("worker_cannot_start", reason=str(error))
+        return 1
+    return await worker.run()
 
 
 def main() -> None:

@@ -68,7 +68,7 @@ class Workforce:
         """How many workers serve clients."""
         return sum(worker.ready for worker in self.alive.values())
 
-    async def keep(self, index: int, inherited: socket.socket | None) -> None:
+    async def keep(self, index: int, inherited: Sequence[socket.socket]) -> None:
         """Keep one seat filled until :meth:`drain`, and return when its worker has ended after that."""
         loop = asyncio.get_running_loop()
         wait = RESTART_SECONDS_MIN
@@ -124,7 +124,7 @@ class Workforce:
                 log.error("worker_hangs", **worker.describe())
                 worker.kill()
 
-    async def _start(self, index: int, inherited: socket.socket | None) -> Worker:
+    async def _start(self, index: int, inherited: Sequence[socket.socket]) -> Worker:
         self._incarnations += 1
         instance = self._overseer.workers_instance
         worker = await Worker.start(self._command, index, self._incarnations, instance, inherited)
@@ -155,6 +155,7 @@ class Workforce:
         match message["type"]:
             case "counters":
                 self.counters.update(worker.index, message["counters"])
+                self.counters.commands.update(worker.index, message.get("commands", {}))
             case "ask":
                 self._questions.ask(worker, message)
             case "answer":

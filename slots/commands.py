@@ -9,7 +9,7 @@ them (**one-owner**), so one without a row is refused as unknown.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -30,16 +30,30 @@ class Route(StrEnum):
     """Sent in parts to the owners of its keys; the replies are put together again."""
     LOCAL = "local"
     """The proxy answers."""
+    SPREAD = "spread"
+    """Asked of, or done at, every server."""
+    ANY = "any"
+    """Any server answers as well as another."""
     BLOCKING = "blocking"
-    """Waits at the server, and cannot share a connection. Not served yet."""
+    """Waits at the owner of its keys, on a connection of the session's own."""
     REFUSED = "refused"
-    """Means something at one server only; ``reason`` says what to do instead."""
-    UNSERVED = "unserved"
-    """Can be done over many servers, but is not yet."""
+    """Means something at one server only; ``reason`` says what to do instead, or is the whole of Redis's error."""
 
 
 class CommandError(ValueError):
     """A request names no command, or has too few or too many arguments. The message is the error reply to give."""
+
+
+class UnknownCommandError(CommandError):
+    """The table has no such command or subcommand."""
+
+
+MAY_WRITE = frozenset({"EVAL", "EVALSHA", "FCALL", "PUBLISH", "SCRIPT|FLUSH", "SPUBLISH"})
+"""Commands without the flag ``write`` that are not for those who may only read: a script may write."""
+
+
+CURSORS = frozenset({"HSCAN", "SSCAN", "ZSCAN"})
+"""Reads whose reply goes on at the server that gave it only: another one has the same elements in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,8 @@ class Command:
     negative means at least as many. ``first``, ``last`` and ``step`` are the places of the keys with the name at 0,
     a negative ``last`` counted from the end; all 0 when there are none or ``keys`` finds them (a rule of
     :mod:`slots.keys`, and then it alone counts). ``reason`` ends the sentence of a refusal. ``container`` is set
-    for a command that has subcommands: look at those first, as :func:`find` does.
+    for a command that has subcommands: look at those first, as :func:`find` does. ``learned`` rows come from a server
+    (:mod:`slots.learned`).
     """
 
     name: str
@@ -63,11 +78,17 @@ class Command:
     keys: str = ""
     reason: str = ""
     container: bool = False
+    learned: bool = False
 
     @property
     def writes(self) -> bool:
-        """Whether the command may change a key."""
-        return "write" in self.flags
+        """Whether the command may change a key, or do something else that others notice."""
+        return "write" in self.flags or self.name in MAY_WRITE
+
+    @property
+    def from_replica(self) -> bool:
+        """Whether it changes nothing and means the same at whichever server of its group it runs."""
+        return "readonly" in self.flags and self.name not in CURSORS
 
 
 @cache
@@ -93,13 +114,14 @@ def table() -> dict[str, Command]:
     }
 
 
-def find(argv: Sequence[bytes]) -> Command:
-    """The row of a request, its subcommand's where it has one.
+def find(argv: Sequence[bytes], known: Mapping[str, Command] | None = None) -> Command:
+    """The row of a request, its subcommand's where it has one, in :func:`table` or in ``known``.
 
     Raises:
-        CommandError: for an unknown command or subcommand and a wrong number of arguments, in Redis's own words.
+        UnknownCommandError: for an unknown command or subcommand.
+        CommandError: for a wrong number of arguments. Both in Redis's own words.
     """
-    commands = table()
+    commands = known if known is not None else table()
     command = commands.get(_upper(argv[0]))
     if command is None:
         shown = ""
@@ -107,11 +129,11 @@ def find(argv: Sequence[bytes]) -> Command:
             if len(shown) >= 128:
                 break
             shown += f"'{_shown(argument, 128 - len(shown))}' "
-        raise CommandError(f"ERR unknown command '{_shown(argv[0], 128)}', with args beginning with: {shown}")
+        raise UnknownCommandError(f"ERR unknown command '{_shown(argv[0], 128)}', with args beginning with: {shown}")
     if command.container and len(argv) > 1:
         subcommand = commands.get(f"{command.name}|{_upper(argv[1])}")
         if subcommand is None:
-            raise CommandError(f"ERR unknown subcommand '{_shown(argv[1], 128)}'. Try {command.name} HELP.")
+            raise UnknownCommandError(f"ERR unknown subcommand '{_shown(argv[1], 128)}'. Try {command.name} HELP.")
         command = subcommand
     if (len(argv) != command.arity) if command.arity >= 0 else (len(argv) < -command.arity):
         raise CommandError(_wrong_number(command))
@@ -143,11 +165,10 @@ def keys_of(command: Command, argv: Sequence[bytes]) -> list[bytes]:
 
 
 def refusal(command: Command) -> str:
-    """The error reply for a command that is refused or not served yet, with its code."""
-    name = command.name.replace("|", " ")
-    if command.route == Route.REFUSED:
-        return f"ERR {name} is refused by Slotferry: {command.reason}"
-    return f"ERR {name} is not served by this version of Slotferry" + (f": {command.reason}" if command.reason else "")
+    """The error reply for a command that is refused, with its code."""
+    if command.reason.startswith("ERR "):
+        return command.reason
+    return f"ERR {command.name.replace('|', ' ')} is refused by Slotferry: {command.reason}"
 
 
 def _wrong_number(command: Command) -> str:
@@ -159,5 +180,9 @@ def _upper(name: bytes) -> str:
 
 
 def _shown(text: bytes, limit: int) -> str:
-    """At most ``limit`` bytes of what a client sent, fit for an error reply, which is one line."""
-    return text[:limit].decode("utf-8", "replace").replace("\r", " ").replace("\n", " ")
+    """At most ``limit`` bytes of what a client sent, fit for an error reply, which is one line.
+
+    Redis takes it for a C string and shows its bytes as they are: what is not UTF-8 is escaped as surrogates.
+    """
+    shown = text.partition(b"\0")[0][:limit].decode("utf-8", "surrogateescape")
+    return shown.replace("\r", " ").replace("\n", " ")

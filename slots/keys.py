@@ -20,6 +20,11 @@ A rule is one or more parts joined by ``+``, whose keys follow each other:
     The key and the STORE of SORT. A BY or GET pattern names keys that nobody can know beforehand: refused.
 ``copy``
     Source and destination of COPY. Its DB option is refused.
+``spec:BEGIN:FIND``
+    A key specification as a server declares it: BEGIN is ``index:P`` or ``keyword:WORD:FROM``, FIND is
+    ``range:LAST:STEP:LIMIT`` or ``keynum:INDEX:FIRST:STEP``, with Redis's meanings. What it speaks of may be absent.
+``asked``
+    Only a server can tell, by COMMAND GETKEYS; here it is an error.
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ from functools import cache
 
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 SYNTAX_ERROR = "ERR syntax error"
+INVALID_ARGUMENTS = "ERR Invalid arguments specified for command"
+"""What COMMAND GETKEYS says of arguments that do not hold together."""
 
 INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 """The integers Redis reads: no sign but a minus, no leading zero, no blanks."""
@@ -38,6 +45,10 @@ INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 
 class KeysError(ValueError):
     """The keys of a command cannot be found. The message is the error reply to give, with its code."""
+
+
+class KeysRefused(KeysError):
+    """A server would take the command, but its keys cannot be known, or are not all in the session's database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +151,11 @@ def _sort(writes: bool) -> Finder:
             word = argv[index].upper()
             if word not in arguments_of or index + arguments_of[word] >= len(argv):
                 raise KeysError(SYNTAX_ERROR)
+            if word == b"LIMIT" and None in (_integer(argv[index + 1]), _integer(argv[index + 2])):
+                raise KeysError(NOT_AN_INTEGER)
             # absent-first: the keys that a pattern stands for are not known before the server has read the list.
             if word in (b"BY", b"GET") and b"*" in argv[index + 1]:
-                raise KeysError(
+                raise KeysRefused(
                     f"ERR SORT with a {word.decode()} pattern is refused: its keys may be of other slots, "
                     "or on their way to another server"
                 )
@@ -157,8 +170,62 @@ def _sort(writes: bool) -> Finder:
 def _copy(argv: Sequence[bytes]) -> list[int]:
     # absent-first: while the slot moves, it is one database's keys that are looked for at the source.
     if any(word.upper() == b"DB" for word in argv[3:]):
-        raise KeysError("ERR COPY with the DB option is refused: the slot may be on its way to another server")
+        raise KeysRefused("ERR COPY with the DB option is refused: the slot may be on its way to another server")
     return [1, 2]
+
+
+def _behind(word: bytes, start: int, argv: Sequence[bytes]) -> list[int]:
+    """The places behind a keyword, looked for from ``start`` on; backwards from the end where that is negative."""
+    # The last argument is no keyword: there is nothing behind it.
+    places = range(start, len(argv) - 1) if start > 0 else range(len(argv) + start, 1, -1)
+    return [place + 1 for place in places if 0 < place < len(argv) and argv[place].upper() == word]
+
+
+def _specified(begin: tuple[str, ...], find: tuple[str, ...]) -> Finder:
+    """The keys of one key specification."""
+    kind, one, two, three = find[0], *map(int, find[1:])
+    if kind not in ("range", "keynum") or begin[0] not in ("index", "keyword"):
+        raise ValueError(f"{begin} {find} is not a key specification")
+    word = begin[1].encode()
+    start = int(begin[-1])
+
+    def found(argv: Sequence[bytes]) -> list[int]:
+        if begin[0] == "index":
+            return keys_from(start, argv)
+        places = _behind(word, start, argv)
+        # Redis looks at the first. A command may take a later one, or take one of them for something else: where a
+        # keyword says nothing of all that follows, none is left out.
+        return [
+            key for place in (places if kind == "range" and one >= 0 else places[:1]) for key in keys_from(place, argv)
+        ]
+
+    def keys_from(first: int, argv: Sequence[bytes]) -> list[int]:
+        if first >= len(argv):
+            return []
+        if kind == "range":
+            step = two
+            # A negative place is counted from the end, or from the end of one part in `three` of what follows.
+            end = first + (len(argv) - first) // three if three else len(argv)
+            last = one + (first if one >= 0 else end)
+        else:
+            step = three
+            count = _integer(argv[first + one]) if first + one < len(argv) else None
+            if count is None or count < 0:
+                raise KeysError(INVALID_ARGUMENTS)
+            if count == 0:
+                return []
+            first += two
+            last = first + (count - 1) * step
+        if not first <= last < len(argv):
+            raise KeysError(INVALID_ARGUMENTS)
+        return list(range(first, last + 1, step))
+
+    return found
+
+
+def _asked(argv: Sequence[bytes]) -> list[int]:
+    name = argv[0].decode("ascii", "replace").upper()
+    raise KeysRefused(f"ERR {name} cannot be used here: only a server can tell which of its arguments are keys")
 
 
 @cache
@@ -180,6 +247,12 @@ def _finders(rule: str) -> tuple[Finder, ...]:
                 found.append(_sort(writes=False))
             case ["copy"]:
                 found.append(_copy)
+            case ["spec", "index", *rest] if len(rest) == 5:
+                found.append(_specified(("index", rest[0]), tuple(rest[1:])))
+            case ["spec", "keyword", *rest] if len(rest) == 6:
+                found.append(_specified(("keyword", rest[0], rest[1]), tuple(rest[2:])))
+            case ["asked"]:
+                found.append(_asked)
             case _:
                 raise ValueError(f"{part!r} is not a rule for finding keys")
     return tuple(found)

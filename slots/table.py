@@ -7,7 +7,7 @@ its table to another part of itself without a copy or a lock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -65,26 +65,46 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A master and its replicas. ``servers`` are ``host:port``, the master first; it may be empty."""
+    """A master and its replicas. ``servers`` are ``host:port``, the master first; it may be empty.
+
+    ``datacenters`` has the datacenter of each server that was given one, by address.
+    """
 
     id: int
     servers: tuple[str, ...] = ()
+    datacenters: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def master(self) -> str | None:
         """``host:port`` of the server that takes the writes."""
         return self.servers[0] if self.servers else None
 
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """``host:port`` of the servers that follow the master."""
+        return self.servers[1:]
+
+    def datacenter_of(self, server: str) -> str:
+        """Name of the datacenter a server is in; empty where nobody said."""
+        return self.datacenters.get(server, "")
+
     def to_wire(self) -> dict[str, Any]:
-        """``{"id", "servers": ["host:port", ...]}``, the master first."""
-        return {"id": self.id, "servers": list(self.servers)}
+        """``{"id", "servers": ["host:port", ...], "datacenters": {"host:port": name}}``, the master first.
+
+        ``datacenters`` is left out where no server has one.
+        """
+        wire: dict[str, Any] = {"id": self.id, "servers": list(self.servers)}
+        if self.datacenters:
+            wire["datacenters"] = dict(self.datacenters)
+        return wire
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Group:
         """The reverse of :meth:`to_wire`."""
         try:
-            return cls(int(wire["id"]), tuple(str(server) for server in wire["servers"]))
-        except (KeyError, TypeError, ValueError) as error:
+            datacenters = {str(server): str(name) for server, name in dict(wire.get("datacenters") or {}).items()}
+            return cls(int(wire["id"]), tuple(str(server) for server in wire["servers"]), datacenters)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableError(f"not a group: {wire!r} ({error})") from error
 
 

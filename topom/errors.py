@@ -42,6 +42,10 @@ class InvalidAddress(Invalid):
     """Not a ``host:port``."""
 
 
+class InvalidDatacenter(Invalid):
+    """A name that no datacenter may have."""
+
+
 class InvalidGroup(Invalid):
     """A group id that no group may have."""
 

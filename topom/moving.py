@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from migrator.move import migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
+from slots.access import ServerAccess
 from topom.state import MigrationSettings, Product
 
 
 class RedisMover:
     """Moves slots between Redis servers. It is the :class:`topom.actions.Mover` of a real topom."""
 
-    def __init__(self, product: Product, password: str | None, instance: str) -> None:
+    def __init__(self, product: Product, access: ServerAccess, instance: str) -> None:
         self._product = product
-        self._password = password
+        self._access = access
         self._instance = instance
         self._pace = Pace()
 
@@ -25,7 +26,7 @@ class RedisMover:
             slots,
             function=self._product.slot_function,
             number_of_slots=self._product.number_of_slots,
-            password=self._password,
+            access=self._access,
             pace=self._pace,
             progress=progress,
             instance=self._instance,

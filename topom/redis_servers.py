@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from slots import connections
+from slots.access import ServerAccess
 from topom.topology import parse_address
 
 AT_ONCE = 64
@@ -38,8 +39,8 @@ DOWN = ServerStatus(up=False)
 class RedisServers:
     """Clients by address, opened when first needed."""
 
-    def __init__(self, password: str | None, timeout_seconds: float) -> None:
-        self._password = password
+    def __init__(self, access: ServerAccess, timeout_seconds: float) -> None:
+        self._access = access
         self._timeout = timeout_seconds
         self._clients: dict[str, Redis] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -119,10 +120,9 @@ class RedisServers:
         client = self._clients.get(address)
         if client is None:
             host, port = parse_address(address)
-            client = Redis(
-                host=host,
-                port=port,
-                password=self._password,
+            client = self._access.client(
+                host,
+                port,
                 client_name=f"{connections.PREFIX}.topom",
                 socket_timeout=self._timeout,
                 socket_connect_timeout=self._timeout,

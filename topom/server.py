@@ -13,6 +13,7 @@ import structlog
 import uvicorn
 import uvloop
 
+from slots.tls import TlsError
 from topom import api, control, logs
 from topom.errors import TopomError
 from topom.security import kept_token
@@ -54,7 +55,7 @@ def run(settings: TopomSettings) -> int:
     try:
         with _data_folder(settings.data):
             return uvloop.run(serve(settings))
-    except (StartError, TopomError) as error:
+    except (StartError, TopomError, TlsError) as error:
         log.error("topom_failed", reason=str(error))
         return 1
 

@@ -49,13 +49,13 @@ class Topom:
         self.instance = secrets.token_hex(16)
         self.ledger = Ledger(store, self.instance)
         self.members = Members(self.ledger, settings.proxy_lease_seconds)
-        password = settings.redis_password.get_secret_value() or None
-        self.servers = RedisServers(password, settings.redis_timeout_seconds)
+        access = settings.redis_access
+        self.servers = RedisServers(access, settings.redis_timeout_seconds)
         self.barrier = Barrier(self.ledger, self.members, self.servers)
         self.actions = Actions(
             self.ledger,
             self.barrier,
-            mover or RedisMover(settings.product_settings(), password, self.instance),
+            mover or RedisMover(settings.product_settings(), access, self.instance),
             settings.migration_settings(),
             settings.barrier_seconds,
             on_step,

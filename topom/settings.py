@@ -5,13 +5,15 @@ environment wins, so that secrets can stay out of files. ``configs/topom.toml`` 
 """
 
 import tomllib
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from slots import functions
+from slots.access import ServerAccess, ServerTls
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 from topom.state import MigrationSettings, Product
 
@@ -44,11 +46,27 @@ class TopomSettings(BaseSettings):
         default=Path("slotferry-data"),
         description="Folder of the store; made when missing. One topom uses it at a time.",
     )
+    redis_user: str = Field(
+        default="", description='The ACL user as whom topom logs in at the Redis servers. "": their user default.'
+    )
     redis_password: SecretStr = Field(
         default=SecretStr(""), description='What topom sends to the Redis servers with AUTH. "": nothing.'
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least important events that are logged: debug, info, warning or error."
+    )
+
+    redis_tls: bool = Field(default=False, description="Whether topom speaks TLS with the Redis servers.")
+    redis_tls_ca: str = Field(
+        default="",
+        description='File with the certificates of who may vouch for servers, in PEM. "": whom the system trusts.',
+    )
+    redis_tls_certificate: str = Field(
+        default="", description='File with the certificate shown to servers, in PEM. "": none.'
+    )
+    redis_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    redis_tls_verify_host: bool = Field(
+        default=True, description="Whether a server's certificate has to be for the host in the server's address."
     )
 
     product: str = Field(
@@ -116,6 +134,14 @@ class TopomSettings(BaseSettings):
             raise ValueError(f"{value!r} is not a slot function; known are {', '.join(functions.names())}")
         return value
 
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if bool(self.redis_tls_certificate) != bool(self.redis_tls_key):
+            raise ValueError("redis_tls_certificate: needs redis_tls_key, and the other way round")
+        if self.redis_user and not self.redis_password.get_secret_value():
+            raise ValueError("redis_user: needs redis_password")
+        return self
+
     @classmethod
     def load(cls, config: Path | None = None, **overrides: Any) -> Self:
         """Settings from ``overrides``, else the environment, else the TOML file ``config``, else the defaults.
@@ -133,6 +159,12 @@ class TopomSettings(BaseSettings):
             return cls(**{**in_file, **EnvSettingsSource(cls)(), **overrides})
         except ValidationError as error:
             raise SettingsError(_explain(error)) from error
+
+    @cached_property
+    def redis_access(self) -> ServerAccess:
+        """How to get in at the servers. Raises :class:`slots.tls.TlsError`."""
+        tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
+        return ServerAccess(self.redis_password.get_secret_value(), self.redis_user, tls if self.redis_tls else None)
 
     def product_settings(self) -> Product:
         """What proxies have to agree on."""
@@ -167,5 +199,8 @@ def _explain(error: ValidationError) -> str:
             sentences.append(f"There is no setting {name}; they are: {', '.join(TopomSettings.model_fields)}.")
         else:
             message = entry["msg"].removeprefix("Value error, ")
+            if not name:  # the message of a check over several settings begins with the name of one
+                sentences.append(f"Setting {message}.")
+                continue
             sentences.append(f"Setting {name} (or {ENVIRONMENT_PREFIX}{name.upper()} in the environment): {message}.")
     return "\n".join(sentences)

@@ -6,8 +6,9 @@ runs these one at a time against what is stored, so that two operators, or an op
 never work from the same table (**epochs**).
 """
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slots import ranges
 from slots.states import SlotState
@@ -18,6 +19,7 @@ from topom.errors import (
     GroupInUse,
     GroupNotFound,
     InvalidAddress,
+    InvalidDatacenter,
     InvalidGroup,
     InvalidSlots,
     ServerInUse,
@@ -28,6 +30,7 @@ from topom.errors import (
 )
 
 MAXIMUM_GROUP_ID = 9999
+DATACENTER = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +80,17 @@ def group_of(table: SlotTable, group_id: int) -> Group:
     return group
 
 
-def add_group(table: SlotTable, epoch: int, group_id: int, servers: Sequence[str] = ()) -> SlotTable:
-    """A new group with these servers, the master first."""
+def add_group(
+    table: SlotTable, epoch: int, group_id: int, servers: Sequence[str] = (), datacenter: str = ""
+) -> SlotTable:
+    """A new group with these servers, the master first, all in one datacenter."""
     if not 1 <= group_id <= MAXIMUM_GROUP_ID:
         raise InvalidGroup(f"{group_id} is not a group id; take one from 1 to {MAXIMUM_GROUP_ID}")
     if group_id in table.groups:
         raise GroupExists(f"group {group_id} exists already; add servers to it, or take another id")
     table = table.changed(epoch, groups=[Group(group_id)])
     for server in servers:
-        table = _with_server(table, epoch, group_id, server)
+        table = _with_server(table, epoch, group_id, server, datacenter)
     return table
 
 
@@ -96,17 +101,22 @@ def remove_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
     return table.changed(epoch, removed_groups=[group_id])
 
 
-def add_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
+def add_server(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str = "") -> SlotTable:
     """A server at the end of a group: its master when the group was empty, else a replica."""
     group_of(table, group_id)
-    return _with_server(table, epoch, group_id, address)
+    return _with_server(table, epoch, group_id, address, datacenter)
+
+
+def set_datacenter(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str) -> SlotTable:
+    """A server said to be in a datacenter; an empty name takes back what was said."""
+    group = _group_with(table, group_id, address)
+    new = _in_datacenter(group, address, datacenter)
+    return table if new == group else table.changed(epoch, groups=[new])
 
 
 def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
     """The table without this server. The master of a group that is in use stays: nobody else has its data."""
-    group = group_of(table, group_id)
-    if address not in group.servers:
-        raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers) or 'none'}")
+    group = _group_with(table, group_id, address)
     if address == group.master:
         using = _users(table, group_id)
         if using:
@@ -114,7 +124,8 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
                 f"{address} is the master of group {group_id}, which slots {ranges.show(using)} need; "
                 "move them to another group first"
             )
-    return table.changed(epoch, groups=[Group(group_id, tuple(s for s in group.servers if s != address))])
+    without = replace(_in_datacenter(group, address, ""), servers=tuple(s for s in group.servers if s != address))
+    return table.changed(epoch, groups=[without])
 
 
 def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
@@ -208,14 +219,31 @@ def _with_slots(table: SlotTable, epoch: int, new: Iterable[Slot]) -> SlotTable:
     return table.changed(epoch, different) if different else table
 
 
-def _with_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
+def _group_with(table: SlotTable, group_id: int, address: str) -> Group:
+    group = group_of(table, group_id)
+    if address not in group.servers:
+        raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers) or 'none'}")
+    return group
+
+
+def _in_datacenter(group: Group, address: str, datacenter: str) -> Group:
+    if not DATACENTER.fullmatch(datacenter):
+        raise InvalidDatacenter(
+            f"{datacenter!r} is no name for a datacenter; take up to 64 letters, digits, dots, hyphens and underscores"
+        )
+    named = {server: name for server, name in group.datacenters.items() if server != address}
+    return replace(group, datacenters={**named, address: datacenter} if datacenter else named)
+
+
+def _with_server(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str) -> SlotTable:
     parse_address(address)
     for other in table.groups.values():
         if address in other.servers:
             raise ServerInUse(f"{address} belongs to group {other.id} already; remove it there first")
     # A table's epoch has to grow with each change; a group and its servers are one change to the caller.
     group = table.groups[group_id]
-    return SlotTable(epoch, table.slots, {**table.groups, group_id: Group(group_id, (*group.servers, address))})
+    group = _in_datacenter(replace(group, servers=(*group.servers, address)), address, datacenter)
+    return SlotTable(epoch, table.slots, {**table.groups, group_id: group})
 
 
 def _users(table: SlotTable, group_id: int) -> list[int]:

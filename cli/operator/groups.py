@@ -13,6 +13,10 @@ server = typer.Typer(no_args_is_help=True, help="Add and remove the Redis server
 
 GroupId = Annotated[int, typer.Argument(metavar="GROUP", min=1, help="The group's id, 1 or larger.")]
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="A Redis server.")]
+Datacenter = Annotated[
+    str,
+    typer.Option("--datacenter", metavar="NAME", help="Where it is. Proxies read from replicas in their own first."),
+]
 
 
 @group.command("add")
@@ -21,6 +25,7 @@ def add_group(
     servers: Annotated[
         list[str] | None, typer.Argument(metavar="[HOST:PORT]...", help="Its servers, master first.")
     ] = None,
+    datacenter: Datacenter = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -29,7 +34,7 @@ def add_group(
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.add_group(group_id, servers or [])
+            return await client.add_group(group_id, servers or [], datacenter)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"group {group_id} added"))
@@ -56,6 +61,7 @@ def remove_group(
 def add_server(
     group_id: GroupId,
     address: Address,
+    datacenter: Datacenter = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -64,10 +70,32 @@ def add_server(
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.add_server(group_id, address)
+            return await client.add_server(group_id, address, datacenter)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"server {address} added to group {group_id}"))
+
+
+@server.command("set")
+def set_server(
+    group_id: GroupId,
+    address: Address,
+    datacenter: Annotated[
+        str, typer.Option("--datacenter", metavar="NAME", help='Where it is; "" takes back what was said.')
+    ],
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Say in which datacenter a server is."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.set_datacenter(group_id, address, datacenter)
+
+    found = run(work())
+    where = f"is in datacenter {datacenter}" if datacenter else "is in no datacenter"
+    answer(found, as_json, lambda: say(f"server {address} {where}"))
 
 
 @server.command("remove")

@@ -44,11 +44,12 @@ def say_groups(groups: list[Answer]) -> None:
                     server.get("address"),
                     "master" if first and server else server.get("role"),
                     "up" if server.get("up") else ("down" if server else None),
+                    server.get("datacenter"),
                     server.get("keys"),
                     size(server.get("used_memory")),
                 )
             )
-    table(("group", "slots", "server", "role", "state", "keys", "memory"), rows, title="groups")
+    table(("group", "slots", "server", "role", "state", "datacenter", "keys", "memory"), rows, title="groups")
 
 
 def say_proxies(proxies: list[Answer]) -> None:

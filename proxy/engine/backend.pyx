@@ -1,7 +1,7 @@
 """One shared connection to a Redis server: bytes out, replies measured and handed to whom they are owed.
 
-States: *down* until a request asks for it, *connecting*, *greeting* (HELLO or AUTH, CLIENT SETNAME, SELECT, and
-a look for the fence), *ready*. Requests queue up while it connects; none is written before the greeting is
+States: *down* until a request asks for it, *connecting* and *greeting* (:mod:`proxy.engine.serverconnection`),
+*ready*. Requests queue up while it connects; none is written before the greeting is
 answered, so none can run in the wrong database or behind a fence. A connection that fails answers everything
 in its queue with an error that names the server; nothing is sent twice, because it may have run.
 
@@ -10,11 +10,7 @@ in its queue with an error that names the server; nothing is sent twice, because
 until the server has ended the connection of that name.
 """
 
-import errno as errors
-import ipaddress
-import os
 import random
-import socket
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint32_t
@@ -23,6 +19,7 @@ from libc.string cimport memset, strlen
 from cpython.ref cimport Py_INCREF
 
 from proxy.engine.buffer cimport buffer_append, buffer_consume, buffer_free, buffer_length, buffer_reserve
+from proxy.engine.poller cimport READABLE, WRITABLE
 from proxy.engine.requests cimport (
     REQUEST_CALL,
     REQUEST_PART,
@@ -35,12 +32,33 @@ from proxy.engine.requests cimport (
     split_t,
 )
 from proxy.engine.resp cimport PARSE_COMPLETE, PARSE_ERROR, measure_reply, parse_status
+from proxy.engine.serverconnection cimport (
+    BACKEND_CLOSED,
+    BACKEND_CONNECTING,
+    BACKEND_DOWN,
+    BACKEND_GREETING,
+    BACKEND_READY,
+    ServerConnection,
+)
+from proxy.engine.statistics cimport observe
+from proxy.engine.stream cimport receive, transmit
 
-from slots import connections
+from proxy.engine.serverconnection import command as command
 
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t recv(int fd, void* data, size_t size, int flags)
-    ssize_t send(int fd, const void* data, size_t size, int flags)
+cdef extern from *:
+    """
+    #include <netinet/in.h>
+    #include <netinet/tcp.h>
+    #include <sys/socket.h>
+    #ifdef TCP_QUICKACK
+    #define slotferry_quickack TCP_QUICKACK
+    #else
+    #define slotferry_quickack -1
+    #endif
+    """
+    int slotferry_quickack
+    int IPPROTO_TCP
+    int setsockopt(int fd, int level, int name, const void* value, unsigned int size) nogil
 
 cdef enum:
     # An empty buffer larger than this gives its memory back.
@@ -48,27 +66,28 @@ cdef enum:
     # A reply is passed on in parts once this much of it is there, so that a long one is never held whole.
     STREAM_FROM = 65536
     READ_SIZE = 262144
+    # After how many replies the oldest begin to count less for how large they are expected to be.
+    FORGOTTEN_REPLIES = 1024
 
 cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
+cdef double TICK_SECONDS = 4096e-9
+
+
+cdef void backend_ready(void* owner, uint32_t events) noexcept:
+    # Held on to: it may close itself.
+    cdef Backend backend = <Backend> owner
+    try:
+        backend.ready(events)
+    except Exception as error:
+        backend.loop.event_loop.call_exception_handler({"message": "serving a backend", "exception": error})
+        backend.reset("was left: the proxy failed to understand it; its log says why")
 
 
 cdef void send_backend(void* owner) noexcept:
     (<Backend> owner).send_out()
 
 
-cpdef bytes command(tuple arguments):
-    """A request in RESP: ``arguments`` are bytes, str or int."""
-    parts = [b"*%d\r\n" % len(arguments)]
-    for argument in arguments:
-        if isinstance(argument, int):
-            argument = b"%d" % argument
-        elif isinstance(argument, str):
-            argument = argument.encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(argument), argument))
-    return b"".join(parts)
-
-
-cdef class Backend:
+cdef class Backend(ServerConnection):
     """One connection to one server, database and RESP version, used by every session of the worker.
 
     Args:
@@ -76,7 +95,7 @@ cdef class Backend:
         address: ``host:port`` of the server.
         database: index of the database it works in.
         protocol: 2 or 3.
-        options: a :class:`proxy.engine.options.BackendOptions`.
+        options: a :class:`proxy.backends.BackendOptions`.
         reply_seconds: how long the oldest request may wait for its reply before the connection is given up.
     """
 
@@ -84,20 +103,16 @@ cdef class Backend:
         memset(&self.out, 0, sizeof(self.out))
         memset(&self.inbox, 0, sizeof(self.inbox))
         memset(&self.meter, 0, sizeof(self.meter))
-        self.loop = loop
         self.sender.send = send_backend
         self.sender.owner = <void*> self
-        self.fd = -1
+        self.watch.ready = backend_ready
+        self.watch.owner = <void*> self
 
     def __init__(self, Loop loop, address, int database, int protocol, options, double reply_seconds):
-        host, _, port = address.rpartition(":")
-        self.address = address
-        self.host = (host.strip("[]"), int(port))
-        self.database = database
-        self.protocol = protocol
-        self.options = options
+        super().__init__(loop, address, database, protocol, options)
         self.reply_seconds = reply_seconds
         self.pause_bytes = options.queue_pause_bytes
+        self.window_bytes = options.window_bytes
         self.paused_sessions = []
         self.failure_reply = b""
 
@@ -113,7 +128,7 @@ cdef class Backend:
             return True
         if self.state == BACKEND_DOWN and self.loop.now >= self.next_try:
             try:
-                self._connect()
+                self.connect()
             except Exception as error:
                 self._lose(f"cannot be connected to: {error}")
             return self.state != BACKEND_DOWN
@@ -125,6 +140,7 @@ cdef class Backend:
             self.tail.next_at_backend = request
         else:
             self.head = request
+            self.progress = self.loop.ticks
         self.tail = request
         self.queued += 1
         if not self.sender.listed:
@@ -143,8 +159,22 @@ cdef class Backend:
             self.queue(request)
 
     cdef bint congested(self) noexcept:
-        """Whether sessions that send to this server should stop being read (**bounded**)."""
-        return buffer_length(&self.out) > self.pause_bytes
+        """Whether sessions that send to this server should stop being read (**bounded**).
+
+        So it is when much is unsent, and when the replies to come are expected to be large together: a server that has
+        many requests for large values in hand writes slowly, and whoever comes behind them waits for them all.
+        """
+        return (
+            buffer_length(&self.out) > self.pause_bytes
+            or self.queued * self.reply_bytes > self.window_bytes * (self.replies + 1)
+        )
+
+    cdef bint relieved(self) noexcept:
+        """Whether sessions that had to stop may go on."""
+        return (
+            buffer_length(&self.out) <= self.pause_bytes // 2
+            and self.queued * self.reply_bytes <= self.window_bytes // 2 * (self.replies + 1)
+        )
 
     def pause_session(self, session):
         """Have ``session.resume_reading()`` called once the queue is shorter again."""
@@ -159,145 +189,57 @@ cdef class Backend:
         request.extra = <void*> callback
         self.push(request, payload, len(payload))
 
+    def write(self, bytes payload):
+        """Send requests whose replies come as pushes. Only when the connection is ready; false without memory."""
+        if self.state != BACKEND_READY or not buffer_append(&self.out, payload, len(payload)):
+            return False
+        self.loop.list_backend(&self.sender)
+        return True
+
+    def open(self):
+        """Connect without a request, unless it is too soon after a failure."""
+        return self.ready_to_take()
+
     @property
     def is_ready(self):
         """Whether the connection is up and introduced."""
         return self.state == BACKEND_READY
 
-    # -- connecting ----------------------------------------------------------------------------------------
+    cdef object became_ready(self):
+        self.wait = 0
+        self.failure = None
+        self.loop.list_backend(&self.sender)
+        if self.on_ready is not None:
+            self.on_ready()
 
-    def _connect(self):
-        self.connects += 1
-        self.name = self.options.new_name()
-        self.used = False
-        self.connect_deadline = self.loop.now + self.options.connect_seconds
-        self.state = BACKEND_CONNECTING
-        host, port = self.host
-        try:
-            family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
-        except ValueError:
-            # A host name: looking it up may take long, and the event loop must not wait for it.
-            self.resolving = self.loop.event_loop.create_task(self._resolve(host, port))
+    # -- the socket ---------------------------------------------------------------------------------------
+
+    cdef object ready(self, uint32_t events):
+        """The socket can be read from or written to."""
+        if self.state == BACKEND_CONNECTING:
+            if self.tls is None:
+                self.connected()
+            else:
+                self.shake_hands()
             return
-        self.candidates = [(family, (host, port))]
-        self._open()
-
-    async def _resolve(self, host, port):
-        task = self.resolving
-        try:
-            found = await self.loop.event_loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            if self.state == BACKEND_CONNECTING and self.resolving is task:
-                self.candidates = [(family, address) for family, _, _, _, address in found]
-                self._open()
-        except OSError as error:
-            if self.state == BACKEND_CONNECTING and self.resolving is task:
-                self._lose(f"cannot be connected to: {error}")
-
-    def _open(self):
-        """Connect to the next address. A name may stand for several at which nobody listens: localhost is ::1 too."""
-        family, address = self.candidates.pop(0)
-        try:
-            self._open_one(family, address)
-        except OSError:
-            if not self.candidates:
-                raise
-            self._drop_socket()
-            self._open()
-
-    def _open_one(self, family, address):
-        self.sock = socket.socket(family, socket.SOCK_STREAM)
-        self.sock.setblocking(False)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.fd = self.sock.fileno()
-        code = self.sock.connect_ex(address)
-        if code not in (0, errors.EINPROGRESS):
-            raise OSError(code, os.strerror(code))
-        self.loop.event_loop.add_writer(self.fd, self._connected)
-
-    def _connected(self):
-        self.loop.event_loop.remove_writer(self.fd)
-        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code and self.candidates:
-            self._drop_socket()
-            try:
-                self._open()
-            except OSError as error:
-                self._lose(f"cannot be connected to: {error}")
-            return
-        if code:
-            self._lose(f"cannot be connected to: {os.strerror(code)}")
-            return
-        self._greet()
-        if self.fd >= 0:
-            self.loop.event_loop.add_reader(self.fd, self._readable)
-
-    def _greet(self):
-        """Introduce the connection. The name goes first and the look for the fence after it (see slots.connections)."""
-        cdef bytes payload
-        password = self.options.password
-        commands = []
-        self.greeting_checks = []
-        if self.protocol == 3:
-            commands.append(("HELLO", "3", "AUTH", "default", password) if password else ("HELLO", "3"))
-            self.greeting_checks.append("HELLO 3")
-        elif password:
-            commands.append(("AUTH", password))
-            self.greeting_checks.append("AUTH")
-        commands.append(("CLIENT", "SETNAME", self.name))
-        self.greeting_checks.append("CLIENT SETNAME")
-        if self.database:
-            commands.append(("SELECT", self.database))
-            self.greeting_checks.append(f"SELECT {self.database}")
-        commands.append(("ACL", "GETUSER", connections.fence_user(self.options.instance)))
-        self.greeting_checks.append("fence")
-        self.greetings_left = len(commands)
-        payload = b"".join([command(arguments) for arguments in commands])
-        self.state = BACKEND_GREETING
-        if send(self.fd, <const char*> payload, len(payload), 0) != len(payload):
-            # A new connection's socket buffer takes these few bytes, unless it is already broken.
-            self._lose("closed the connection while it was introduced")
-
-    def _greeting_reply(self, bytes reply):
-        """Check one reply of the greeting; None, or why the connection cannot be used."""
-        asked = self.greeting_checks[len(self.greeting_checks) - self.greetings_left]
-        self.greetings_left -= 1
-        if asked == "fence":
-            # A server without ACL, or a user without the right to look, cannot hold a fence.
-            if not reply.startswith((b"$-1", b"*-1", b"_", b"-")):
-                self.options.on_fenced(self.address)
-                return "has fenced this proxy off; it needs a new identity from topom"
-        elif reply.startswith(b"-"):
-            return f"refuses {asked}: {reply[1:].decode(errors='replace').strip()}"
-        if not self.greetings_left:
-            self.state = BACKEND_READY
-            self.wait = 0
-            self.failure = None
-            self.loop.list_backend(&self.sender)
-        return None
+        if events & WRITABLE and self.writing:
+            self.writable()
+        if events & READABLE and self.fd >= 0:
+            self.readable()
 
     # -- losing --------------------------------------------------------------------------------------------
 
-    def _drop_socket(self):
-        event_loop = self.loop.event_loop
-        if self.fd >= 0:
-            event_loop.remove_reader(self.fd)
-            event_loop.remove_writer(self.fd)
-            self.fd = -1
-        if self.sock is not None:
-            self.sock.close()
-            self.sock = None
-
-    def _lose(self, reason, closing=False):
-        """End the connection and answer everything in the queue with ``reason``."""
+    def _lose(self, reason, closing=False, own=None):
+        """End the connection and answer everything in the queue with ``reason``, or with the server's ``own`` error."""
         cdef request_t* request
         cdef bytes reply
         event_loop = self.loop.event_loop
         outstanding = self.used and self.head != NULL
-        self._drop_socket()
+        was_ready = self.state == BACKEND_READY
+        self.drop_socket()
         self.writing = False
         self.failure = reason
-        self.failure_reply = f"-ERR server {self.address} {reason}\r\n".encode()
+        self.failure_reply = own if own is not None else f"-ERR server {self.address} {reason}\r\n".encode()
         reply = self.failure_reply
         options = self.options
         if closing:
@@ -311,6 +253,8 @@ cdef class Backend:
         self.loop.unlist(&self.sender)
         self.scanned = 0
         memset(&self.meter, 0, sizeof(self.meter))
+        if was_ready:
+            options.on_disconnected(self.address)
         if outstanding:
             # drained: before the replies are given up, so that no lock is acknowledged in between.
             options.on_lost(self.address, self.name)
@@ -319,6 +263,7 @@ cdef class Backend:
             # Half of the reply is with the client already; only closing its connection tells it so.
             request.client.broken = b"the server closed the connection within a reply"
             self.loop.list_client(&request.client.sender)
+            request.client.streaming = False
         self.streaming = False
         while self.head != NULL:
             request = self.head
@@ -326,6 +271,8 @@ cdef class Backend:
             self.queued -= 1
             self.loop.deliver(request, reply, len(reply))
         self.tail = NULL
+        if self.on_down is not None:
+            event_loop.call_soon(self.on_down, reason)
         try:
             # Not now: whoever asked for this connection may be in the middle of a request, and sessions that
             # go on share its scratch memory.
@@ -361,12 +308,12 @@ cdef class Backend:
             if self.loop.now > self.connect_deadline:
                 self._lose(f"did not accept a connection within {self.options.connect_seconds:g} s")
         elif self.state == BACKEND_READY and self.head != NULL:
-            # Unsigned, so that the clock may wrap. What stands behind a long reply was not the server's to answer yet.
+            # Unsigned, so that the clock may wrap. What stands behind a long reply was not the server's to answer yet,
+            # and what had to wait for its slot was not yet sent.
             waited = min(
-                <uint32_t> (self.loop.now_milliseconds - self.head.sent),
-                <uint32_t> (self.loop.now_milliseconds - self.progress),
+                <uint32_t> (self.loop.ticks - self.head.sent), <uint32_t> (self.loop.ticks - self.progress)
             )
-            if waited > self.reply_seconds * 1000:
+            if waited > self.reply_seconds / TICK_SECONDS:
                 self._lose(
                     f"did not reply within {self.reply_seconds:g} s; the command may still run there"
                 )
@@ -382,7 +329,7 @@ cdef class Backend:
         if length == 0:
             return
         self.used = True
-        sent = send(self.fd, self.out.data + self.out.start, length, 0)
+        sent = transmit(self.fd, self.tls, self.out.data + self.out.start, length)
         if sent < 0:
             if errno == EAGAIN or errno == EINTR:
                 sent = 0
@@ -395,33 +342,48 @@ cdef class Backend:
         buffer_consume(&self.out, sent, KEPT_BUFFER)
         if <size_t> sent < length:
             self.writing = True
-            self.loop.event_loop.add_writer(self.fd, self._writable)
+            self.loop.poller.want(&self.watch, READABLE | WRITABLE)
 
-    def _writable(self):
-        self.loop.event_loop.remove_writer(self.fd)
+    cdef object writable(self):
         self.writing = False
-        self.progress = self.loop.now_milliseconds
+        self.progress = self.loop.ticks
         self.send_out()
-        if self.paused_sessions and buffer_length(&self.out) <= self.pause_bytes // 2:
+        if self.fd >= 0 and not self.writing:
+            self.loop.poller.want(&self.watch, READABLE)
+        if self.paused_sessions and self.relieved():
             self._resume_sessions()
 
     def _readable(self):
+        """Read once more, from the event loop."""
+        self.readable()
+
+    cdef object readable(self):
         cdef ssize_t received
         cdef size_t used
         cdef size_t length
         cdef bint own = buffer_length(&self.inbox) > 0
+        if self.fd < 0:
+            return
         if own:
             if not buffer_reserve(&self.inbox, READ_SIZE):
                 self._lose("sent a reply that the proxy has no memory for")
                 return
-            received = recv(self.fd, self.inbox.data + self.inbox.end, self.inbox.size - self.inbox.end, 0)
+            received = receive(self.fd, self.tls, self.inbox.data + self.inbox.end, self.inbox.size - self.inbox.end)
         else:
-            received = recv(self.fd, self.loop.scratch, SCRATCH_SIZE, 0)
+            received = receive(self.fd, self.tls, self.loop.scratch, SCRATCH_SIZE)
         if received <= 0:
             if received < 0 and (errno == EAGAIN or errno == EINTR):
                 return
             self._lose("closed the connection; the command may or may not have run")
             return
+        self.progress = self.loop.ticks
+        self.reply_bytes += received
+        if self.replies > FORGOTTEN_REPLIES:
+            self.replies //= 2
+            self.reply_bytes //= 2
+        if self.tls is not None:
+            # The TLS layer may hold more than fitted.
+            self.loop.event_loop.call_soon(self._readable)
         if own:
             self.inbox.end += received
             length = buffer_length(&self.inbox)
@@ -434,9 +396,21 @@ cdef class Backend:
                 if not buffer_append(&self.inbox, self.loop.scratch + used, received - used):
                     self._lose("sent a reply that the proxy has no memory for")
                     return
-        if self.paused_sessions and buffer_length(&self.out) <= self.pause_bytes // 2:
+        if self.streaming or buffer_length(&self.inbox):
+            self.acknowledge()
+        if self.paused_sessions and self.relieved():
             self._resume_sessions()
         self.loop.check_drained()
+
+    cdef void acknowledge(self) noexcept:
+        """Have the system acknowledge the part of a long reply at once.
+
+        It waits up to 40 ms otherwise, if less than two segments came; a sender that paces itself by the round trip
+        (BBR) takes that for the connection's speed, and everything behind the long reply waits with it.
+        """
+        cdef int yes = 1
+        if slotferry_quickack >= 0 and self.fd >= 0:
+            setsockopt(self.fd, IPPROTO_TCP, slotferry_quickack, &yes, sizeof(yes))
 
     cdef size_t take_replies(self, const char* data, size_t size):
         """Hand out the replies in ``data``; the number of bytes done with.
@@ -448,6 +422,7 @@ cdef class Backend:
         cdef size_t scan = self.scanned
         cdef size_t used
         cdef size_t run = 0
+        cdef bint failed
         cdef client_t* run_client = NULL
         cdef client_t* client
         cdef request_t* request
@@ -463,16 +438,21 @@ cdef class Backend:
             if status != PARSE_COMPLETE:
                 break
             if data[position] == c'>' and not self.streaming:
-                # A push that nobody asked for on a shared connection.
                 if run_client != NULL:
                     loop.put_reply(run_client, data + run, position - run)
                     run_client = NULL
+                if self.on_push is not None:
+                    self.on_push(data[position:scan])
+                    if self.fd < 0:
+                        return 0
                 position = scan
                 continue
             if self.state == BACKEND_GREETING:
-                problem = self._greeting_reply(data[position:scan])
+                problem = self.greeting_reply(data[position:scan])
                 if problem is not None:
-                    self._lose(problem)
+                    # Busy with a script, or loading: clients are told in the server's own words.
+                    own = data[position:scan] if data[position:scan].startswith((b"-BUSY ", b"-LOADING ")) else None
+                    self._lose(problem, own=own)
                     return 0
                 position = scan
                 continue
@@ -488,19 +468,33 @@ cdef class Backend:
             else:
                 prefetch(self.head)
             self.queued -= 1
-            self.streaming = False
+            self.replies += 1
             client = request.client
+            if self.streaming:
+                self.streaming = False
+                if client != NULL:
+                    client.streaming = False
             if client != NULL and request.kind == REQUEST_PLAIN and client.head == request:
                 if client != run_client:
                     if run_client != NULL:
                         loop.put_reply(run_client, data + run, position - run)
                     run_client = client
                     run = position
-                if data[position] == c'-':
-                    loop.errors += 1
+                failed = data[position] == c'-'
+                loop.errors += failed
+                observe(
+                    loop.statistics,
+                    request.command,
+                    loop.ticks - request.sent,
+                    failed,
+                    request.slot,
+                    client.sender.owner,
+                    self.address,
+                )
                 loop.leave_slot(request.slot)
                 client.head = request.next_at_client
                 client.owed -= 1
+                client.replies += 1
                 loop.free_request(request)
                 if client.head == NULL:
                     client.tail = NULL
@@ -520,7 +514,6 @@ cdef class Backend:
         if run_client != NULL:
             loop.put_reply(run_client, data + run, position - run)
         if scan - position >= STREAM_FROM and self.state == BACKEND_READY and self.head != NULL:
-            self.progress = loop.now_milliseconds
             request = self.head
             client = request.client
             if request.kind == REQUEST_PART and (<split_t*> request.extra).place != NULL:
@@ -531,7 +524,7 @@ cdef class Backend:
                 position = scan
             elif request.kind == REQUEST_PLAIN and client.head == request:
                 loop.put_reply(client, data + position, scan - position)
-                self.streaming = True
+                self.streaming = client.streaming = True
                 position = scan
             elif client != NULL:
                 # It has to be kept until its turn, or its end, comes.

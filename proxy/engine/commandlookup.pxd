@@ -20,6 +20,11 @@ ctypedef struct command_t:
     uint8_t length
     uint8_t path
     uint8_t split
+    # Flagged write, or readonly.
+    uint8_t writes
+    uint8_t reads
+    # Of proxy.engine.statistics.
+    int16_t number
     int16_t arity
     int16_t first
     int16_t last

@@ -8,6 +8,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from proxy.engine.requests cimport SPLIT_ELEMENTS, SPLIT_STATUS, SPLIT_SUM
+from proxy.engine.statistics cimport Statistics
 
 from slots.commands import Route
 
@@ -40,9 +41,10 @@ cdef class CommandLookup:
     Args:
         commands: name to :class:`slots.commands.Command`; subcommands (``OBJECT|ENCODING``) are left to the
             slow path.
+        statistics: numbers the commands.
     """
 
-    def __cinit__(self, commands):
+    def __cinit__(self, commands, Statistics statistics):
         cdef size_t size = 256
         while size < <size_t> len(commands) * 4:
             size *= 2
@@ -51,7 +53,7 @@ cdef class CommandLookup:
         if self.rows == NULL:
             raise MemoryError
 
-    def __init__(self, commands):
+    def __init__(self, commands, Statistics statistics):
         cdef command_t row
         cdef size_t place
         cdef bytes name
@@ -61,13 +63,18 @@ cdef class CommandLookup:
                 continue
             memcpy(row.name, <const char*> name, len(name))
             row.length = len(name)
+            row.number = statistics.number(command.name.lower())
             row.arity = command.arity
-            row.first = command.first
-            row.last = command.last
-            row.step = command.step
+            # PUBLISH: its channel counts as a key here.
+            channel = command.keys == "at:1"
+            row.first = 1 if channel else command.first
+            row.last = 1 if channel else command.last
+            row.step = 1 if channel else command.step
+            row.writes = command.writes
+            row.reads = command.from_replica
             row.split = 0
             row.path = PATH_SLOW
-            if command.route is Route.KEYED and command.first > 0 and command.step > 0:
+            if command.route is Route.KEYED and row.first > 0 and row.step > 0:
                 row.path = PATH_KEYED
             elif command.route is Route.SPLIT:
                 row.path = PATH_SPLIT

@@ -2,6 +2,7 @@
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_t
+from proxy.engine.poller cimport watch_t
 from proxy.engine.requests cimport Loop, client_t
 
 
@@ -16,7 +17,10 @@ cdef class ClientConnection:
         size_t need
         set open_connections
         object sock
+        # The socket, if it is an ssl.SSLSocket.
+        object tls
         int fd
+        watch_t watch
         # Reading stops (**bounded**): the request at the front waits; too much is
         # owed to the client; or its server's queue is too long.
         bint stopped
@@ -26,12 +30,16 @@ cdef class ClientConnection:
         bint writing
         # Another connection to the servers is in use from here on: what is owed comes first (**in-order**).
         bint switched
+        # The request at the front may wait for long: a client that hangs up is to be noticed.
+        bint leaving_watched
         bint processing
         bint woken
         bint closing
         readonly bint closed
         size_t pause_bytes
+        # Replies that may be owed: never more than the first, and now, by how large they have been.
         int most_owed
+        int window
         double last_progress
         readonly double created
         readonly double last_active
@@ -39,5 +47,10 @@ cdef class ClientConnection:
 
     cdef size_t process(self, const char* data, size_t size)
     cdef bint over_limits(self) noexcept
+    cdef void set_window(self) noexcept
     cdef void hold_back(self, Backend backend)
     cdef void send_out(self) noexcept
+    cdef void watch_leaving(self)
+    cdef void watch_again(self) noexcept
+    cdef object readable(self)
+    cdef object writable(self)

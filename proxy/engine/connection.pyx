@@ -5,7 +5,10 @@ holds bytes of its own only while a request is incomplete or has to wait. Readin
 front waits, while too much is owed to the client, and while its server's queue is too long (**bounded**).
 """
 
+import ssl
+
 from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memset
 
 from proxy.engine.backend cimport Backend
@@ -16,16 +19,35 @@ from proxy.engine.buffer cimport (
     buffer_length,
     buffer_reserve,
 )
+from proxy.engine.memory cimport give_spare
+from proxy.engine.poller cimport READABLE, WRITABLE
 from proxy.engine.requests cimport SCRATCH_SIZE, Loop
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t recv(int fd, void* data, size_t size, int flags)
-    ssize_t send(int fd, const void* data, size_t size, int flags)
+from proxy.engine.stream cimport receive, transmit
 
 cdef enum:
-    KEPT_OUTPUT = 2048
+    # Bytes of unsent replies above which reading stops when all clients together are owed much.
+    SCARCE_PAUSE = 16384
+    # Replies that may be owed before any has come, at least, and after how many the oldest begin to count less.
+    FIRST_WINDOW = 32
+    LEAST_WINDOW = 16
+    FORGOTTEN_REPLIES = 1024
     READ_LEAST = 16384
     READ_MOST = 4194304
+    # Bytes of requests taken behind one that waits; behind that, a client's leaving is not noticed.
+    WATCHED_INPUT = 1048576
+
+
+cdef void client_ready(void* owner, uint32_t events) noexcept:
+    # Held on to: it may close itself.
+    cdef ClientConnection connection = <ClientConnection> owner
+    try:
+        if events & WRITABLE and connection.writing:
+            connection.writable()
+        if events & READABLE and not connection.closed:
+            connection.readable()
+    except Exception as error:
+        connection.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
+        connection.close()
 
 
 cdef void send_client(void* owner) noexcept:
@@ -39,7 +61,7 @@ cdef class ClientConnection:
         loop: the worker's loop.
         settings: :class:`proxy.settings.ProxySettings`.
         open_connections: the set it is in as long as it is open.
-        sock: the accepted, non-blocking socket; the connection owns it.
+        sock: the accepted, non-blocking socket, or ssl.SSLSocket after its handshake; the connection owns it.
         peer: the client's address as text.
     """
 
@@ -54,15 +76,20 @@ cdef class ClientConnection:
         self.open_connections = open_connections
         self.sock = sock
         self.fd = sock.fileno()
+        self.tls = sock if isinstance(sock, ssl.SSLSocket) else None
         self.client.fd = self.fd
         self.client.out_limit = settings.session_output_limit_bytes
         self.pause_bytes = settings.session_output_pause_bytes
         self.most_owed = settings.session_max_pipeline
+        self.window = min(FIRST_WINDOW, self.most_owed)
         self.peer = peer
         self.created = self.last_active = self.last_progress = loop.now
+        self.watch.fd = self.fd
+        self.watch.ready = client_ready
+        self.watch.owner = <void*> self
         self.reading = True
         open_connections.add(self)
-        loop.event_loop.add_reader(self.fd, self._readable)
+        self.watch_again()
 
     def __dealloc__(self):
         buffer_free(&self.client.out)
@@ -79,21 +106,55 @@ cdef class ClientConnection:
             if self.client.owed:
                 return True
             self.switched = False
-        return (
-            self.client.owed >= self.most_owed
-            or buffer_length(&self.client.out) + self.client.early > self.pause_bytes
-        )
+        if self.client.owed >= self.window:
+            self.set_window()
+            if self.client.owed >= self.window:
+                return True
+        if buffer_length(&self.client.out) + self.client.early <= (
+            self.pause_bytes if self.loop.unsent <= self.loop.unsent_limit // 2 else SCARCE_PAUSE
+        ):
+            return False
+        self.set_window()
+        return True
+
+    cdef void set_window(self) noexcept:
+        """Let as many replies be owed as are expected to stay within what is kept before reading stops.
+
+        A client that reads nothing has sent that much before it is found out, and it all stands at the servers
+        before other clients' requests.
+        """
+        cdef int64_t expected
+        if self.client.replies == 0:
+            return
+        expected = self.pause_bytes * self.client.replies // (self.client.reply_bytes + 1)
+        self.window = <int> min(<int64_t> self.most_owed, max(<int64_t> LEAST_WINDOW, expected))
+        if self.client.replies > FORGOTTEN_REPLIES:
+            self.client.replies //= 2
+            self.client.reply_bytes //= 2
+
+    cdef void watch_again(self) noexcept:
+        """Have the poller tell what is of interest now."""
+        self.loop.poller.want(&self.watch, (READABLE if self.reading else 0) | (WRITABLE if self.writing else 0))
 
     def _readable(self):
+        """Read once more, from the event loop."""
+        self.readable()
+
+    cdef object readable(self):
         cdef ssize_t received
         cdef size_t used
         cdef size_t length
         cdef size_t room
         cdef bint own
+        if self.closed:
+            return
+        if self.leaving_watched and self.stopped and buffer_length(&self.inbox) < WATCHED_INPUT:
+            self._read_ahead()
+            return
         if self.stopped or self.paused or self.held_back or self.closing:
             # Level-triggered: without this the loop would spin on what is not read.
-            self.loop.event_loop.remove_reader(self.fd)
             self.reading = False
+            self.watch_again()
             return
         length = buffer_length(&self.inbox)
         own = length > 0
@@ -106,9 +167,9 @@ cdef class ClientConnection:
             if not buffer_reserve(&self.inbox, room):
                 self.close()
                 return
-            received = recv(self.fd, self.inbox.data + self.inbox.end, self.inbox.size - self.inbox.end, 0)
+            received = receive(self.fd, self.tls, self.inbox.data + self.inbox.end, self.inbox.size - self.inbox.end)
         else:
-            received = recv(self.fd, self.loop.scratch, SCRATCH_SIZE, 0)
+            received = receive(self.fd, self.tls, self.loop.scratch, SCRATCH_SIZE)
         if received <= 0:
             if received < 0 and (errno == EAGAIN or errno == EINTR):
                 return
@@ -119,6 +180,9 @@ cdef class ClientConnection:
             self.close()
             return
         self.last_active = self.loop.now
+        if self.tls is not None:
+            # The TLS layer may hold more than fitted.
+            self.loop.event_loop.call_soon(self._readable)
         if own:
             self.inbox.end += received
             self._process_inbox()
@@ -127,6 +191,25 @@ cdef class ClientConnection:
             if not self.closed and used < <size_t> received:
                 if not buffer_append(&self.inbox, self.loop.scratch + used, received - used):
                     self.close()
+
+    cdef void watch_leaving(self):
+        """Notice it if the client hangs up while the request at the front waits."""
+        self.leaving_watched = True
+        if not self.reading and not self.closing:
+            self.reading = True
+            self.watch_again()
+
+    def _read_ahead(self):
+        """Take what comes behind a request that waits, up to a limit, to see the end of the connection."""
+        cdef ssize_t received = -1
+        if buffer_reserve(&self.inbox, READ_LEAST):
+            received = receive(self.fd, self.tls, self.inbox.data + self.inbox.end, READ_LEAST)
+            if received > 0:
+                self.inbox.end += received
+                return
+            if received < 0 and (errno == EAGAIN or errno == EINTR):
+                return
+        self.close()
 
     def _process_inbox(self):
         cdef size_t length = buffer_length(&self.inbox)
@@ -168,7 +251,9 @@ cdef class ClientConnection:
             self._process_inbox()
         if not self.closed and not self.reading and not (self.stopped or self.paused or self.held_back):
             self.reading = True
-            self.loop.event_loop.add_reader(self.fd, self._readable)
+            self.watch_again()
+            if self.tls is not None:
+                self.loop.event_loop.call_soon(self._readable)
 
     @property
     def waits(self):
@@ -189,7 +274,7 @@ cdef class ClientConnection:
             if self.writing:
                 return
             if length:
-                sent = send(self.fd, self.client.out.data + self.client.out.start, length, 0)
+                sent = transmit(self.fd, self.tls, self.client.out.data + self.client.out.start, length)
                 if sent < 0:
                     if errno == EAGAIN or errno == EINTR:
                         sent = 0
@@ -198,12 +283,15 @@ cdef class ClientConnection:
                         return
                 if sent:
                     self.last_progress = self.loop.now
-                buffer_consume(&self.client.out, sent, KEPT_OUTPUT)
+                self.client.out.start += sent
+                if self.client.out.start == self.client.out.end:
+                    give_spare(&self.loop.memory, &self.client.out)
+                self.loop.unsent -= sent
                 if <size_t> sent < length:
                     self.writing = True
                     if sent == 0:
                         self.last_progress = self.loop.now
-                    self.loop.event_loop.add_writer(self.fd, self._writable)
+                    self.watch_again()
                     return
             if self.closing and self.client.head == NULL:
                 self.close()
@@ -213,10 +301,11 @@ cdef class ClientConnection:
         except Exception as error:
             self.loop.event_loop.call_exception_handler({"message": "sending to a client", "exception": error})
 
-    def _writable(self):
-        self.loop.event_loop.remove_writer(self.fd)
+    cdef object writable(self):
         self.writing = False
         self.send_out()
+        if not self.writing and not self.closed:
+            self.watch_again()
 
     def check_time(self, double stall_seconds, double idle_seconds):
         """Close a client that takes none of its replies, or asks for nothing, for too long (**bounded**)."""
@@ -247,7 +336,7 @@ cdef class ClientConnection:
     @property
     def unsent(self):
         """Bytes of replies that the client has not taken."""
-        return buffer_length(&self.client.out)
+        return buffer_length(&self.client.out) + self.client.early
 
     @property
     def unparsed(self):
@@ -267,9 +356,7 @@ cdef class ClientConnection:
         if self.closed:
             return
         self.closed = True
-        event_loop = self.loop.event_loop
-        event_loop.remove_reader(self.fd)
-        event_loop.remove_writer(self.fd)
+        self.loop.poller.forget(&self.watch)
         self.sock.close()
         self.loop.forget_client(&self.client)
         buffer_free(&self.client.out)

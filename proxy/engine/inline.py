@@ -1,6 +1,9 @@
 """Inline requests: words on a line, quoted as Redis's ``sdssplitargs`` reads them."""
 
 SPACE = b" \t\r\n\x0b\x0c"
+"""What is skipped between words, and may follow a closing quote."""
+ENDS = b" \t\r\n"
+"""What ends a word."""
 NAMED = {ord("n"): b"\n", ord("r"): b"\r", ord("t"): b"\t", ord("b"): b"\b", ord("a"): b"\a"}
 HEX_DIGITS = b"0123456789abcdefABCDEF"
 
@@ -23,7 +26,7 @@ def split_inline(line: bytes) -> list[bytes]:
         if position == len(line):
             return words
         word = bytearray()
-        while position < len(line) and line[position] not in SPACE:
+        while position < len(line) and line[position] not in ENDS:
             if line[position] in b"\"'":
                 position = _quoted(line, position, word)
                 break

@@ -3,6 +3,9 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from proxy.engine.buffer cimport buffer_t
+from proxy.engine.memory cimport memory_t
+from proxy.engine.poller cimport Poller
+from proxy.engine.statistics cimport Statistics
 
 ctypedef enum request_kind:
     # One client's request to one server.
@@ -30,9 +33,14 @@ ctypedef struct client_t:
     # Set when the connection has to be closed at the next send: memory or a limit ran out.
     const char* broken
     buffer_t out
+    # Replies and their bytes, of late: how large the next ones may be expected to be.
+    int32_t replies
+    int64_t reply_bytes
     # Bytes of replies that came before their turn; with those in ``out`` they stay within the limit (**bounded**).
     size_t early
     size_t out_limit
+    # A part of the reply at the head is out already.
+    bint streaming
     sender_t sender
 
 # One cache line: a pipeline's worth of them is walked over for each batch of replies.
@@ -45,10 +53,12 @@ ctypedef struct request_t:
     # A reply that waits for its turn.
     char* reply
     size_t reply_size
-    # Milliseconds of the loop's coarse clock at which it was sent.
+    # Ticks of the loop's clock at which the proxy read it.
     uint32_t sent
     int32_t part
     int16_t slot
+    # Number of its command, for the statistics.
+    int16_t command
     uint8_t kind
     uint8_t done
 
@@ -80,6 +90,9 @@ cdef class Loop:
 
     cdef:
         readonly object event_loop
+        Poller poller
+        # Backends with a socket: nobody else may hold on to one of them.
+        set connected
         sender_t* clients
         sender_t* backends
         request_t* free_requests
@@ -90,7 +103,12 @@ cdef class Loop:
         object flush_bound
         # The coarse clock: time.monotonic() as of the last loop iteration.
         readonly double now
-        uint32_t now_milliseconds
+        # The same in ticks of 4.096 microseconds, and as of when the request in hand was read.
+        uint32_t ticks
+        uint32_t since
+        # Number of the command in hand.
+        int16_t command
+        readonly Statistics statistics
         # Requests under way of each slot.
         int32_t* in_flight
         readonly int number_of_slots
@@ -99,11 +117,17 @@ cdef class Loop:
         bint drain_watched
         bint drain_changed
         char* scratch
+        memory_t memory
+        # Bytes of replies kept for all clients; above the limit, ``on_excess`` is called (**bounded**).
+        readonly int64_t unsent
+        public int64_t unsent_limit
+        public object on_excess
         # Counters for the worker's life.
         readonly int64_t requests
         readonly int64_t errors
 
     cdef bint more_requests(self) noexcept
+    cdef bint have_requests(self, int count) noexcept
     cdef request_t* new_request(self, request_kind kind, client_t* client, int32_t slot) noexcept
     cdef void free_request(self, request_t* request) noexcept
     cdef void list_client(self, sender_t* sender) noexcept
@@ -125,6 +149,7 @@ cdef class Loop:
     cdef void free_split(self, split_t* split) noexcept
     cpdef check_drained(self)
     cdef void set_clock(self) noexcept
+    cdef void send_all(self) noexcept
 
 cdef extern from *:
     void prefetch "__builtin_prefetch" (const void* address) noexcept nogil

@@ -9,14 +9,17 @@ their replies are dropped. The slots' counters go on counting them, because **dr
 may still run, not about who asked.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc, strtoll
 from libc.string cimport memcpy, strlen
 from cpython.ref cimport Py_DECREF
 
-from proxy.engine.buffer cimport buffer_append, buffer_length
+from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length
+from proxy.engine.memory cimport block_t, free_block, new_block, take_spare
+from proxy.engine.poller cimport Poller
 from proxy.engine.resp cimport PARSE_COMPLETE, measure_reply, reply_meter_t
+from proxy.engine.statistics cimport UNCOUNTED, Statistics, observe
 
 
 cdef extern from "<time.h>" nogil:
@@ -40,10 +43,21 @@ cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this repl
 cdef const char* TOO_FEW = b"-ERR a server answered with fewer values than keys\r\n"
 
 
+cdef void before_batch(void* owner) noexcept:
+    cdef Loop loop = <Loop> owner
+    loop.set_clock()
+    # What is listed now is sent at the end of the batch.
+    loop.scheduled = True
+
+
+cdef void after_batch(void* owner) noexcept:
+    (<Loop> owner).send_all()
+
+
 cdef class Loop:
     """One worker's event loop as the engine sees it: senders, the free list, the clock, the slots' counters."""
 
-    def __cinit__(self, event_loop, int number_of_slots):
+    def __cinit__(self, event_loop, int number_of_slots, bint portable=False):
         self.event_loop = event_loop
         self.number_of_slots = number_of_slots
         self.in_flight = <int32_t*> calloc(number_of_slots, sizeof(int32_t))
@@ -52,14 +66,30 @@ cdef class Loop:
             raise MemoryError
         self.set_clock()
 
-    def __init__(self, event_loop, int number_of_slots):
+    def __init__(self, event_loop, int number_of_slots, bint portable=False):
         self.flush_bound = self.flush
+        self.connected = set()
+        self.statistics = Statistics()
+        self.command = UNCOUNTED
+        self.unsent_limit = INT64_MAX
+        self.poller = Poller(event_loop, portable)
+        self.poller.before = before_batch
+        self.poller.after = after_batch
+        self.poller.owner = <void*> self
+        self.poller.keeps = self
 
     def __dealloc__(self):
         cdef int block
+        cdef block_t* spare
         for block in range(self.block_count):
             free(self.blocks[block])
         free(self.blocks)
+        while self.memory.blocks != NULL:
+            spare = self.memory.blocks
+            self.memory.blocks = spare.next
+            free(spare)
+        for block in range(self.memory.spare_count):
+            buffer_free(&self.memory.spares[block])
         free(self.in_flight)
         free(self.scratch)
 
@@ -83,6 +113,19 @@ cdef class Loop:
             self.free_requests = &cut[index]
         return True
 
+    cdef bint have_requests(self, int count) noexcept:
+        """Make sure that the next ``count`` requests can be had; false when there is no memory for them."""
+        cdef request_t* request = self.free_requests
+        cdef int found = 0
+        while found < count and request != NULL:
+            found += 1
+            request = request.next_at_backend
+        while found < count:
+            if not self.more_requests():
+                return False
+            found += BLOCK_REQUESTS
+        return True
+
     cdef request_t* new_request(self, request_kind kind, client_t* client, int32_t slot) noexcept:
         """A request at the end of the client's queue (where there is a client), counted for its slot."""
         cdef request_t* request
@@ -96,7 +139,8 @@ cdef class Loop:
         request.client = client
         request.extra = NULL
         request.reply = NULL
-        request.sent = self.now_milliseconds
+        request.sent = self.since
+        request.command = self.command
         request.slot = slot
         request.kind = kind
         request.done = 0
@@ -113,7 +157,7 @@ cdef class Loop:
 
     cdef void free_request(self, request_t* request) noexcept:
         if request.reply != NULL:
-            free(request.reply)
+            free_block(&self.memory, request.reply, request.reply_size)
         if request.kind == REQUEST_CALL and request.extra != NULL:
             Py_DECREF(<object> request.extra)
         request.next_at_backend = self.free_requests
@@ -165,7 +209,12 @@ cdef class Loop:
         """Append to the client's output, within its limit."""
         if self.too_much(client, size):
             return
-        if not buffer_append(&client.out, data, size):
+        if client.out.data == NULL:
+            take_spare(&self.memory, &client.out)
+        if buffer_append(&client.out, data, size):
+            self.unsent += size
+            client.reply_bytes += size
+        else:
             client.broken = b"out of memory"
         self.list_client(&client.sender)
 
@@ -174,9 +223,11 @@ cdef class Loop:
         cdef request_t* request = client.head
         while request != NULL and request.done:
             client.early -= request.reply_size
+            self.unsent -= request.reply_size
             self.put_reply(client, request.reply, request.reply_size)
             client.head = request.next_at_client
             client.owed -= 1
+            client.replies += 1
             self.free_request(request)
             request = client.head
         if request == NULL:
@@ -185,6 +236,15 @@ cdef class Loop:
     cdef void finish_place(self, request_t* place, const char* data, size_t size) noexcept:
         """Reply to a request that stands only in its client's queue, now or when its turn comes."""
         cdef client_t* client = place.client
+        observe(
+            self.statistics,
+            place.command,
+            self.ticks - place.sent,
+            size > 0 and data[0] == c'-',
+            place.slot,
+            client.sender.owner if client != NULL else NULL,
+            None,
+        )
         if client == NULL:
             self.free_request(place)
             return
@@ -192,6 +252,7 @@ cdef class Loop:
             self.put_reply(client, data, size)
             client.head = place.next_at_client
             client.owed -= 1
+            client.replies += 1
             self.free_request(place)
             self.pop_done(client)
             return
@@ -199,7 +260,7 @@ cdef class Loop:
         place.reply_size = 0
         if self.too_much(client, size):
             return
-        place.reply = <char*> malloc(size if size else 1)
+        place.reply = new_block(&self.memory, size)
         if place.reply == NULL:
             client.broken = b"out of memory"
             self.list_client(&client.sender)
@@ -207,6 +268,7 @@ cdef class Loop:
         memcpy(place.reply, data, size)
         place.reply_size = size
         client.early += size
+        self.unsent += size
 
     cdef void deliver(self, request_t* request, const char* data, size_t size) noexcept:
         """The reply to a request that has left its backend's queue, an error made by the proxy included."""
@@ -233,6 +295,7 @@ cdef class Loop:
             return
         place = self.place(client)
         if place != NULL:
+            place.command = UNCOUNTED
             self.finish_place(place, data, size)
 
     cdef request_t* place(self, client_t* client) noexcept:
@@ -250,6 +313,7 @@ cdef class Loop:
         while request != NULL:
             following = request.next_at_client
             if request.done:
+                self.unsent -= request.reply_size
                 self.free_request(request)
             elif request.kind == REQUEST_PLACE:
                 if request.extra != NULL:
@@ -262,6 +326,7 @@ cdef class Loop:
                 request.client = NULL
             request = following
         client.head = client.tail = NULL
+        self.unsent -= buffer_length(&client.out)
         client.owed = 0
         client.early = 0
         self.unlist(&client.sender)
@@ -298,20 +363,25 @@ cdef class Loop:
     cdef void finish_part(self, request_t* request, const char* data, size_t size) noexcept:
         cdef split_t* split = <split_t*> request.extra
         cdef int32_t key
-        if split.place != NULL and not self.too_much(split.place.client, size):
+        if split.place != NULL and split.place.client != NULL and not self.too_much(split.place.client, size):
             split.replies[request.part] = <char*> malloc(size if size else 1)
             if split.replies[request.part] != NULL:
                 memcpy(split.replies[request.part], data, size)
                 split.reply_sizes[request.part] = size
                 split.held += size
                 split.place.client.early += size
+                self.unsent += size
         self.free_request(request)
         split.parts_left -= 1
         if split.parts_left:
             return
         for key in range(split.keys):
             self.leave_slot(split.key_slot[key])
-        if split.place != NULL:
+        self.unsent -= split.held
+        if split.place != NULL and split.place.client == NULL:
+            # Whoever asked wants no reply.
+            self.free_request(split.place)
+        elif split.place != NULL:
             split.place.client.early -= split.held
             self.join(split)
         self.free_split(split)
@@ -416,10 +486,14 @@ cdef class Loop:
                 self.scheduled = False
 
     def flush(self):
+        """Send what was listed outside of a batch."""
+        self.set_clock()
+        self.send_all()
+
+    cdef void send_all(self) noexcept:
         """Give every backend, then every client, that has bytes to send one ``send``."""
         cdef sender_t* sender
         cdef int rounds = 0
-        self.set_clock()
         while (self.backends != NULL or self.clients != NULL) and rounds < MOST_ROUNDS:
             rounds += 1
             while self.backends != NULL:
@@ -435,7 +509,20 @@ cdef class Loop:
         self.scheduled = False
         if self.backends != NULL or self.clients != NULL:
             self.schedule()
-        self.check_drained()
+        if self.drain_changed:
+            self.tell_drained()
+        if self.unsent > self.unsent_limit and self.on_excess is not None:
+            try:
+                self.on_excess()
+            except Exception as error:
+                self.event_loop.call_exception_handler({"message": "limiting what is kept", "exception": error})
+
+    def tell_drained(self):
+        """As :meth:`check_drained`, where an exception cannot be passed on."""
+        try:
+            self.check_drained()
+        except Exception as error:
+            self.event_loop.call_exception_handler({"message": "telling of drained slots", "exception": error})
 
     def tick(self):
         """Move the coarse clock on; the worker calls it a few times a second."""
@@ -446,4 +533,4 @@ cdef class Loop:
         cdef timespec now
         clock_gettime(CLOCK_MONOTONIC, &now)
         self.now = now.tv_sec + now.tv_nsec * 1e-9
-        self.now_milliseconds = <uint32_t> (now.tv_sec * 1000 + now.tv_nsec // 1000000)
+        self.ticks = self.since = <uint32_t> ((<uint64_t> now.tv_sec * 1000000000 + <uint64_t> now.tv_nsec) >> 12)

@@ -22,16 +22,21 @@ cdef enum number_status:
 
 
 cdef inline number_status read_number(const char** cursor, const char* end, int64_t* value) noexcept nogil:
-    """Read ``digits CRLF`` at ``cursor`` and step over it; the cursor stays where it is otherwise."""
+    """Read ``digits CRLF`` at ``cursor`` and step over it; the cursor stays where it is otherwise.
+
+    As strict as a Redis server: what it would take for an error may not reach a connection that others share.
+    """
     cdef const char* p = cursor[0]
     cdef const char* limit = p + LONGEST_NUMBER_LINE
     cdef bint negative = False
     cdef int64_t number = 0
+    cdef const char* first
     cdef int digits = 0
     cdef int digit
     if p < end and p[0] == c'-':
         negative = True
         p += 1
+    first = p
     while p < end:
         digit = p[0] - c'0'
         if 0 <= digit <= 9:
@@ -41,7 +46,7 @@ cdef inline number_status read_number(const char** cursor, const char* end, int6
             number = number * 10 + digit
             p += 1
             continue
-        if p[0] != c'\r' or not digits:
+        if p[0] != c'\r' or not digits or (first[0] == c'0' and (digits > 1 or negative)):
             return NUMBER_BAD
         if p + 1 >= end:
             return NUMBER_INCOMPLETE

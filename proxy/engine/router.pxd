@@ -22,6 +22,10 @@ ctypedef struct route_t:
     uint8_t state
     # Index of the server at which commands run.
     int32_t server
+    # Index of the replica for reads of sessions that want one; -1 for none.
+    int32_t replica
+    # Counts changes of the server or the state.
+    uint32_t changes
     # Number of the migration (**one-way**: what is known of one is worth nothing in another).
     uint32_t migration
 
@@ -56,6 +60,8 @@ cdef class Router:
         public set sessions
         # Whether clients have to authenticate.
         public bint gated
+        # Whether sessions read from replicas unless they say otherwise.
+        public bint replica_reads
         # Counts the tables applied; what was cleared under one is looked at again under the next.
         readonly int64_t generation
 

@@ -42,13 +42,15 @@ cdef class Router:
             raise MemoryError
         memset(&self.parse, 0, sizeof(self.parse))
         self.hash_key = find(slot_function)
+        for slot in range(loop.number_of_slots):
+            self.routes[slot].server = self.routes[slot].replica = -1
 
     def __init__(self, Loop loop, str slot_function, int databases, options, settings, commands):
         self.databases = databases
         self.lanes = settings.backend_connections
         self.options = options
         self.settings = settings
-        self.commands = CommandLookup(commands)
+        self.commands = CommandLookup(commands, self.loop.statistics)
         self.absent = AbsentKeys(settings.migrating_known_keys)
         self.addresses = []
         self.server_indices = {}
@@ -61,6 +63,10 @@ cdef class Router:
         free(self.part_of_server)
         free(self.backends)
         free_parse(&self.parse)
+
+    def learn(self, commands):
+        """Take another table of commands."""
+        self.commands = CommandLookup(commands, self.loop.statistics)
 
     cdef argument_t* key_room(self, int count) noexcept:
         """The worker's scratch room for ``count`` keys; NULL when there is no memory."""
@@ -121,6 +127,10 @@ cdef class Router:
         self.backends[place] = <void*> backend
         return backend
 
+    def shared(self, session, str address):
+        """The backend of a server that a session shares, for what has to run in the order of its requests."""
+        return self.backend(self.server_index(address), session.database, session.protocol, session.lane)
+
     def shared_backend(self, str address, int database=0, int protocol=2):
         """The shared backend of a server, for requests of the proxy's own."""
         return self.backend(self.server_index(address), database, protocol, 0)
@@ -149,13 +159,25 @@ cdef class Router:
 
     def set_route(self, int slot, int state, str address, uint32_t migration):
         """Set where a slot's requests go. ``address`` may be None where ``state`` is OFFLINE or LOCKED."""
+        cdef int32_t server = self.server_index(address) if address is not None else -1
+        if self.routes[slot].state != state or self.routes[slot].server != server:
+            self.routes[slot].changes += 1
         self.routes[slot].state = state
-        self.routes[slot].server = self.server_index(address) if address is not None else -1
+        self.routes[slot].server = server
         self.routes[slot].migration = migration
+
+    def set_replica(self, int slot, address):
+        """Set where reads of sessions with ``replica_reads`` go while the slot is at rest; None for the master."""
+        self.routes[slot].replica = self.server_index(address) if address is not None else -1
+
+    def changes(self, int slot):
+        """A number that grows whenever the slot's server or its state changes."""
+        return self.routes[slot].changes
 
     def open_route(self, int slot):
         """Let a locked slot's requests go where they went before."""
         if self.routes[slot].state == ROUTE_LOCKED:
+            self.routes[slot].changes += 1
             self.routes[slot].state = ROUTE_OPEN if self.routes[slot].server >= 0 else ROUTE_OFFLINE
 
     def route(self, int slot):

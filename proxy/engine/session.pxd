@@ -1,10 +1,11 @@
 """A client's session: requests parsed and routed, replies in order."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport command_t
 from proxy.engine.connection cimport ClientConnection
+from proxy.engine.requests cimport client_t
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 
@@ -13,6 +14,8 @@ ctypedef enum verdict:
     VERDICT_TAKEN
     # It stays at the front of the input until the session is woken.
     VERDICT_WAIT
+    # It stays there until everything owed to the session has been answered.
+    VERDICT_PAUSE
 
 
 cdef class Session(ClientConnection):
@@ -21,20 +24,32 @@ cdef class Session(ClientConnection):
     cdef:
         Router router
         int64_t cleared
-        int lane
+        readonly int lane
         size_t most_request
-        # Set until the client has given the password: every command goes to the slow path.
-        public bint gated
+        # Bits of proxy.engine.outcomes; while there is one, every command goes to the slow path.
+        public int attention
+        # Writes go to the slow path, which refuses them.
+        public bint read_only
+        public bint replica_reads
+        # MUTED or MUTED_ONCE of proxy.engine.outcomes.
+        public int muted
         public int database
         public int protocol
         readonly object id
-        # proxy.slowpath.connection.ClientInfo, made when first asked for.
-        public object info
+        # proxy.slowpath.state.SessionState, made when first needed.
+        public object state
         public object last_command
+        # Requests done with or under way: tells one that is looked at again from the next one.
+        readonly int64_t taken
+        object waiting
+        # As of when the request at the front was read, and its command, if it had to wait.
+        uint32_t waits_since
+        int16_t waiting_command
 
     cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size)
-    cdef verdict slow(self, const argument_t* arguments, int count, const char* data, size_t size)
-    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size)
+    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads)
+    cdef client_t* asker(self) noexcept
+    cdef void reply(self, const char* data, size_t size) noexcept
     cdef verdict split(
         self, const command_t* row, const argument_t* arguments, int count, const char* data, size_t size
     )

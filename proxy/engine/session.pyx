@@ -5,8 +5,6 @@ and the session parses nothing behind it until it is woken and the request is lo
 whatever happens to the slot in between (**in-order**).
 """
 
-import asyncio
-
 from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.string cimport strlen
@@ -15,7 +13,8 @@ from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_consume, buffer_length
 from proxy.engine.commandlookup cimport PATH_KEYED, PATH_PING, PATH_SPLIT, command_t
 from proxy.engine.connection cimport ClientConnection
-from proxy.engine.requests cimport REQUEST_PLAIN, Loop, request_t
+from proxy.engine.decisions cimport decide
+from proxy.engine.requests cimport REQUEST_PLAIN, Loop, client_t, request_t
 from proxy.engine.resp cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
@@ -27,37 +26,41 @@ from proxy.engine.resp cimport (
     parse_status,
 )
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, ROUTE_OFFLINE, ROUTE_OPEN, Router, route_t
+from proxy.engine.serverconnection cimport BACKEND_READY
 from proxy.engine.splitting cimport lane_t, send_in_parts
+from proxy.engine.statistics cimport observe
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import split_inline
+from proxy.engine.outcomes import (
+    AFTER_OWED,
+    AGAIN,
+    ANY_SERVER,
+    GATED,
+    IN_TRANSACTION,
+    LIMITED,
+    MUTED,
+    MUTED_ONCE,
+    NO_REPLY,
+    QUIT,
+    SUBSCRIBED,
+    Cleared,
+    Unit,
+    Waiting,
+)
 
 cdef enum:
     # As Redis limits what is not authenticated.
     UNAUTHENTICATED_BULK = 16384
     UNAUTHENTICATED_ARGUMENTS = 10
-
-# What the slow path may answer besides a reply.
-ANY_SERVER = object()
-"""Send the request unchanged to any server."""
-QUIT = object()
-"""Say OK and close the connection once everything owed is sent."""
+    # GATED of proxy.engine.outcomes.
+    GATED_BIT = 1
+    # MUTED and MUTED_ONCE of it.
+    MUTED_BIT = 1
+    MUTED_ONCE_BITS = 3
 
 cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 cdef size_t LONGEST_BULK = 536870912
-
-
-cdef class Place:
-    """A place in a session's replies, to be filled once."""
-
-    cdef request_t* place
-    cdef Loop loop
-
-    def fill(self, bytes reply):
-        """Give the reply; a client that has gone gets none."""
-        if self.place != NULL:
-            self.loop.finish_place(self.place, reply, len(reply))
-            self.place = NULL
 
 
 cdef class Session(ClientConnection):
@@ -77,7 +80,8 @@ cdef class Session(ClientConnection):
         self.id = id
         self.lane = id % router.lanes
         self.protocol = 2
-        self.gated = router.gated
+        self.attention = GATED_BIT if router.gated else 0
+        self.replica_reads = router.replica_reads
         self.cleared = -1
 
     # -- requests ------------------------------------------------------------------------------------------
@@ -98,7 +102,7 @@ cdef class Session(ClientConnection):
                 # The send that brings it below its limits resumes it.
                 self.loop.list_client(&self.client.sender)
                 break
-            gated = self.gated
+            gated = self.attention & GATED_BIT
             status = parse_request(
                 &router.parse,
                 data + position,
@@ -120,6 +124,7 @@ cdef class Session(ClientConnection):
                 break
             request_size = router.parse.size
             self.woken = False
+            self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
             if status == PARSE_INLINE:
                 outcome = self.inline_request(data + position, request_size)
             elif router.parse.count == 0:
@@ -129,12 +134,26 @@ cdef class Session(ClientConnection):
             if self.closed:
                 break
             if outcome == VERDICT_WAIT:
+                if not self.waits_since:
+                    # 0 stands for none; a tick more or less does not matter.
+                    self.waits_since = self.loop.since | 1
+                self.waiting_command = self.loop.command
                 if self.woken:
                     continue
                 self.stopped = True
                 break
+            if outcome == VERDICT_PAUSE:
+                self.switched = self.paused = True
+                # The send that brings what is owed to nothing resumes it.
+                self.loop.list_client(&self.client.sender)
+                break
             self.cleared = -1
+            self.waits_since = 0
+            self.taken += 1
             position += request_size
+            if self.muted > MUTED_BIT:
+                # CLIENT REPLY SKIP has no reply itself; then it is the next request's turn, and then over.
+                self.muted = self.muted - 1 if self.muted == MUTED_ONCE_BITS else 0
             if self.stopped or self.paused or self.held_back:
                 break
         self.processing = False
@@ -159,16 +178,22 @@ cdef class Session(ClientConnection):
         """
         if self.closed:
             return
+        self.loop.set_clock()
         self.cleared = cleared
         self.stopped = False
         self._resume()
 
     def fail(self, bytes error):
         """Answer the request at the front with an error and go on behind it."""
+        self.complete(error)
+
+    def complete(self, bytes reply):
+        """Answer the request at the front and go on behind it."""
         cdef parse_status status
         cdef Router router = self.router
         if self.closed or not self.stopped:
             return
+        self.loop.set_clock()
         status = parse_request(
             &router.parse,
             self.inbox.data + self.inbox.start,
@@ -178,11 +203,51 @@ cdef class Session(ClientConnection):
         )
         if status == PARSE_COMPLETE or status == PARSE_INLINE:
             buffer_consume(&self.inbox, router.parse.size, 0)
-        self.loop.errors += 1
-        self.loop.answer(&self.client, error, len(error))
+        if reply.startswith(b"-"):
+            self.loop.errors += 1
+        self.loop.command = self.waiting_command
+        self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
+        self.reply(reply, len(reply))
         self.cleared = -1
+        self.waits_since = 0
+        self.taken += 1
         self.stopped = False
         self._resume()
+
+    # -- replies -------------------------------------------------------------------------------------------
+
+    cdef client_t* asker(self) noexcept:
+        """To whom the reply to a request goes; NULL while replies are not wanted."""
+        return NULL if self.muted else &self.client
+
+    cdef void reply(self, const char* data, size_t size) noexcept:
+        """A reply by the proxy itself, in its turn."""
+        observe(
+            self.loop.statistics,
+            self.loop.command,
+            self.loop.ticks - self.loop.since,
+            size > 0 and data[0] == c'-',
+            -1,
+            self.client.sender.owner,
+            None,
+        )
+        if not self.muted:
+            self.loop.answer(&self.client, data, size)
+
+    def answer(self, bytes data):
+        """Give a reply, or another one to the same request, in its turn."""
+        if not self.closed and not self.muted:
+            self.loop.answer(&self.client, data, len(data))
+
+    def push(self, bytes data):
+        """Send something between two replies, as soon as may be."""
+        if self.closed:
+            return
+        if self.client.streaming:
+            # Half of a reply is out already.
+            self.loop.answer(&self.client, data, len(data))
+        else:
+            self.loop.put_reply(&self.client, data, len(data))
 
     # -- routing -------------------------------------------------------------------------------------------
 
@@ -193,18 +258,19 @@ cdef class Session(ClientConnection):
         cdef int last
         cdef int index
         cdef int found = 0
-        if row == NULL or self.gated:
+        self.loop.command = row.number if row != NULL else 0
+        if row == NULL or self.attention or (self.read_only and row.writes):
             self.loop.requests += 1
-            return self.slow(arguments, count, data, size)
+            return decide(self, arguments, count, data, size)
         if row.path == PATH_KEYED:
             if count != row.arity if row.arity >= 0 else count < -row.arity:
                 self.loop.requests += 1
-                return self.slow(arguments, count, data, size)
+                return decide(self, arguments, count, data, size)
             last = row.last if row.last >= 0 else count + row.last
             if last <= row.first:
                 if row.first >= count:
-                    return self.slow(arguments, count, data, size)
-                return self.route(arguments + row.first, 1, data, size)
+                    return decide(self, arguments, count, data, size)
+                return self.route(arguments + row.first, 1, data, size, row.reads)
             if last >= count:
                 last = count - 1
             keys = self.router.key_room(count)
@@ -213,35 +279,41 @@ cdef class Session(ClientConnection):
             for index in range(row.first, last + 1, row.step):
                 keys[found] = arguments[index]
                 found += 1
-            return self.route(keys, found, data, size)
+            return self.route(keys, found, data, size, row.reads)
         if row.path == PATH_SPLIT:
             if count < -row.arity:
                 self.loop.requests += 1
-                return self.slow(arguments, count, data, size)
+                return decide(self, arguments, count, data, size)
             if count == 1 + row.step:
-                return self.route(arguments + 1, 1, data, size)
+                return self.route(arguments + 1, 1, data, size, row.reads)
             return self.split(row, arguments, count, data, size)
         self.loop.requests += 1
         if row.path == PATH_PING and count == 1:
-            self.loop.answer(&self.client, b"+PONG\r\n", 7)
+            self.reply(b"+PONG\r\n", 7)
             return VERDICT_TAKEN
-        return self.slow(arguments, count, data, size)
+        return decide(self, arguments, count, data, size)
 
     cdef verdict refuse(self, const char* text) noexcept:
         self.loop.errors += 1
-        self.loop.answer(&self.client, text, strlen(text))
+        self.reply(text, strlen(text))
         return VERDICT_TAKEN
 
-    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size):
+    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads):
         """Send a request unchanged to the server of its keys' slot, or find out what stands in its way."""
         cdef Router router = self.router
         cdef int32_t slot = router.slot_of(keys[0].data, keys[0].size)
         cdef route_t* route = &router.routes[slot]
+        cdef Backend replica
         cdef int index
         for index in range(1, count):
             if router.slot_of(keys[index].data, keys[index].size) != slot:
                 self.loop.requests += 1
                 return self.refuse(CROSSSLOT)
+        if reads and self.replica_reads and route.replica >= 0 and route.state == ROUTE_OPEN:
+            replica = router.backend(route.replica, self.database, self.protocol, self.lane)
+            # One that is down is connected to by this, and the master asked meanwhile.
+            if replica.ready_to_take() and replica.state == BACKEND_READY:
+                return self.forward(replica, slot, data, size)
         if route.state != ROUTE_OPEN and self.clear_keys(keys, count, 1) == VERDICT_WAIT:
             return VERDICT_WAIT
         if route.server < 0:
@@ -251,7 +323,7 @@ cdef class Session(ClientConnection):
         )
 
     cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size):
-        cdef request_t* request = self.loop.new_request(REQUEST_PLAIN, &self.client, slot)
+        cdef request_t* request = self.loop.new_request(REQUEST_PLAIN, self.asker(), slot)
         self.loop.requests += 1
         if request == NULL:
             self.client.broken = b"out of memory"
@@ -311,7 +383,7 @@ cdef class Session(ClientConnection):
         cdef lane_t lane
         loop.requests += 1
         if keys * step != count - 1:
-            return self.slow(arguments, count, data, size)
+            return decide(self, arguments, count, data, size)
         first_slot = router.slot_of(arguments[1].data, arguments[1].size)
         for index in range(1, count, step):
             slot = router.slot_of(arguments[index].data, arguments[index].size)
@@ -335,73 +407,24 @@ cdef class Session(ClientConnection):
         lane.database = self.database
         lane.protocol = self.protocol
         lane.lane = self.lane
-        congested = send_in_parts(router, &self.client, lane, row, arguments, count, data, size)
+        congested = send_in_parts(router, self.asker(), lane, row, arguments, count, data, size)
         if congested is not None:
             self.hold_back(congested)
         return VERDICT_TAKEN
 
-    # -- the slow path -------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------------
 
-    cdef verdict slow(self, const argument_t* arguments, int count, const char* data, size_t size):
-        """Let plain Python decide: a reply, a reply later, keys to route by, any server, or the end."""
-        cdef argument_t* keys
-        cdef Place place
-        cdef bytes key
-        cdef int index
-        cdef int protocol = self.protocol
-        argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
-        outcome = self.router.slow_path.handle(self, argv)
-        if self.protocol != protocol:
-            self.switched = True
-        if isinstance(outcome, bytes):
-            if outcome[:1] == b"-":
-                self.loop.errors += 1
-            self.loop.answer(&self.client, <bytes> outcome, len(<bytes> outcome))
-            return VERDICT_TAKEN
-        if isinstance(outcome, list):
-            keys = self.router.key_room(len(outcome))
-            if keys == NULL:
-                return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
-            for index in range(len(outcome)):
-                key = outcome[index]
-                keys[index].data = key
-                keys[index].size = len(key)
-            self.loop.requests -= 1
-            return self.route(keys, len(outcome), data, size)
-        if outcome is ANY_SERVER:
-            address = self.router.any_address()
-            if address is None:
-                return self.refuse(b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n")
-            self.loop.requests -= 1
-            return self.forward(
-                self.router.backend(self.router.server_index(address), self.database, self.protocol, self.lane),
-                -1,
-                data,
-                size,
-            )
-        if outcome is QUIT:
-            self.loop.answer(&self.client, b"+OK\r\n", 5)
-            self._finish()
-            return VERDICT_TAKEN
-        if asyncio.iscoroutine(outcome):
-            place = Place()
-            place.loop = self.loop
-            place.place = self.loop.place(&self.client)
-            self.stopped = True
-            task = self.loop.event_loop.create_task(self._later(outcome, place))
-            self.router.slow_path.keep(task)
-            return VERDICT_TAKEN
-        raise TypeError(f"the slow path answered {outcome!r}")
-
-    async def _later(self, coroutine, Place place):
-        """Fill a place with what ``coroutine`` gives, then go on with the session."""
-        try:
-            reply = await coroutine
-        except Exception as error:
-            self.loop.event_loop.call_exception_handler({"message": "a slow command failed", "exception": error})
-            reply = b"-ERR the proxy failed to run this command; its log says why\r\n"
-        place.fill(reply)
-        self.wake()
+    def close(self):
+        """Close the connection now; what is under way for it at the servers runs to its end there."""
+        cdef object waiting = self.waiting
+        if self.closed:
+            return
+        ClientConnection.close(self)
+        if waiting is not None:
+            self.waiting = None
+            waiting.cancel()
+        if self.state is not None:
+            self.router.slow_path.session_closed(self)
 
     cdef verdict inline_request(self, const char* line, size_t size):
         """A request typed by hand: split as Redis does, then dispatched as if it had come in RESP."""

@@ -123,7 +123,8 @@ cdef Backend send_in_parts(
             split = NULL
     if split == NULL:
         loop.errors += 1
-        loop.answer(client, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
+        if client != NULL:
+            loop.answer(client, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
         return None
     split.place.extra = split
     for key in range(keys):

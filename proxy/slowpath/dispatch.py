@@ -1,71 +1,160 @@
 """The slow path's front door: which family answers a command, or by which keys it is routed."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Collection
 from typing import Any
 
-from proxy.engine.session import ANY_SERVER, Session
+from proxy.channel import Message
+from proxy.engine.session import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Session
 from proxy.slowpath import replies
-from proxy.slowpath.connection import ConnectionCommands
-from proxy.slowpath.server import ServerCommands
+from proxy.slowpath.families import Families
+from proxy.slowpath.family import Answer, Handler, Outcome
+from proxy.slowpath.pubsub import mark, ping, subscription_of
 from slots import commands
-from slots.commands import Command, CommandError, KeysError, Route
+from slots.commands import Command, CommandError, KeysError, Route, UnknownCommandError
+from slots.table import SlotTable
 
-Outcome = bytes | list[bytes] | Coroutine[Any, Any, bytes] | object
-"""A reply; the keys to route by; a reply later; or ANY_SERVER or QUIT of :mod:`proxy.engine.session`."""
-Handler = Callable[[Session, list[bytes]], Outcome]
+BEFORE_AUTHENTICATION = frozenset({"AUTH", "HELLO", "QUIT", "RESET"})
+WITH_SUBSCRIPTIONS = frozenset(
+    {"SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE", "PING", "QUIT", "RESET"}
+)
+"""What a RESP2 session may still use once it has subscribed to something."""
+NOT_QUEUED = frozenset({"MULTI", "EXEC", "DISCARD", "WATCH", "QUIT", "RESET"})
+"""What runs at once within a transaction."""
 
-BEFORE_AUTHENTICATION = {"AUTH", "HELLO", "QUIT", "RESET"}
+HTTP = frozenset({b"post", b"host:"})
+"""What a request of HTTP has in its lines. As Redis, the proxy closes the connection: it may be a browser that was made
+to send commands to it.
+"""
 
 
 class SlowPath:
     """Decides on every request that the engine does not decide on by itself.
 
     Args:
-        connection, server: the families of commands.
+        families: the families of commands.
     """
 
-    def __init__(self, connection: ConnectionCommands, server: ServerCommands) -> None:
-        self._handlers: dict[str, Handler] = {**connection.handlers(), **server.handlers()}
+    def __init__(self, families: Families) -> None:
+        self._families = families
+        self._handlers: dict[str, Handler] = {}
+        self._answers: dict[str, Answer] = {}
+        for family in families.all:
+            self._handlers.update(family.handlers())
+            self._answers.update(family.answers())
         self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- requests ------------------------------------------------------------------------------------------
 
     def handle(self, session: Session, argv: list[bytes]) -> Outcome:
         """What to do with a request; called by the engine, in the order of the session's requests."""
+        transactions = self._families.transactions
+        if argv[0].lower() in HTTP:
+            session.close()
+            return NO_REPLY
         try:
-            command = commands.find(argv)
+            command = self._families.learned.find(argv)
             session.last_command = command.name.lower().encode()
-            if session.gated and command.name not in BEFORE_AUTHENTICATION:
+            if session.attention & GATED and command.name not in BEFORE_AUTHENTICATION:
                 return b"-NOAUTH Authentication required.\r\n"
-            if command.route in (Route.KEYED, Route.MOVABLE, Route.SPLIT):
-                return self._keys(command, argv)
+            refused = self._refusal(session, command)
+            if refused is None:
+                if command.name not in NOT_QUEUED and transactions.is_open(session):
+                    return transactions.queue(session, command, argv)
+                return self._run(session, command, argv)
+        except UnknownCommandError as error:
+            # Who has not logged in sets nothing going at the servers.
+            waiting = None if session.attention & GATED else self._families.learned.unknown(session, argv)
+            if waiting is not None:
+                return waiting
+            refused = replies.error(str(error))
         except (CommandError, KeysError) as error:
-            return replies.error(str(error))
-        handler = self._handlers.get(command.name)
-        if handler is None or command.route not in (Route.LOCAL,):
-            return replies.error(commands.refusal(command))
-        return handler(session, argv)
+            refused = replies.error(str(error))
+        return transactions.refused(session, argv, refused)
 
-    def _keys(self, command: Command, argv: list[bytes]) -> Outcome:
-        if command.name in ("XREAD", "XREADGROUP") and _blocks(argv):
-            return replies.error(f"ERR {command.name} with BLOCK is not served by this version of Slotferry")
-        keys = commands.keys_of(command, argv)
-        # A script without keys may run anywhere: it has promised not to touch any.
-        return keys if keys else ANY_SERVER
+    def _refusal(self, session: Session, command: Command) -> bytes | None:
+        """Why this session may not use this command now; None if it may."""
+        refused = self._families.permissions.refusal(session, command)
+        if refused is None and session.attention & SUBSCRIBED and command.name not in WITH_SUBSCRIPTIONS:
+            return replies.error(
+                f"ERR Can't execute '{command.name.lower()}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT /"
+                " RESET are allowed in this context"
+            )
+        return refused
+
+    def _run(self, session: Session, command: Command, argv: list[bytes]) -> Outcome:
+        handler = self._handlers.get(command.name)
+        if command.name == "RESET" and session.state is not None:
+            # Whatever the families have for this session goes, as if it were closed.
+            self.session_closed(session)
+        if handler is not None and subscription_of(session):
+            return self._subscribed(session, command, argv, handler)
+        if handler is not None:
+            return handler(session, argv)
+        if command.learned and command.route in (Route.KEYED, Route.MOVABLE, Route.BLOCKING):
+            return self._families.learned.run(session, command, argv)
+        if command.route in (Route.KEYED, Route.MOVABLE, Route.SPLIT):
+            keys = commands.keys_of(command, argv)
+            # A script without keys may run anywhere: it has promised not to touch any.
+            return keys if keys else ANY_SERVER
+        if command.route is Route.ANY:
+            return ANY_SERVER
+        return replies.error(commands.refusal(command))
+
+    def _subscribed(self, session: Session, command: Command, argv: list[bytes], handler: Handler) -> Outcome:
+        """What a handler answers a session that is subscribed to something."""
+        if command.name == "PING" and session.protocol == 2 and len(argv) <= 2:
+            return ping(argv)
+        if command.name == "HELLO" and session.owed:
+            # in-order: messages follow the protocol at once, and may not come between replies of the other.
+            return AFTER_OWED
+        outcome = handler(session, argv)
+        mark(session)
+        return outcome
 
     def keep(self, task: "asyncio.Task[None]") -> None:
         """Hold on to a task of a reply that comes later, until it is done."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    # -- what the families are told ------------------------------------------------------------------------
 
-def _blocks(argv: list[bytes]) -> bool:
-    """Whether the options of XREAD or XREADGROUP, which stand before STREAMS, have BLOCK."""
-    position = 1
-    while position < len(argv):
-        word = argv[position].upper()
-        if word == b"STREAMS":
-            return False
-        if word == b"BLOCK":
-            return True
-        position += {b"COUNT": 2, b"GROUP": 3}.get(word, 1)
-    return False
+    def answer(self, message: Message) -> Any:
+        """The answer to another worker's question; None for one that nobody knows."""
+        answer = self._answers.get(message["what"])
+        return answer(message) if answer is not None else None
+
+    def session_closed(self, session: Session) -> None:
+        """A session that has a state was closed."""
+        for family in self._families.all:
+            family.session_closed(session)
+
+    def table_applied(self, table: SlotTable) -> None:
+        """A table was put in force."""
+        for family in self._families.all:
+            family.table_applied(table)
+
+    def slots_leaving(self, slots: Collection[int]) -> None:
+        """Slots were locked, or go to another server (**drained**)."""
+        for family in self._families.all:
+            family.slots_leaving(slots)
+
+    def server_lost(self, address: str) -> None:
+        """A shared connection to a server was lost."""
+        for family in self._families.all:
+            family.server_lost(address)
+
+    def draining(self) -> None:
+        """The worker is about to end."""
+        for family in self._families.all:
+            family.draining()
+
+    def tick(self) -> None:
+        """Called ten times a second."""
+        for family in self._families.all:
+            family.tick()
+
+    async def close(self) -> None:
+        """The worker ends."""
+        for family in self._families.all:
+            await family.close()

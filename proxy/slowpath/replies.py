@@ -6,8 +6,11 @@ OK = b"+OK\r\n"
 
 
 def error(message: str) -> bytes:
-    """An error; ``message`` begins with its code. Line ends in it become spaces, as in Redis."""
-    return b"-%b\r\n" % message.replace("\r", " ").replace("\n", " ").encode()
+    """An error; ``message`` begins with its code. Line ends in it become spaces, as in Redis.
+
+    Bytes that are not UTF-8 stand in ``message`` as surrogates.
+    """
+    return b"-%b\r\n" % message.replace("\r", " ").replace("\n", " ").encode("utf-8", "surrogateescape")
 
 
 def bulk(value: bytes | str) -> bytes:

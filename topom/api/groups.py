@@ -26,6 +26,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     up=status[address].up,
                     keys=status[address].keys,
                     used_memory=status[address].used_memory,
+                    datacenter=table.groups[group_id].datacenter_of(address),
                 )
                 for address in table.groups[group_id].servers
             ],
@@ -45,7 +46,7 @@ async def list_groups(topom: ServedTopom) -> models.Groups:
 @router.post("", status_code=201)
 async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupChanged:
     """Make a group."""
-    table = await topom.edit(lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers))
+    table = await topom.edit(lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter))
     return models.GroupChanged(epoch=table.epoch, id=new.id, servers=list(new.servers))
 
 
@@ -59,7 +60,20 @@ async def remove_group(topom: ServedTopom, group_id: int) -> models.Changed:
 @router.post("/{group_id}/servers", status_code=201)
 async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -> models.GroupChanged:
     """Add a server to a group: its master if the group was empty, else a replica."""
-    table = await topom.edit(lambda table, epoch: topology.add_server(table, epoch, group_id, new.address))
+    table = await topom.edit(
+        lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter)
+    )
+    return _changed(group_id, table)
+
+
+@router.patch("/{group_id}/servers/{address}")
+async def change_server(
+    topom: ServedTopom, group_id: int, address: str, change: models.ServerChange
+) -> models.GroupChanged:
+    """Say in which datacenter a server is."""
+    table = await topom.edit(
+        lambda table, epoch: topology.set_datacenter(table, epoch, group_id, address, change.datacenter)
+    )
     return _changed(group_id, table)
 
 

@@ -7,6 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from slots.table import MAXIMUM_SLOTS
 
 Address = Annotated[str, Field(max_length=300, examples=["127.0.0.1:6379"], description="`host:port`")]
+Datacenter = Annotated[
+    str, Field(max_length=64, examples=["paris-1"], description="Proxies read from replicas in their own first.")
+]
 Ranges = Annotated[
     str, Field(max_length=200_000, examples=["0-511,700"], description="Slots and ranges of slots, comma-separated.")
 ]
@@ -31,6 +34,7 @@ class Server(BaseModel):
     up: bool = Field(description="Whether it answered within topom's limit, at most a second ago.")
     keys: int | None = Field(description="Over all databases.")
     used_memory: int | None = Field(description="Bytes.")
+    datacenter: str = Field(description="Empty where nobody said.")
 
 
 class Group(BaseModel):
@@ -47,10 +51,16 @@ class Groups(BaseModel):
 class NewGroup(_In):
     id: int = Field(examples=[1])
     servers: list[Address] = Field(default_factory=list, max_length=64, description="The master first.")
+    datacenter: Datacenter = Field(default="", description="Of all these servers.")
 
 
 class NewServer(_In):
     address: Address
+    datacenter: Datacenter = ""
+
+
+class ServerChange(_In):
+    datacenter: Datacenter
 
 
 class GroupChanged(BaseModel):

@@ -252,9 +252,13 @@ class Counting:
     They go on whatever errors they get, so they suit a proxy or a server that is about to be ended.
     """
 
-    def __init__(self, address: str, count: int = 20, name: str = "count") -> None:
-        """``address``: of the proxy; ``count``: clients; ``name``: what their keys' names begin with."""
+    def __init__(self, address: str, count: int = 20, name: str = "count", **options: Any) -> None:
+        """``address``: of the proxy; ``count``: clients; ``name``: what their keys' names begin with.
+
+        ``options`` are those of redis-py's clients.
+        """
         self.address = address
+        self.options = options
         self.keys = [f"{name}:{number}" for number in range(count)]
         self.acknowledged = dict.fromkeys(self.keys, 0)
         self.failed = dict.fromkeys(self.keys, 0)
@@ -293,7 +297,7 @@ class Counting:
 
     async def check(self, address: str = "") -> None:
         """What is stored is what was acknowledged, and at most what failed besides. After :meth:`stop`."""
-        async with plain_client(address or self.address) as client:
+        async with plain_client(address or self.address, **self.options) as client:
             for key in self.keys:
                 stored = int(await client.get(key) or 0)
                 least = self.acknowledged[key]
@@ -302,7 +306,7 @@ class Counting:
         assert not self.problems, self.problems
 
     async def _count(self, key: str) -> None:
-        async with plain_client(self.address) as client:
+        async with plain_client(self.address, **self.options) as client:
             while not self._stopping:
                 # Counted as failed until it is known not to have.
                 self.failed[key] += 1

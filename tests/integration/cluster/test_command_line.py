@@ -66,7 +66,12 @@ async def test_groups_and_servers(cluster: Cluster) -> None:
         "127.0.0.1:1",
         "127.0.0.1:2",
     ]
-    assert (await operate(cluster, "group", "add", "8", "127.0.0.1:3", "--json")).json["id"] == 8
+    added = await operate(cluster, "group", "add", "8", "127.0.0.1:3", "--datacenter", "oslo", "--json")
+    assert added.json["id"] == 8
+    assert "in datacenter rome-2" in await say(cluster, "server", "set", "7", "127.0.0.1:2", "--datacenter", "rome-2")
+    assert {"oslo", "rome-2"} <= set((await say(cluster, "status")).split())
+    assert "no name" in await refusal(cluster, "server", "add", "7", "127.0.0.1:4", "--datacenter", "a b")
+    assert "in no datacenter" in await say(cluster, "server", "set", "7", "127.0.0.1:2", "--datacenter", "")
     assert "down" in await say(cluster, "status")
     assert "127.0.0.1:3 belongs to group 8 already" in await refusal(cluster, "server", "add", "7", "127.0.0.1:3")
     assert "group 7 exists already" in await refusal(cluster, "group", "add", "7")

@@ -12,6 +12,7 @@ from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
 from slots import functions
+from slots.access import ServerAccess
 
 NUMBER_OF_SLOTS = 1024
 INSTANCE = "5107fe44" * 4
@@ -43,7 +44,7 @@ class Pair:
             slots,
             function="crc32",
             number_of_slots=NUMBER_OF_SLOTS,
-            password=password,
+            access=ServerAccess(password or ""),
             pace=self.pace,
             progress=self.progress,
             instance=INSTANCE,

@@ -31,9 +31,10 @@ import asyncio, json, sys
 from migrator.move import migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
+from slots.access import ServerAccess
 
 asyncio.run(migrate(**json.loads(sys.argv[1]), slots=range(1024), function="crc32", number_of_slots=1024,
-    password=None, pace=Pace(PaceSettings(keys_per_second=20_000)), progress=Progress()))
+    access=ServerAccess(), pace=Pace(PaceSettings(keys_per_second=20_000)), progress=Progress()))
 """
 
 

@@ -13,6 +13,7 @@ import redis.asyncio
 from cli.processes import ManagedProcess, free_ports
 from cli.redis_server import RedisServer, start_redis
 from proxy.channel import Channel, Message
+from proxy.listening import UnixReservation, reserve, reserve_unix
 from proxy.settings import ProxySettings
 from slots.functions import slot
 from slots.states import SlotState
@@ -28,14 +29,14 @@ def slot_of(key: bytes | str) -> int:
 
 
 class WorkerProcess(ManagedProcess):
-    """The worker, started with one end of its channel."""
+    """The worker, started with one end of its channel and the sockets it inherits."""
 
-    def __init__(self, log: Path, descriptor: int) -> None:
+    def __init__(self, log: Path, descriptor: int, inherited: Iterable[int] = ()) -> None:
         super().__init__("worker", [sys.executable, "-m", "proxy.worker", "--channel", str(descriptor)], log)
-        self._descriptor = descriptor
+        self._descriptors = [descriptor, *inherited]
 
     def _spawn(self, output: Any, parent: int) -> Any:
-        return subprocess.Popen(self.arguments, stdout=output, stderr=output, pass_fds=[self._descriptor])
+        return subprocess.Popen(self.arguments, stdout=output, stderr=output, pass_fds=self._descriptors)
 
 
 class WorkerHarness:
@@ -43,19 +44,43 @@ class WorkerHarness:
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
-        self.settings = ProxySettings(listen=f"127.0.0.1:{free_ports(1)[0]}", workers=1, metrics="", **settings)
+        # As the supervisor does: until the worker binds it, and after, nobody else's worker shares the port with it.
+        self.reserved = reserve(f"127.0.0.1:{free_ports(1)[0]}", shared=True)
+        settings = {"listen": self.reserved.address, "workers": 1, "metrics": "", **settings}
+        self.settings = ProxySettings(**settings)
+        self.places: UnixReservation | None = None
         self.servers: list[RedisServer] = []
         self.messages: list[Message] = []
         self.table = SlotTable.empty()
         self._arrived = asyncio.Event()
+        self._ended = False
 
     @classmethod
-    async def start(cls, directory: Path, servers: int = 2, extra: Iterable[str] = (), **settings: Any) -> Self:
+    async def start(
+        cls,
+        directory: Path,
+        servers: int = 2,
+        extra: Iterable[str] = (),
+        server_tls: Iterable[str] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Start all. With ``server_tls``, more options of the servers, the worker is sent to their TLS ports."""
         harness = cls(directory, **settings)
+        addresses: list[str] = []
         for number in range(1, servers + 1):
-            harness.servers.append(await start_redis(f"redis-{number}", directory, extra=list(extra)))
+            options = list(extra)
+            if server_tls is not None:
+                addresses.append(f"127.0.0.1:{free_ports(1)[0]}")
+                options += ["--tls-port", addresses[-1].rpartition(":")[2], *server_tls]
+            harness.servers.append(await start_redis(f"redis-{number}", directory, extra=options))
+        harness.addresses = addresses or [server.address for server in harness.servers]
+        inherited: dict[str, int] = {}
+        if harness.settings.unix_socket:
+            permissions = int(harness.settings.unix_socket_permissions, 8)
+            harness.places = reserve_unix(Path(harness.settings.unix_socket), permissions)
+            inherited["unix_socket"] = harness.places.inherited.fileno()
         ours, theirs = socket.socketpair()
-        harness.process = WorkerProcess(directory / "worker.log", theirs.fileno())
+        harness.process = WorkerProcess(directory / "worker.log", theirs.fileno(), inherited.values())
         harness.process.start()
         theirs.close()
         harness.channel = await Channel.open(ours)
@@ -71,10 +96,10 @@ class WorkerHarness:
                 "number_of_slots": 1024,
                 "slot_function": "crc32",
                 "databases": 16,
-                "listen_fd": None,
+                "listen_fds": inherited,
             }
         )
-        groups = [Group(number, (server.address,)) for number, server in enumerate(harness.servers, 1)]
+        groups = [Group(number, (address,)) for number, address in enumerate(harness.addresses, 1)]
         await harness.apply([Slot(index, 1) for index in range(1024)], groups)
         await harness.next(lambda message: message["type"] == "ready")
         return harness
@@ -83,6 +108,9 @@ class WorkerHarness:
         self.reading.cancel()
         self.channel.close()
         await self.process.stop()
+        if self.places is not None:
+            self.places.close()
+        self.reserved.close()
         for server in self.servers:
             await server.stop()
 
@@ -91,10 +119,12 @@ class WorkerHarness:
             self.messages.append(message)
             if message["type"] == "ask":
                 # As a supervisor with this one worker: the question goes back to it, and so does its answer.
-                self.channel.send({"type": "ask", "id": message["id"], "what": message["what"]})
+                self.channel.send(message)
             if message["type"] == "answer":
                 self.channel.send({"type": "answer", "id": message["id"], "answers": [message["answer"]]})
             self._arrived.set()
+        self._ended = True
+        self._arrived.set()
 
     async def next(self, wanted: Callable[[Message], bool], consume: bool = True) -> Message:
         """The first message that is wanted, waited for."""
@@ -105,6 +135,7 @@ class WorkerHarness:
                         if consume:
                             self.messages.remove(message)
                         return message
+                assert not self._ended, f"the worker has ended:\n{self.process.tail()}"
                 self._arrived.clear()
                 await self._arrived.wait()
 

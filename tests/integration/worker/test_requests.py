@@ -151,13 +151,13 @@ async def test_errors_are_redis_own(worker: WorkerHarness, sent: list[str], repl
     writer.close()
 
 
-@pytest.mark.parametrize("name", ["SUBSCRIBE", "MULTI", "BLPOP", "SCAN", "MIGRATE", "SHUTDOWN", "MONITOR"])
-async def test_what_is_not_served_says_so_and_the_connection_stays(worker: WorkerHarness, name: str) -> None:
-    arguments = {"SUBSCRIBE": ["c"], "BLPOP": ["k", "1"], "SCAN": ["0"], "MIGRATE": ["h", "1", "k", "0", "1"]}
+@pytest.mark.parametrize("name", ["MIGRATE", "SHUTDOWN", "MONITOR", "SWAPDB", "REPLICAOF"])
+async def test_what_is_refused_says_so_and_the_connection_stays(worker: WorkerHarness, name: str) -> None:
+    arguments = {"MIGRATE": ["h", "1", "k", "0", "1"], "SWAPDB": ["0", "1"], "REPLICAOF": ["no", "one"]}
     reader, writer = await worker.connect()
     writer.write(request(name, *arguments.get(name, [])) + request("PING"))
     line = (await reader.readline()).decode()
-    assert line.startswith(f"-ERR {name} is ")
+    assert line.startswith(f"-ERR {name} is refused by Slotferry: ")
     assert await reader.readline() == b"+PONG\r\n"
     writer.close()
 

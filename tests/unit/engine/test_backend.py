@@ -38,9 +38,13 @@ async def test_every_address_of_a_host_name_is_tried() -> None:
         new_name=lambda: "name.",
         connect_seconds=5.0,
         queue_pause_bytes=1_000_000,
+        window_bytes=1_000_000,
         retry_seconds_min=1.0,
         retry_seconds_max=1.0,
         on_lost=print,
+        on_disconnected=print,
+        tls=None,
+        user="",
     )
     backend = Backend(Loop(event_loop, 16), f"several:{port}", 0, 2, options, 5.0)
     answered: asyncio.Future[bytes] = event_loop.create_future()

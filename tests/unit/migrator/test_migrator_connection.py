@@ -10,6 +10,7 @@ import pytest
 from migrator import connection as module
 from migrator.connection import Connection, Timeouts, pack, split_address
 from migrator.errors import Refusal, SourceRefused, SourceUnavailable
+from slots.access import ServerAccess
 
 QUICK = Timeouts(connect_seconds=0.3, reply_seconds=0.2)
 Start = Callable[[Callable[[list[bytes]], bytes | None]], Awaitable[Any]]
@@ -19,7 +20,7 @@ async def connect(address: str, password: str | None = None) -> Connection:
     return await Connection.open(
         address,
         name="a-name",
-        password=password,
+        access=ServerAccess(password or ""),
         unavailable=SourceUnavailable,
         refused=SourceRefused,
         timeouts=QUICK,

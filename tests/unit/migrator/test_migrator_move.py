@@ -11,6 +11,7 @@ from migrator.errors import KeysRemain, SourceRefused, TargetRefused, TargetUnav
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
+from slots.access import ServerAccess
 
 Start = Callable[[Callable[[list[bytes]], bytes | None]], Awaitable[Any]]
 
@@ -47,7 +48,7 @@ async def run(source: Any, target: Any, progress: Progress | None = None, passwo
         range(16),
         function="crc32",
         number_of_slots=16,
-        password=password,
+        access=ServerAccess(password or ""),
         pace=Pace(),
         progress=progress or Progress(),
         instance="0" * 32,
@@ -141,7 +142,7 @@ async def test_arguments_are_checked(scripted: Start) -> None:
             slots,
             function="crc32",
             number_of_slots=16,
-            password=None,
+            access=ServerAccess(),
             pace=Pace(),
             progress=Progress(),
             instance="0",

@@ -7,6 +7,7 @@ import pytest
 import redis
 
 from proxy.leftovers import Leftovers
+from slots.access import ServerAccess
 from tests.unit.proxy.proxy_fakes import SECONDS
 
 
@@ -20,7 +21,7 @@ def dead_port() -> Iterator[str]:
 
 @asynccontextmanager
 async def leftovers(settled: asyncio.Event, password: str = "") -> AsyncIterator[Leftovers]:
-    tried = Leftovers(password, settled.set)
+    tried = Leftovers(ServerAccess(password), settled.set)
     yield tried
     await tried.close()
 

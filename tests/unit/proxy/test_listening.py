@@ -31,21 +31,21 @@ def listen_as_worker(reservation: Reservation) -> socket.socket:
 @needs_spreading
 def test_workers_may_listen_where_the_supervisor_has_reserved() -> None:
     reservation = reserve("127.0.0.1:0", shared=True)
-    with reservation.socket, listen_as_worker(reservation), listen_as_worker(reservation):
+    with reservation.holder, listen_as_worker(reservation), listen_as_worker(reservation):
         socket.create_connection(split(reservation.address)).close()
 
 
 @needs_spreading
 def test_nobody_can_connect_while_no_worker_listens() -> None:
     reservation = reserve("127.0.0.1:0", shared=True)
-    with reservation.socket, pytest.raises(ConnectionRefusedError):
+    with reservation.holder, pytest.raises(ConnectionRefusedError):
         socket.create_connection(split(reservation.address))
 
 
 @needs_spreading
 def test_two_proxies_cannot_share_an_address_before_workers_listen() -> None:
     reservation = reserve("127.0.0.1:0", shared=True)
-    with reservation.socket, pytest.raises(ListenError, match=r"another process listens there\. Stop it, or choose"):
+    with reservation.holder, pytest.raises(ListenError, match=r"another process listens there\. Stop it, or choose"):
         reserve(reservation.address, shared=True)
 
 
@@ -79,7 +79,7 @@ def test_connections_that_lately_ended_are_not_in_the_way(shared: bool) -> None:
 
 def test_where_connections_are_not_spread_the_socket_is_inherited() -> None:
     reservation = reserve("127.0.0.1:0", shared=False)
-    with reservation.socket as listener:
+    with reservation.holder as listener:
         listener.listen()
         with socket.create_connection(split(reservation.address)):
             listener.accept()[0].close()

@@ -7,10 +7,12 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.certificates import Authority
 from tests.unit.proxy.proxy_fakes import SECONDS, DirectedWorker, Director, FakeTopom, TopomStream, table
 
 SCRIPT = """
@@ -111,9 +113,15 @@ async def test_a_port_in_use_is_explained(topom: FakeTopom, director: Director) 
             assert await process.status() == 1
 
 
-@pytest.mark.parametrize("secret", ["token", "password", "redis_password"])
-async def test_secrets_are_not_logged(topom: FakeTopom, director: Director, secret: str) -> None:
-    async with started(topom, director, log_level="debug", **{secret: "geheim"}) as process:
+SECRETS = [
+    *({"token": "geheim"}, {"password": "geheim"}, {"redis_password": "geheim"}),
+    {"users": [{"name": "app", "password": "geheim"}]},
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+async def test_secrets_are_not_logged(topom: FakeTopom, director: Director, secret: dict[str, Any]) -> None:
+    async with started(topom, director, log_level="debug", **secret) as process:
         _, worker, _ = await begin(process, topom, director)
         process.process.send_signal(signal.SIGTERM)
         await worker.next("drain")
@@ -122,3 +130,51 @@ async def test_secrets_are_not_logged(topom: FakeTopom, director: Director, secr
             await process.event("none of this name")
         assert b"proxy_ready" in process.logged
         assert b"geheim" not in process.logged
+
+
+async def test_the_unix_socket_is_one_for_all_workers_and_gone_at_the_end(
+    topom: FakeTopom, director: Director, tmp_path: Path
+) -> None:
+    path = tmp_path / "proxy.sock"
+    async with started(topom, director, listen="", unix_socket=str(path), workers=2) as process:
+        stream = await topom.stream()
+        assert (await stream.register(number_of_slots=1))["address"] == str(path)
+        starts = [(await director.worker())[1] for _ in range(2)]
+        assert [start["settings"]["unix_socket"] for start in starts] == [str(path)] * 2
+        assert [set(start["listen_fds"]) for start in starts] == [{"unix_socket"}] * 2
+        # Inherited under the number that it has here.
+        assert starts[0]["listen_fds"] == starts[1]["listen_fds"]
+        # A second proxy does not take it away.
+        async with started(topom, director, listen="", unix_socket=str(path)) as second:
+            reason = (await second.event("cannot_start"))["reason"]
+            assert reason.startswith(f"Cannot listen on {path}: another process listens there.")
+            assert await second.status() == 1
+        assert path.is_socket()
+        process.process.send_signal(signal.SIGTERM)
+        await process.event("proxy_drains")
+        # Before the workers are done: a successor may have the path.
+        assert not path.exists()
+
+
+async def test_true_ports_are_told_to_workers(topom: FakeTopom, director: Director, tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue("proxy")
+    tls = {"tls_listen": "127.0.0.1:0", "tls_certificate": issued.certificate, "tls_key": issued.key}
+    async with started(topom, director, **tls):
+        stream = await topom.stream()
+        address = (await stream.register(number_of_slots=1))["address"]
+        settings = (await director.worker())[1]["settings"]
+        assert settings["listen"] == address
+        assert not settings["tls_listen"].endswith(":0")
+        assert settings["tls_listen"] != address
+
+
+@pytest.mark.parametrize("setting", ["tls_certificate", "redis_tls_ca"])
+async def test_certificates_that_cannot_be_used_are_explained(
+    topom: FakeTopom, director: Director, tmp_path: Path, setting: str
+) -> None:
+    issued = Authority(tmp_path).issue("proxy")
+    tls: dict[str, Any] = {"tls_certificate": issued.certificate, "tls_key": issued.key, "redis_tls": True}
+    nowhere = str(tmp_path / "nowhere.pem")
+    async with started(topom, director, **{**tls, "tls_listen": "127.0.0.1:0", setting: nowhere}) as process:
+        assert (await process.event("cannot_start"))["reason"] == f"{nowhere} cannot be read: No such file or directory"
+        assert await process.status() == 1

@@ -231,14 +231,18 @@ async def test_server_gives_the_same_errors(redis7: Redis) -> None:
 
 def test_every_command_with_keys_is_routed_by_them() -> None:
     for row in commands.table().values():
-        if row.route in (Route.KEYED, Route.SPLIT):
+        if row.name == "PUBLISH":
+            # Its channel counts as a key here, which it is not to a server.
+            assert (row.route, row.keys) == (Route.KEYED, "at:1")
+        elif row.route in (Route.KEYED, Route.SPLIT):
             assert row.first > 0, row
             assert row.step > 0, row
             assert not row.keys, row
         if row.route == Route.MOVABLE:
             assert row.keys, row
-        if row.route == Route.LOCAL:
-            assert not row.first, row
+        if row.route in (Route.LOCAL, Route.SPREAD, Route.ANY):
+            # These watch keys, or take channels for keys, which is for their handlers to see to.
+            assert not row.first or row.name in ("WATCH", "SSUBSCRIBE", "SUNSUBSCRIBE"), row
 
 
 def test_commands_that_may_wait_are_not_sent_as_others_are() -> None:
@@ -248,17 +252,20 @@ def test_commands_that_may_wait_are_not_sent_as_others_are() -> None:
     assert routed == {"XREAD", "XREADGROUP"}
 
 
-def test_refusals_say_what_to_do() -> None:
+def test_refusals_say_why() -> None:
     for row in commands.table().values():
-        if row.route == Route.REFUSED:
-            assert row.reason, row
-            assert commands.refusal(row).startswith(f"ERR {row.name.replace('|', ' ')} is refused by Slotferry: ")
-        elif row.reason:
-            assert row.route in (Route.UNSERVED, Route.BLOCKING)
-    assert commands.refusal(commands.table()["SUBSCRIBE"]) == (
-        "ERR SUBSCRIBE is not served by this version of Slotferry: channels are not passed on between servers"
-    )
-    assert commands.refusal(commands.table()["LOLWUT"]) == "ERR LOLWUT is not served by this version of Slotferry"
+        assert bool(row.reason) == (row.route == Route.REFUSED), row
+    shown = "ERR SWAPDB is refused by Slotferry: the databases of all servers cannot be swapped at one moment"
+    assert commands.refusal(commands.table()["SWAPDB"]) == shown
+    assert commands.refusal(commands.table()["CONFIG|SET"]).startswith("ERR CONFIG SET is refused by Slotferry: ")
+
+
+async def test_a_reason_that_is_a_whole_error_is_that_of_redis(redis7: Redis) -> None:
+    whole = [row for row in commands.table().values() if row.reason.startswith("ERR ")]
+    assert {row.name.partition("|")[0] for row in whole} == {"ASKING", "CLUSTER"}
+    with pytest.raises(ResponseError) as refused:
+        await plain_reply(redis7, b"CLUSTER", b"INFO")
+    assert {commands.refusal(row) for row in whole} == {f"ERR {refused.value}"}
 
 
 def test_containers() -> None:
@@ -295,6 +302,17 @@ def test_a_rule_that_is_none() -> None:
     for rule in ("", "at", "count:1", "streams:1", "at:1+keys"):
         with pytest.raises(ValueError, match="is not a rule"):
             keys.positions(rule, [b"get", b"a"])
+
+
+def test_what_a_replica_may_answer() -> None:
+    table = commands.table()
+    for command in table.values():
+        assert not (command.from_replica and command.writes), command
+    for name in ("GET", "MGET", "HGETALL", "ZRANGE", "TTL", "OBJECT|ENCODING", "BITFIELD_RO", "XRANGE"):
+        assert table[name].from_replica
+    # A cursor goes on only where it began.
+    for name in ("SET", "GETEX", "GETDEL", "SORT", "BITFIELD", "EVAL", "HSCAN", "SSCAN", "ZSCAN", "PUBLISH"):
+        assert not table[name].from_replica
 
 
 WORDS = st.sampled_from(

@@ -15,11 +15,13 @@ GROUP_IDS = range(1, 6)
 
 @st.composite
 def groups(draw: st.DrawFn) -> dict[int, Group]:
-    """Up to five groups, each with servers of its own, some with none."""
-    return {
-        group_id: Group(group_id, tuple(f"10.0.0.{group_id}:{port}" for port in range(draw(st.integers(0, 3)))))
-        for group_id in sorted(draw(st.sets(st.sampled_from(GROUP_IDS))))
-    }
+    """Up to five groups, each with servers of its own, some with none; some servers have a datacenter."""
+    found = {}
+    for group_id in sorted(draw(st.sets(st.sampled_from(GROUP_IDS)))):
+        servers = tuple(f"10.0.0.{group_id}:{port}" for port in range(draw(st.integers(0, 3))))
+        names = {server: draw(st.sampled_from(["", "paris", "rome"])) for server in servers}
+        found[group_id] = Group(group_id, servers, {server: name for server, name in names.items() if name})
+    return found
 
 
 @st.composite
@@ -160,6 +162,7 @@ def test_tables_that_do_not_hold_together() -> None:
         {"epoch": 1, "slots": [{"id": 0, "group_id": 0, "action": {"state": "pending"}}], "groups": []},
         {"epoch": 1, "slots": [{"id": 0, "group_id": 0}], "groups": [{"id": 1}]},
         {"epoch": 1, "slots": [{"id": 0, "group_id": 0}], "groups": [None]},
+        {"epoch": 1, "slots": [{"id": 0, "group_id": 0}], "groups": [{"id": 1, "servers": [], "datacenters": [7]}]},
     ],
 )
 def test_wires_that_are_no_table(wire: dict[str, Any]) -> None:
@@ -174,3 +177,14 @@ def test_a_slot_at_rest_has_an_empty_action() -> None:
     assert Slot.from_wire({"id": 3, "group_id": 2}) == Slot(3, 2)
     # As Codis writes it.
     assert Slot.from_wire({"id": 3, "group_id": 2, "action": {"state": "", "target_id": 0}}) == Slot(3, 2)
+
+
+def test_a_group_and_its_datacenters() -> None:
+    # As it was written before servers had datacenters.
+    assert Group.from_wire({"id": 1, "servers": ["a:1", "b:1"]}) == Group(1, ("a:1", "b:1"))
+    assert Group(1, ("a:1",)).to_wire() == {"id": 1, "servers": ["a:1"]}
+    group = Group(1, ("a:1", "b:1", "c:1"), {"b:1": "rome"})
+    assert group.to_wire() == {"id": 1, "servers": ["a:1", "b:1", "c:1"], "datacenters": {"b:1": "rome"}}
+    assert group.replicas == ("b:1", "c:1")
+    assert [group.datacenter_of(server) for server in group.servers] == ["", "rome", ""]
+    assert hash(group) == hash(Group(1, group.servers))

@@ -1,6 +1,7 @@
 """The store on disk, the documents in it, and the one writer over it."""
 
 import asyncio
+import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ FULL = ClusterState(
     table=SlotTable(
         5,
         tuple(Slot(i, i % 3, Action(SlotState.MIGRATING, 1) if i % 7 == 0 else None) for i in range(512)),
-        {1: Group(1, ("a:1", "b:1")), 2: Group(2)},
+        {1: Group(1, ("a:1", "b:1"), {"b:1": "paris"}), 2: Group(2)},
     ),
     next_proxy_id=4,
     proxies={3: ProxyRecord(3, "1" * 32, "h:1", "host", 5, 2, "0.1.0")},
@@ -40,6 +41,13 @@ def whole(state: ClusterState) -> dict[str, bytes]:
 def test_documents_hold_everything() -> None:
     assert records.decode(Stored(7, whole(FULL))) == FULL
     assert records.decode(Stored(0, {})) is None
+
+
+def test_groups_stored_before_servers_had_datacenters() -> None:
+    groups = [{"id": 1, "servers": ["a:1", "b:1"]}, {"id": 2, "servers": []}]
+    state = records.decode(Stored(7, {**whole(FULL), "groups": json.dumps(groups).encode()}))
+    assert state is not None
+    assert state.table.groups == {1: Group(1, ("a:1", "b:1")), 2: Group(2)}
 
 
 def test_only_what_differs_is_written() -> None:

@@ -68,6 +68,36 @@ def test_server_added_and_removed(table: SlotTable) -> None:
         topology.add_server(table, 9, 7, "d:1")
 
 
+def test_datacenters_of_servers(table: SlotTable) -> None:
+    new = topology.add_group(table, 9, 4, ["x:1", "y:1"], "paris")
+    new = topology.add_server(new, 10, 4, "z:1", "rome")
+    assert new.groups[4].datacenters == {"x:1": "paris", "y:1": "paris", "z:1": "rome"}
+    new = topology.set_datacenter(new, 11, 4, "y:1", "oslo-2")
+    assert new.groups[4].datacenters == {"x:1": "paris", "y:1": "oslo-2", "z:1": "rome"}
+    assert topology.set_datacenter(new, 12, 4, "y:1", "oslo-2") is new
+    new = topology.set_datacenter(new, 12, 4, "y:1", "")
+    assert new.groups[4].datacenters == {"x:1": "paris", "z:1": "rome"}
+    new = topology.remove_server(new, 13, 4, "z:1")
+    assert new.groups[4].datacenters == {"x:1": "paris"}
+    assert new.groups[4].servers == ("x:1", "y:1")
+    assert topology.add_server(new, 14, 4, "z:1").groups[4].datacenter_of("z:1") == ""
+    with pytest.raises(errors.ServerNotFound):
+        topology.set_datacenter(new, 14, 4, "z:1", "rome")
+    with pytest.raises(errors.GroupNotFound):
+        topology.set_datacenter(new, 14, 7, "z:1", "rome")
+
+
+@pytest.mark.parametrize("name", ["a b", "paris!", "x" * 65, "\n", "é"])
+def test_what_is_no_name_of_a_datacenter(table: SlotTable, name: str) -> None:
+    for change in (
+        lambda: topology.add_group(table, 9, 4, ["x:1"], name),
+        lambda: topology.add_server(table, 9, 3, "x:1", name),
+        lambda: topology.set_datacenter(table, 9, 1, "b:1", name),
+    ):
+        with pytest.raises(errors.InvalidDatacenter, match="letters"):
+            change()
+
+
 def test_a_master_in_use_stays(table: SlotTable) -> None:
     with pytest.raises(errors.ServerInUse, match="0-3"):
         topology.remove_server(table, 9, 1, "a:1")

@@ -105,6 +105,21 @@ async def test_groups_and_servers(client: httpx.AsyncClient) -> None:
     assert (await client.get("/groups")).json()["groups"] == []
 
 
+async def test_datacenters(client: httpx.AsyncClient) -> None:
+    async def shown() -> list[str]:
+        return [server["datacenter"] for server in (await client.get("/groups")).json()["groups"][0]["servers"]]
+
+    await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1", "127.0.0.1:2"], "datacenter": "paris"}, 201)
+    await post(client, "/groups/1/servers", {"address": "127.0.0.1:3", "datacenter": "rome"}, 201)
+    await post(client, "/groups/1/servers", {"address": "127.0.0.1:4"}, 201)
+    assert await shown() == ["paris", "paris", "rome", ""]
+    changed = await client.patch("/groups/1/servers/127.0.0.1:2", json={"datacenter": "oslo"})
+    assert changed.status_code == 200
+    assert await shown() == ["paris", "oslo", "rome", ""]
+    await client.patch("/groups/1/servers/127.0.0.1:2", json={"datacenter": ""})
+    assert await shown() == ["paris", "", "rome", ""]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "error"),
     [
@@ -118,6 +133,12 @@ async def test_groups_and_servers(client: httpx.AsyncClient) -> None:
         ("DELETE", "/groups/9", None, 404, "GroupNotFound"),
         ("DELETE", "/groups/1/servers/127.0.0.1:1", None, 409, "ServerInUse"),
         ("DELETE", "/groups/1/servers/h:1", None, 404, "ServerNotFound"),
+        ("POST", "/groups", {"id": 3, "servers": ["h:1"], "datacenter": "a b"}, 422, "InvalidDatacenter"),
+        ("POST", "/groups/1/servers", {"address": "h:1", "datacenter": "a/b"}, 422, "InvalidDatacenter"),
+        ("PATCH", "/groups/1/servers/127.0.0.1:1", {"datacenter": "x" * 65}, 422, "InvalidRequest"),
+        ("PATCH", "/groups/1/servers/127.0.0.1:1", {}, 422, "InvalidRequest"),
+        ("PATCH", "/groups/1/servers/h:1", {"datacenter": "x"}, 404, "ServerNotFound"),
+        ("PATCH", "/groups/9/servers/h:1", {"datacenter": "x"}, 404, "GroupNotFound"),
         ("DELETE", "/proxies/1", None, 404, "ProxyNotFound"),
         ("POST", "/slots/assign", {"slots": "0", "group_id": 2}, 409, "SlotsOwned"),
         ("POST", "/slots/assign", {"slots": "16", "group_id": 2}, 422, "InvalidSlots"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from slots.tls import TlsError
 from topom.security import authorised, kept_token
 from topom.settings import SettingsError, TopomSettings
 
@@ -31,6 +32,8 @@ def test_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         ("barrier_seconds = 0", "barrier_seconds"),
         ("baarrier_seconds = 1", "no setting baarrier_seconds"),
         ("x =", "not TOML"),
+        ('redis_user = "x"', "^Setting redis_user: needs redis_password.$"),
+        ('redis_tls_key = "x"', "^Setting redis_tls_certificate: needs redis_tls_key, and the other way round.$"),
     ],
 )
 def test_wrong_settings_are_explained(tmp_path: Path, line: str, message: str) -> None:
@@ -43,6 +46,13 @@ def test_wrong_settings_are_explained(tmp_path: Path, line: str, message: str) -
 def test_a_missing_file_is_explained(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         TopomSettings.load(tmp_path / "none.toml")
+
+
+def test_how_topom_gets_in_at_the_servers() -> None:
+    access = TopomSettings.load(redis_user="me", redis_password="pw").redis_access
+    assert (access.login, access.tls) == (("AUTH", "me", "pw"), None)
+    with pytest.raises(TlsError, match=r"nowhere\.pem cannot be read"):
+        _ = TopomSettings.load(redis_tls=True, redis_tls_ca="nowhere.pem").redis_access
 
 
 def test_the_token_is_made_once_and_private(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""What all workers count of each command, as Prometheus's metrics."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+
+from proxy.engine.statistics import TICK_MICROSECONDS, bucket_limits
+
+POWERS = range(4, 25)
+"""Upper limits of the buckets that are shown, as powers of two of a clock tick: 65 microseconds to 69 seconds."""
+
+Statistic = tuple[int, int, float, list[int]]
+"""Calls, errors, the sum of the latencies in microseconds, and the engine's buckets."""
+
+
+def added(one: Statistic, other: Sequence[Any]) -> Statistic:
+    """The sum of two."""
+    calls, errors, microseconds, buckets = other
+    return (
+        one[0] + calls,
+        one[1] + errors,
+        one[2] + microseconds,
+        [mine + theirs for mine, theirs in zip(one[3], buckets, strict=True)],
+    )
+
+
+NOTHING: Statistic = (0, 0, 0.0, [0] * len(bucket_limits()))
+
+
+class CommandCounters:
+    """The newest statistics of each worker, and those of the dead."""
+
+    def __init__(self) -> None:
+        self._by_worker: dict[int, Mapping[str, Sequence[Any]]] = {}
+        self._of_the_dead: dict[str, Statistic] = {}
+
+    def update(self, index: int, commands: Mapping[str, Sequence[Any]]) -> None:
+        """Take the newest of a worker."""
+        self._by_worker[index] = commands
+
+    def ended(self, index: int) -> None:
+        """The worker has ended; what it had counted stays in the sum."""
+        for name, statistic in self._by_worker.pop(index, {}).items():
+            self._of_the_dead[name] = added(self._of_the_dead.get(name, NOTHING), statistic)
+
+    def total(self) -> dict[str, Statistic]:
+        """Sums over all workers, by command."""
+        total = dict(self._of_the_dead)
+        for commands in self._by_worker.values():
+            for name, statistic in commands.items():
+                total[name] = added(total.get(name, NOTHING), statistic)
+        return total
+
+    def metrics(self) -> Iterator[Metric]:
+        """A histogram of latencies and a counter of errors, by command."""
+        latencies = HistogramMetricFamily(
+            "slotferry_proxy_command_seconds",
+            "Time from reading a request to reading its reply.",
+            labels=["command"],
+        )
+        errors = CounterMetricFamily(
+            "slotferry_proxy_command_errors", "Error replies to a command.", labels=["command"]
+        )
+        places = {limit: place for place, limit in enumerate(bucket_limits())}
+        for name, (calls, failed, microseconds, buckets) in sorted(self.total().items()):
+            below = list(accumulate(buckets))
+            shown = [(f"{2**power * TICK_MICROSECONDS / 1e6:.9g}", float(below[places[2**power]])) for power in POWERS]
+            latencies.add_metric([name], [*shown, ("+Inf", float(calls))], microseconds / 1e6)
+            errors.add_metric([name], failed)
+        yield latencies
+        yield errors

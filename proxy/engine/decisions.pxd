@@ -1,0 +1,6 @@
+"""What becomes of a request that plain Python decides on."""
+
+from proxy.engine.resp cimport argument_t
+from proxy.engine.session cimport Session, verdict
+
+cdef verdict decide(Session session, const argument_t* arguments, int count, const char* data, size_t size)

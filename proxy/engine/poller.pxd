@@ -1,0 +1,37 @@
+"""Which sockets are ready, told to C functions without a Python object in between."""
+
+from libc.stdint cimport uint32_t
+
+cdef enum:
+    # epoll's own bits.
+    READABLE = 1
+    WRITABLE = 4
+
+# What is to be known of one socket; lives in the connection that owns the socket.
+ctypedef struct watch_t:
+    int fd
+    # Bits that are waited for; none when the socket is not watched at all.
+    uint32_t wanted
+    # Called with the bits that are there; READABLE also for an error or a hang-up.
+    void (*ready)(void* owner, uint32_t events) noexcept
+    void* owner
+
+
+cdef class Poller:
+    """One worker's sockets."""
+
+    cdef:
+        object event_loop
+        readonly int fd
+        void* batch
+        int batch_size
+        # Called before and after each batch of ready sockets.
+        void (*before)(void* owner) noexcept
+        void (*after)(void* owner) noexcept
+        void* owner
+        # Keeps the owner alive as long as sockets are watched.
+        public object keeps
+
+    cdef bint want(self, watch_t* watch, uint32_t events) noexcept
+    cdef void forget(self, watch_t* watch) noexcept
+    cdef bint want_of_loop(self, watch_t* watch, uint32_t before) noexcept

@@ -1,0 +1,160 @@
+"""Which sockets are ready, told to C functions without a Python object in between.
+
+On Linux the engine's sockets stand in an epoll set of their own, and the event loop watches that set's descriptor
+only: a ready socket costs a C call, and an idle one no object in the event loop. What became ready while a batch was
+dealt with is taken at once, a few times over, before the event loop has its turn. Elsewhere each socket is watched by
+the event loop.
+
+Interest is level-triggered. A socket for which nothing is wanted is taken out of the set, because a hang-up is
+reported for every socket in it.
+"""
+
+from libc.stdint cimport intptr_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from functools import partial
+
+cdef extern from *:
+    """
+    #ifdef __linux__
+    #include <sys/epoll.h>
+    #include <unistd.h>
+    #define slotferry_has_epoll 1
+    #else
+    /* Never called: the poller then works without a set of its own. */
+    #include <unistd.h>
+    #define slotferry_has_epoll 0
+    typedef union { void *ptr; } epoll_data_t;
+    struct epoll_event { unsigned int events; epoll_data_t data; };
+    enum { EPOLL_CTL_ADD = 1, EPOLL_CTL_DEL = 2, EPOLL_CTL_MOD = 3, EPOLL_CLOEXEC = 0, EPOLLOUT = 4 };
+    static int epoll_create1(int flags) { return -1; }
+    static int epoll_ctl(int set, int how, int fd, struct epoll_event *event) { return -1; }
+    static int epoll_wait(int set, struct epoll_event *events, int most, int milliseconds) { return -1; }
+    #endif
+    """
+    ctypedef union epoll_data_t:
+        void* ptr
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    bint slotferry_has_epoll
+    int EPOLL_CTL_ADD
+    int EPOLL_CTL_DEL
+    int EPOLL_CTL_MOD
+    int EPOLL_CLOEXEC
+    uint32_t EPOLLOUT
+    int epoll_create1(int flags) nogil
+    int epoll_ctl(int set, int how, int fd, epoll_event* event) nogil
+    int epoll_wait(int set, epoll_event* events, int most, int milliseconds) nogil
+    int close(int fd) nogil
+
+cdef enum:
+    MOST_EVENTS = 256
+    # Batches taken in a row before the event loop has its turn.
+    MOST_BATCHES = 8
+
+
+cdef class Poller:
+    """One worker's sockets.
+
+    Args:
+        event_loop: watches the set, or each socket where there can be no set.
+        portable: do without a set of its own, as on systems that have no epoll.
+    """
+
+    def __cinit__(self, event_loop, bint portable=False):
+        self.fd = -1
+        self.batch = malloc(sizeof(epoll_event) * MOST_EVENTS)
+        if self.batch == NULL:
+            raise MemoryError
+
+    def __init__(self, event_loop, bint portable=False):
+        self.event_loop = event_loop
+        if slotferry_has_epoll and not portable:
+            self.fd = epoll_create1(EPOLL_CLOEXEC)
+            if self.fd < 0:
+                raise OSError("epoll_create1 failed")
+            event_loop.add_reader(self.fd, self._take)
+
+    def __dealloc__(self):
+        free(self.batch)
+        if self.fd >= 0:
+            close(self.fd)
+
+    cdef bint want(self, watch_t* watch, uint32_t events) noexcept:
+        """Say what is waited for from now on; false when the system refuses."""
+        cdef epoll_event event
+        cdef uint32_t before = watch.wanted
+        if events == before:
+            return True
+        watch.wanted = events
+        if self.fd < 0:
+            return self.want_of_loop(watch, before)
+        event.events = events
+        event.data.ptr = watch
+        return 0 == epoll_ctl(
+            self.fd,
+            EPOLL_CTL_ADD if not before else EPOLL_CTL_MOD if events else EPOLL_CTL_DEL,
+            watch.fd,
+            &event,
+        )
+
+    cdef void forget(self, watch_t* watch) noexcept:
+        """The socket is about to be closed, or its owner to go: nothing is told of it any more."""
+        cdef epoll_event* events = <epoll_event*> self.batch
+        cdef int index
+        self.want(watch, 0)
+        for index in range(self.batch_size):
+            if events[index].data.ptr == watch:
+                events[index].data.ptr = NULL
+
+    def _take(self):
+        """Deal with the sockets that are ready."""
+        cdef epoll_event* events = <epoll_event*> self.batch
+        cdef watch_t* watch
+        cdef uint32_t bits
+        cdef int turn
+        cdef int index
+        cdef int count
+        for turn in range(MOST_BATCHES):
+            count = epoll_wait(self.fd, events, MOST_EVENTS, 0)
+            if count <= 0:
+                return
+            self.batch_size = count
+            self.before(self.owner)
+            for index in range(count):
+                watch = <watch_t*> events[index].data.ptr
+                if watch != NULL:
+                    bits = events[index].events
+                    watch.ready(watch.owner, (bits & EPOLLOUT) | (READABLE if bits & ~EPOLLOUT else 0))
+            self.batch_size = 0
+            self.after(self.owner)
+            if count == 1:
+                # Hardly anything to do: rather let the event loop wait than look again.
+                return
+
+    # -- without epoll -------------------------------------------------------------------------------------
+
+    cdef bint want_of_loop(self, watch_t* watch, uint32_t before) noexcept:
+        cdef uint32_t changed = before ^ watch.wanted
+        address = <intptr_t> watch
+        try:
+            if changed & READABLE:
+                if watch.wanted & READABLE:
+                    self.event_loop.add_reader(watch.fd, partial(self._tell, address, READABLE))
+                else:
+                    self.event_loop.remove_reader(watch.fd)
+            if changed & WRITABLE:
+                if watch.wanted & WRITABLE:
+                    self.event_loop.add_writer(watch.fd, partial(self._tell, address, WRITABLE))
+                else:
+                    self.event_loop.remove_writer(watch.fd)
+        except Exception:
+            return False
+        return True
+
+    def _tell(self, intptr_t address, uint32_t events):
+        cdef watch_t* watch = <watch_t*> address
+        self.before(self.owner)
+        watch.ready(watch.owner, events)
+        self.after(self.owner)

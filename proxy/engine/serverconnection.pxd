@@ -1,0 +1,52 @@
+"""A connection to a Redis server as far as its introduction."""
+
+from libc.stdint cimport int64_t
+
+from proxy.engine.poller cimport watch_t
+from proxy.engine.requests cimport Loop
+
+ctypedef enum backend_state:
+    # No connection; the next request opens one, once the wait after a failure is over.
+    BACKEND_DOWN
+    # Requests queue up while the connection is made and introduced.
+    BACKEND_CONNECTING
+    BACKEND_GREETING
+    BACKEND_READY
+    # Never to be used again.
+    BACKEND_CLOSED
+
+
+cdef class ServerConnection:
+    """The connection under a :class:`proxy.engine.backend.Backend`."""
+
+    cdef:
+        Loop loop
+        readonly object address
+        readonly int database
+        readonly int protocol
+        readonly object name
+        object options
+        object host
+        object sock
+        # The socket, once it is an ssl.SSLSocket.
+        object tls
+        object resolving
+        # What the server's name stands for and is yet to be tried: (family, address) each.
+        list candidates
+        int fd
+        watch_t watch
+        backend_state state
+        int greetings_left
+        list greeting_checks
+        double connect_deadline
+        # Whether anything of a client's was sent on this connection.
+        bint used
+        readonly int64_t connects
+
+    cdef object connect(self)
+    cdef object connected(self)
+    cdef object shake_hands(self)
+    cdef object greet(self)
+    cdef object greeting_reply(self, bytes reply)
+    cdef object drop_socket(self)
+    cdef object became_ready(self)

@@ -1,0 +1,61 @@
+"""What each command costs: calls, errors, and a histogram of latencies."""
+
+from libc.stdint cimport int16_t, int64_t, uint32_t
+
+cdef enum:
+    # Buckets of a histogram: four to a power of two of clock ticks.
+    BUCKETS = 124
+    # What is not a client's request, and is not counted.
+    UNCOUNTED = -1
+
+ctypedef struct statistic_t:
+    int64_t calls
+    int64_t errors
+    # Sum of all latencies.
+    int64_t ticks
+    int64_t buckets[BUCKETS]
+
+
+cdef class Statistics:
+    """The statistics of one worker, by the number of a command."""
+
+    cdef:
+        statistic_t* rows
+        int capacity
+        int known
+        dict numbers
+        # Counting is switched on.
+        public bint on
+        # Latency in ticks from which a request is told to ``on_slow``.
+        uint32_t slow
+        public object on_slow
+
+    cdef void tell_slow(self, int16_t command, uint32_t ticks, int slot, void* client, object address) noexcept
+
+
+cdef inline int bucket_of(uint32_t ticks) noexcept nogil:
+    cdef int power
+    if ticks < 4:
+        return ticks
+    power = 31 - count_leading_zeros(ticks)
+    return (power - 1) * 4 + <int> ((ticks >> (power - 2)) & 3)
+
+
+cdef inline void observe(
+    Statistics statistics, int16_t command, uint32_t ticks, bint failed, int slot, void* client, object address
+) noexcept:
+    """Count one reply."""
+    cdef statistic_t* row
+    if command < 0 or not statistics.on:
+        return
+    row = &statistics.rows[command]
+    row.calls += 1
+    row.errors += failed
+    row.ticks += ticks
+    row.buckets[bucket_of(ticks)] += 1
+    if ticks >= statistics.slow:
+        statistics.tell_slow(command, ticks, slot, client, address)
+
+
+cdef extern from *:
+    int count_leading_zeros "__builtin_clz" (unsigned int value) noexcept nogil

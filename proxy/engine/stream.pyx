@@ -1,0 +1,60 @@
+"""Bytes in and out of a socket, plain or TLS, with the results of recv and send.
+
+A plain socket costs one system call and nothing else. TLS goes through Python's ssl module over the same
+non-blocking socket: its exceptions become the error numbers that a plain socket would give.
+"""
+
+import ssl
+
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc cimport errno
+
+cdef enum:
+    # One TLS record. What is offered again after "want write" may not be shorter than before, and it never is.
+    RECORD = 16384
+
+
+cdef ssize_t receive_tls(object tls, char* data, size_t room) noexcept:
+    """All that is there, up to ``room``: what stays within the TLS layer would not make the socket readable again."""
+    cdef size_t received = 0
+    cdef ssize_t part
+    try:
+        while received < room:
+            part = tls.recv_into(PyMemoryView_FromMemory(data + received, room - received, PyBUF_WRITE))
+            if part == 0:
+                break
+            received += part
+        else:
+            return received
+    except ssl.SSLWantReadError:
+        if received == 0:
+            errno.errno = errno.EAGAIN
+            return -1
+    except ssl.SSLWantWriteError:
+        if received == 0:
+            errno.errno = errno.EAGAIN
+            return -1
+    except Exception:
+        if received == 0:
+            errno.errno = errno.ECONNRESET
+            return -1
+    return received
+
+
+cdef ssize_t transmit_tls(object tls, const char* data, size_t size) noexcept:
+    cdef size_t sent = 0
+    cdef size_t part
+    try:
+        while sent < size:
+            part = min(size - sent, <size_t> RECORD)
+            sent += tls.send(PyMemoryView_FromMemory(<char*> data + sent, part, PyBUF_READ))
+    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        if sent == 0:
+            errno.errno = errno.EAGAIN
+            return -1
+    except Exception:
+        if sent == 0:
+            errno.errno = errno.ECONNRESET
+            return -1
+    return sent

@@ -1,0 +1,82 @@
+"""Messages of pub/sub as a RESP3 server pushes them, and as clients get them.
+
+A message goes to a RESP3 client as it came. To a RESP2 client it goes as an array, which differs in the first byte
+only. So one is read no further than to the name of what it was subscribed by, and encoded at most once.
+"""
+
+from collections.abc import Collection, Iterator
+from enum import Enum
+
+from proxy.engine.backend import command
+
+NAMES_AT_ONCE = 1000
+"""Names in one request to a server."""
+
+
+class Kind(Enum):
+    """What can be subscribed to. The values are the words of the confirmations; the commands are the same."""
+
+    CHANNEL = ("subscribe", "unsubscribe", b">3\r\n$7\r\nmessage\r\n$")
+    PATTERN = ("psubscribe", "punsubscribe", b">4\r\n$8\r\npmessage\r\n$")
+    SHARD = ("ssubscribe", "sunsubscribe", b">3\r\n$8\r\nsmessage\r\n$")
+
+    def __init__(self, joining: str, leaving: str, head: bytes) -> None:
+        self.joining = joining
+        self.leaving = leaving
+        self.head = head
+        """How its messages begin, up to the length of the channel or pattern."""
+
+
+class Message:
+    """One message, as pushed for one channel or one pattern.
+
+    Args:
+        kind: what kind of subscription it came by.
+        name: the channel or the pattern subscribed to.
+        resp3: the push.
+        end: where in ``resp3`` the name's bulk string ends.
+    """
+
+    __slots__ = ("_end", "_resp2", "kind", "name", "resp3")
+
+    def __init__(self, kind: Kind, name: bytes, resp3: bytes, end: int) -> None:
+        self.kind = kind
+        self.name = name
+        self.resp3 = resp3
+        self._end = end
+        self._resp2: bytes | None = None
+
+    @property
+    def resp2(self) -> bytes:
+        """The message for a RESP2 client."""
+        if self._resp2 is None:
+            self._resp2 = b"*" + self.resp3[1:]
+        return self._resp2
+
+    @property
+    def channel(self) -> bytes:
+        """The channel it was published to."""
+        return _bulk(self.resp3, self._end + 1)[0] if self.kind is Kind.PATTERN else self.name
+
+
+def read(push: bytes) -> Message | None:
+    """The message in a push; None for any other push, such as the confirmation of a subscription."""
+    for kind in Kind:
+        if push.startswith(kind.head):
+            name, end = _bulk(push, len(kind.head))
+            return Message(kind, name, push, end)
+    return None
+
+
+def _bulk(data: bytes, start: int) -> tuple[bytes, int]:
+    """The bulk string whose length stands at ``start``, and where it ends."""
+    begin = data.index(b"\r\n", start) + 2
+    end = begin + int(data[start : begin - 2])
+    return data[begin:end], end + 2
+
+
+def requests(word: str, names: Collection[bytes]) -> Iterator[bytes]:
+    """Requests such as SUBSCRIBE, with at most :data:`NAMES_AT_ONCE` names each; none for no names."""
+    ordered = list(names)
+    for start in range(0, len(ordered), NAMES_AT_ONCE):
+        yield command((word.upper(), *ordered[start : start + NAMES_AT_ONCE]))

@@ -1,0 +1,186 @@
+"""Which replica of one group is read for which slot.
+
+**caught-up**: a slot is read from a replica only while it is at rest, and only once the replica has run everything
+that its master had when the slot came to rest there. The master's place in its stream of writes, asked after the slot
+came, is the slot's *mark*; a replica that has not passed it may lack keys that the slot brought along, however old
+they are. Another master, or another stream of the same one, makes every mark anew. A mark is compared with what the
+replica said last, so one that was restarted and has fallen back does not pass either.
+
+A replica in the proxy's own datacenter is preferred to one elsewhere. Among equals each slot has its own order,
+different in each worker, so reads are spread, and a replica that comes or goes changes only its own share.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from proxy.replication import Replication
+from slots.table import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far behind its master a replica may be."""
+
+    lag_bytes: int
+    lag_seconds: float
+
+
+class ReplicaGroup:
+    """The replicas of one group with one master, and the slots at rest there.
+
+    Args:
+        group: as the slot table has it, with a master.
+        datacenter: the proxy's own.
+        limits: beyond which a replica is not read.
+        salt: makes the choice differ between workers.
+    """
+
+    def __init__(self, group: Group, datacenter: str, limits: Limits, salt: str) -> None:
+        assert group.master is not None, "a group without a master has no replicas"
+        self.id = group.id
+        self.master = group.master
+        self._datacenter = datacenter
+        self._limits = limits
+        self._salt = salt
+        self._near: dict[str, bool] = {}
+        self._said: dict[str, Replication] = {}
+        # What the master said last; None while it is not known to be one.
+        self._stream: str | None = None
+        self._offset = 0
+        # By slot: what a replica has to have run, or when the slot came if that is not known yet.
+        self._marks: dict[int, int] = {}
+        self._highest = 0
+        self._unmarked: dict[int, int] = {}
+        self._clock = 0
+        self._chosen: dict[int, str] = {}
+        self._last: tuple[str, ...] | None = None
+        self.set_replicas(group)
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """Addresses, whether they may be read or not."""
+        return tuple(self._near)
+
+    @property
+    def slots_read(self) -> int:
+        """Slots that are read from a replica now."""
+        return len(self._chosen)
+
+    def set_replicas(self, group: Group) -> None:
+        """Take the replicas that the group has now. Its master is the same."""
+        near = {server: group.datacenter_of(server) == self._datacenter for server in group.replicas}
+        if near == self._near:
+            return
+        self._near = near
+        self._said = {server: said for server, said in self._said.items() if server in self._near}
+        self._last = None
+
+    # -- slots ---------------------------------------------------------------------------------------------
+
+    def join(self, slots: Iterable[int]) -> None:
+        """These slots came to rest at the group."""
+        self._clock += 1
+        self._unmarked.update(dict.fromkeys(slots, self._clock))
+        self._last = None
+
+    def leave(self, slot: int) -> None:
+        """The slot is in motion, or at rest elsewhere, and not read from a replica from now on."""
+        self._unmarked.pop(slot, None)
+        self._marks.pop(slot, None)
+        self._chosen.pop(slot, None)
+
+    # -- servers -------------------------------------------------------------------------------------------
+
+    def asking(self) -> int:
+        """To be called when the master is asked, and given to :meth:`master_said` with its answer."""
+        return self._clock
+
+    def master_said(self, said: Replication | None, asked: int) -> None:
+        """The master answered a question put when :meth:`asking` gave ``asked``, or (None) it did not."""
+        if said is None:
+            # What it said before still tells what a replica has to have run.
+            return
+        if not said.is_master:
+            self._stream = None
+            self._last = None
+            return
+        if said.stream != self._stream:
+            self._stream = said.stream
+            self._marks = dict.fromkeys(self._marks, said.offset)
+            self._last = None
+        self._offset = said.offset
+        # caught-up: what came after the question may have brought keys that this offset does not cover.
+        marked = [slot for slot, joined in self._unmarked.items() if joined <= asked]
+        for slot in marked:
+            del self._unmarked[slot]
+            self._marks[slot] = said.offset
+        if marked or self._last is None:
+            self._highest = max(self._marks.values(), default=0)
+            self._last = None
+
+    def replica_said(self, address: str, said: Replication | None) -> None:
+        """A replica answered, or (None) what it said is not to be relied on any longer."""
+        if said is None or address not in self._near:
+            self._said.pop(address, None)
+        else:
+            self._said[address] = said
+
+    def forget(self) -> None:
+        """Rely on nothing that was said, and take every slot as having come just now."""
+        self._said.clear()
+        self._stream = None
+        self.join([*self._marks, *self._unmarked])
+        self._marks.clear()
+
+    def problem(self, address: str) -> str | None:
+        """Why a replica is not read, whatever the slot; None if it may be."""
+        said = self._said.get(address)
+        if said is None:
+            return "does not say how its replication stands"
+        if self._stream is None:
+            return f"its master {self.master} does not say that it is one"
+        if said.is_master:
+            return "is a master"
+        if not said.link_up:
+            return "has no link to its master"
+        if said.stream != self._stream:
+            return f"does not follow {self.master}"
+        if self._offset - said.offset > self._limits.lag_bytes:
+            return f"is {self._offset - said.offset} bytes behind its master"
+        if said.silent_seconds > self._limits.lag_seconds:
+            return f"has not heard from its master for {said.silent_seconds} s"
+        return None
+
+    # -- the choice ----------------------------------------------------------------------------------------
+
+    def refresh(self) -> list[tuple[int, str | None]]:
+        """Choose again; the slots whose choice has changed, each with the replica to read or None for the master."""
+        offsets = {server: self._said[server].offset for server in self._near if self.problem(server) is None}
+        if all(offset >= self._highest for offset in offsets.values()):
+            healthy = tuple(offsets)
+            if healthy == self._last:
+                return []
+            self._last = healthy
+        else:
+            # They differ in which slots they may be read for, and that changes with every answer.
+            self._last = None
+        chosen: dict[int, str] = {}
+        for slot, mark in self._marks.items():
+            # caught-up: by what it said last, not by what it once said.
+            server = self._choose(slot, [server for server, offset in offsets.items() if offset >= mark])
+            if server is not None:
+                chosen[slot] = server
+        before, self._chosen = self._chosen, chosen
+        changed: list[tuple[int, str | None]] = [(slot, None) for slot in before.keys() - chosen.keys()]
+        changed += [(slot, server) for slot, server in chosen.items() if before.get(slot) != server]
+        return changed
+
+    def _choose(self, slot: int, caught_up: list[str]) -> str | None:
+        candidates = [server for server in caught_up if self._near[server]] or caught_up
+        if len(candidates) < 2:
+            return candidates[0] if candidates else None
+        return max(candidates, key=lambda server: self._rank(slot, server))
+
+    def _rank(self, slot: int, server: str) -> bytes:
+        return blake2b(f"{self._salt} {slot} {server}".encode(), digest_size=8).digest()

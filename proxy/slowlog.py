@@ -1,0 +1,76 @@
+"""A worker's slow log: the newest requests that took long, for SLOWLOG and for whoever looks for a cause.
+
+A request's arguments are gone by the time its reply comes, so an entry says which command it was, of which slot,
+answered by which server, and for whom. **bounded**: the oldest entry goes when a new one has no room.
+"""
+
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from proxy.engine.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRequest:
+    """One request that took long.
+
+    ``at`` is when it was answered, in seconds since 1970; ``slot`` is -1 where there is none; ``server`` is empty where
+    the proxy answered, or several servers did.
+    """
+
+    id: int
+    at: float
+    microseconds: int
+    command: str
+    slot: int
+    server: str
+    client: str
+    client_name: str
+
+    def to_wire(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+
+class SlowLog:
+    """The newest slow requests of one worker.
+
+    Args:
+        entries: how many are kept.
+        first_id, step: its ids are ``first_id``, ``first_id + step`` and so on, the same in no two workers.
+    """
+
+    def __init__(self, entries: int, first_id: int = 0, step: int = 1) -> None:
+        self._entries: deque[SlowRequest] = deque(maxlen=entries)
+        self._next_id = first_id
+        self._step = step
+
+    def note(self, command: str, microseconds: float, slot: int, session: Session | None, server: str | None) -> None:
+        """Keep one; called by the engine."""
+        state = session.state if session is not None else None
+        self._entries.appendleft(
+            SlowRequest(
+                id=self._next_id,
+                at=time.time(),
+                microseconds=int(microseconds),
+                command=command,
+                slot=slot,
+                server=server or "",
+                client=session.peer if session is not None else "",
+                client_name=state.name.decode(errors="replace") if state is not None else "",
+            )
+        )
+        self._next_id += self._step
+
+    def newest(self, count: int | None = None) -> list[SlowRequest]:
+        """The newest first; all of them without ``count``."""
+        return list(self._entries)[:count]
+
+    def reset(self) -> None:
+        """Forget them all."""
+        self._entries.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)

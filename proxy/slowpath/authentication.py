@@ -1,0 +1,190 @@
+"""AUTH, HELLO and SELECT: who a session is, and what it may do.
+
+A user's limits hold where the engine looks before anything is sent: ``read_only`` keeps writes off its fast path, and
+the bit LIMITED of ``attention`` every request of a session whose database is not one of its user's.
+"""
+
+from proxy.engine.session import GATED, LIMITED, Session
+from proxy.slowpath import replies
+from proxy.slowpath.connection import NOT_AN_INTEGER, SERVER_VERSION, SYNTAX_ERROR, integer, printable
+from proxy.slowpath.family import Family, Handler, Outcome
+from proxy.slowpath.services import Services
+from proxy.slowpath.state import SessionState, state_of
+from proxy.users import DEFAULT, User, Users
+from slots.commands import Command
+
+WRONG_PASSWORD = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+NOT_ASKED_FOR = (
+    b"-ERR AUTH <password> called without any password configured for the default user. "
+    b"Are you sure your configuration is correct?\r\n"
+)
+HELLO_NOT_AUTHENTICATED = (
+    b"-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> "
+    b"option can be used to authenticate the client and select the RESP protocol version at the same time\r\n"
+)
+
+OF_ONE_DATABASE = frozenset({"DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"})
+"""Commands without keys that are about the keys of the session's database."""
+OF_ALL_DATABASES = frozenset(
+    {"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "FLUSHALL", "FUNCTION", "SCRIPT", "SWAPDB"}
+)
+"""Not for users limited to some databases: a script may SELECT another one; scripts and functions are everyone's."""
+
+
+class Authentication(Family):
+    """The family's handlers, and the front door's question whether a session may use a command.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._users = Users(services.settings)
+        self._databases = services.databases
+        services.router.gated = self._users.anonymous is None
+        self.failures = 0
+        """Wrong user names and passwords."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {"AUTH": self.auth, "HELLO": self.hello, "SELECT": self.select}
+
+    # -- what a session may do -----------------------------------------------------------------------------
+
+    def begin(self, session: Session) -> None:
+        """Make a new session, or one that was reset, what one is that has not logged in. Its database is 0."""
+        user = self._users.anonymous
+        if user is None:
+            session.read_only = False
+            session.attention = (session.attention | GATED) & ~LIMITED
+        else:
+            self._enter(session, user)
+
+    def _enter(self, session: Session, user: User) -> None:
+        # A client that never logs in, and may do everything, needs no state for that.
+        if session.state is not None or user.name != DEFAULT or not user.unlimited:
+            state_of(session).user = user
+        session.read_only = user.read_only
+        session.attention &= ~GATED
+        self._look_at_database(session, user)
+
+    def _look_at_database(self, session: Session, user: User | None) -> None:
+        if user is None or user.may_use(session.database):
+            session.attention &= ~LIMITED
+        else:
+            session.attention |= LIMITED
+
+    def refusal(self, session: Session, command: Command) -> bytes | None:
+        """The error for a command that the session's user may not use; None if it may."""
+        if session.read_only and command.writes:
+            return _no_permission(command)
+        user = user_of(session)
+        if user is None or user.databases is None:
+            return None
+        if command.name.partition("|")[0] in OF_ALL_DATABASES:
+            return _no_permission(command)
+        if session.attention & LIMITED and _uses_database(command):
+            return _no_database(session.database)
+        return None
+
+    def select_refusal(self, session: Session, database: int) -> bytes | None:
+        """The error for a database that the session's user may not use; None if it may."""
+        user = user_of(session)
+        return None if user is None or user.may_use(database) else _no_database(database)
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def _log_in(self, session: Session, name: bytes, password: bytes) -> bytes | None:
+        """None for the right credentials, else the error."""
+        user = self._users.authenticate(name, password)
+        if user is None:
+            self.failures += 1
+            return WRONG_PASSWORD
+        self._enter(session, user)
+        return None
+
+    def auth(self, session: Session, argv: list[bytes]) -> Outcome:
+        """AUTH [user] password."""
+        if len(argv) > 3:
+            return SYNTAX_ERROR
+        if len(argv) == 2 and not self._users.wants_default_password:
+            return NOT_ASKED_FOR
+        name, password = (argv[1], argv[2]) if len(argv) == 3 else (DEFAULT.encode(), argv[1])
+        return self._log_in(session, name, password) or replies.OK
+
+    def hello(self, session: Session, argv: list[bytes]) -> Outcome:
+        """HELLO [version [AUTH user password] [SETNAME name]]: as in Redis, what stands before an error is done."""
+        protocol = session.protocol
+        if len(argv) > 1:
+            wanted = integer(argv[1])
+            if wanted is None:
+                return b"-ERR Protocol version is not an integer or out of range\r\n"
+            if wanted not in (2, 3):
+                return b"-NOPROTO unsupported protocol version\r\n"
+            protocol = wanted
+        position = 2
+        while position < len(argv):
+            option = argv[position].upper()
+            if option == b"AUTH" and position + 2 < len(argv):
+                problem = self._log_in(session, argv[position + 1], argv[position + 2])
+                if problem is not None:
+                    return problem
+                position += 3
+            elif option == b"SETNAME" and position + 1 < len(argv):
+                if not printable(argv[position + 1]):
+                    return b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
+                state_of(session).name = argv[position + 1]
+                position += 2
+            else:
+                return replies.error(f"ERR Syntax error in HELLO option '{argv[position].decode(errors='replace')}'")
+        if session.attention & GATED:
+            return HELLO_NOT_AUTHENTICATED
+        session.protocol = protocol
+        return replies.mapping(
+            {
+                "server": replies.bulk("redis"),
+                "version": replies.bulk(SERVER_VERSION),
+                "proto": replies.integer(protocol),
+                "id": replies.integer(session.id),
+                "mode": replies.bulk("standalone"),
+                "role": replies.bulk("master"),
+                "modules": replies.array([]),
+            },
+            protocol,
+        )
+
+    def select(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SELECT index."""
+        database = integer(argv[1])
+        if database is None:
+            return NOT_AN_INTEGER
+        if not -(2**31) <= database < 2**31:
+            return b"-ERR value is out of range, value must between -2147483648 and 2147483647\r\n"
+        if not 0 <= database < self._databases:
+            return b"-ERR DB index is out of range\r\n"
+        refused = self.select_refusal(session, database)
+        if refused is not None:
+            return refused
+        session.database = database
+        self._look_at_database(session, user_of(session))
+        return replies.OK
+
+
+def user_of(session: Session) -> User | None:
+    """The session's user; None for ``default`` where that user may do everything."""
+    state: SessionState | None = session.state
+    return state.user if state is not None else None
+
+
+def _uses_database(command: Command) -> bool:
+    if "pubsub" in command.flags:
+        return False  # channels are not in a database
+    return bool(command.first or command.keys) or command.name in OF_ONE_DATABASE
+
+
+def _no_permission(command: Command) -> bytes:
+    return replies.error(f"NOPERM this user has no permissions to run the '{command.name.lower()}' command")
+
+
+def _no_database(database: int) -> bytes:
+    return replies.error(f"NOPERM this user has no permissions to access database {database}; SELECT another one")

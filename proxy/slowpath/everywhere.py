@@ -1,0 +1,54 @@
+"""Asking servers something and waiting for what they say, over connections that sessions share.
+
+**bounded**: a connection answers within ``backend_reply_seconds`` or is given up, which is an answer too.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from proxy.engine.backend import Backend
+
+NO_SERVER = b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n"
+
+Heard = Callable[[Backend, bytes], None]
+"""Told of a reply as it comes, while the connection that it came over still stands."""
+
+
+async def ask(backend: Backend, payload: bytes, heard: Heard | None = None) -> bytes:
+    """The reply to a request, or an error that names the server."""
+    return (await ask_each([backend], payload, heard))[backend.address]
+
+
+async def ask_each(backends: Iterable[Backend], payload: bytes, heard: Heard | None = None) -> dict[str, bytes]:
+    """The replies of several servers to one request, by address, in the order of ``backends``."""
+    loop = asyncio.get_running_loop()
+    waiting: dict[str, asyncio.Future[bytes]] = {}
+
+    def take(backend: Backend, reply: bytes) -> None:
+        # Whoever asked may have gone.
+        if not waiting[backend.address].done():
+            waiting[backend.address].set_result(reply)
+        if heard is not None:
+            heard(backend, reply)
+
+    for backend in backends:
+        waiting[backend.address] = loop.create_future()
+        backend.call(payload, lambda reply, backend=backend: take(backend, reply))  # type: ignore[misc]
+    return {address: await reply for address, reply in waiting.items()}
+
+
+def unheard(address: str, reply: bytes) -> bool:
+    """Whether a reply is the proxy's own word that the server gave none."""
+    return reply.startswith(b"-ERR server %b " % address.encode())
+
+
+def first_error(said: dict[str, bytes]) -> bytes | None:
+    """The error to give for all: a server's own before one about a server that gave no answer."""
+    errors = [(address, reply) for address, reply in said.items() if reply.startswith(b"-")]
+    own = [reply for address, reply in errors if not unheard(address, reply)]
+    return own[0] if own else errors[0][1] if errors else None
+
+
+def words(error: bytes) -> str:
+    """What an error says, without its line's end."""
+    return error[1:].decode(errors="replace").rstrip()

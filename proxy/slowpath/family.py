@@ -1,0 +1,46 @@
+"""What every family of slow commands can be told of."""
+
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
+
+from proxy.channel import Message
+from proxy.engine.session import Session
+from slots.table import SlotTable
+
+Outcome = bytes | list[bytes] | Coroutine[Any, Any, bytes] | object
+"""A reply; the keys to route by; a reply later; or one of the outcomes of :mod:`proxy.engine.session`."""
+Handler = Callable[[Session, list[bytes]], Outcome]
+Answer = Callable[[Message], Any]
+
+
+class Family:
+    """A family of commands. What it does not care for, it leaves as it is here."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name, a subcommand's as ``CLIENT|LIST``."""
+        return {}
+
+    def answers(self) -> dict[str, Answer]:
+        """Answers to other workers' questions, by what is asked."""
+        return {}
+
+    def table_applied(self, table: SlotTable) -> None:
+        """A table was put in force."""
+
+    def slots_leaving(self, slots: Collection[int]) -> None:
+        """Slots were locked, or go to another server. drained: what waits at their servers has to come back."""
+
+    def server_lost(self, address: str) -> None:
+        """A shared connection to a server was lost; the server may have been restarted."""
+
+    def session_closed(self, session: Session) -> None:
+        """A session that has a state was closed."""
+
+    def draining(self) -> None:
+        """The worker is about to end: what waits without limit has to be over. Called again and again until it is."""
+
+    def tick(self) -> None:
+        """Called ten times a second."""
+
+    async def close(self) -> None:
+        """The worker ends."""

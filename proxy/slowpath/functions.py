@@ -1,0 +1,271 @@
+"""Functions: every master has the same libraries, and a client finds them whatever server its keys are at.
+
+FCALL goes where its keys are, or to any server. Libraries change at every master or at none: FUNCTION LOAD, DELETE,
+FLUSH and RESTORE are refused while a master cannot be reached, and put the others back as they were where one fails.
+
+A server that joined later, or that lost its libraries, gets what it lacks before the first FCALL there, once for each
+time that it was connected to: its libraries are compared with those of a master that is known to have them all, else
+with those of all masters. **A library that any master has is one that every master should have**: nothing is ever
+deleted by the comparison. That undoes no FUNCTION DELETE, because none is done while a master is away. A library that
+was put on one server or taken off it past the proxy is spread or comes back; use the proxy for both.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import hiredis
+import structlog
+
+from proxy.engine.backend import Backend, command
+from proxy.engine.router import LOCKED, OFFLINE
+from proxy.engine.session import AGAIN, ANY_SERVER, Session, Waiting
+from proxy.slowpath import replies
+from proxy.slowpath.everywhere import NO_SERVER, ask, ask_each, unheard, words
+from proxy.slowpath.family import Family, Handler, Outcome
+from proxy.slowpath.killing import ask_busy, verdict
+from proxy.slowpath.services import Services
+from proxy.standing import Standing
+from slots import commands
+from slots.table import SlotTable
+
+log = structlog.get_logger()
+
+RETRY_SECONDS = 1.0
+"""For how long a server is taken as it is when there was no other to compare it with."""
+
+
+class FunctionCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._router = services.router
+        self._row = commands.table()["FCALL"]
+        # Servers that have every library, by which connection that is known, and until when.
+        self._level: dict[str, tuple[Standing, float]] = {}
+        # Libraries are compared and changed one after another.
+        self._changing = asyncio.Lock()
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {
+            "FCALL": self.fcall,
+            "FCALL_RO": self.fcall,
+            "FUNCTION|LIST": self.function_any,
+            "FUNCTION|DUMP": self.function_any,
+            "FUNCTION|LOAD": self.function_change,
+            "FUNCTION|DELETE": self.function_change,
+            "FUNCTION|FLUSH": self.function_change,
+            "FUNCTION|RESTORE": self.function_change,
+            "FUNCTION|KILL": self.function_kill,
+            "FUNCTION|STATS": self.function_stats,
+        }
+
+    def table_applied(self, table: SlotTable) -> None:
+        """A server that comes back as a master may be another one."""
+        for address in self._level.keys() - set(self._services.masters()):
+            del self._level[address]
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def fcall(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FCALL and FCALL_RO."""
+        try:
+            keys = commands.keys_of(self._row, argv)
+        except commands.KeysError:
+            # The server looks at the function first: it has the right error, whichever it is.
+            keys = []
+        if keys:
+            state, address, _ = self._router.route(self._router.slot_of_key(keys[0]))
+            if state in (LOCKED, OFFLINE):
+                # Held or refused; what is held is looked at again.
+                return keys
+        else:
+            address = self._router.any_address()
+        if address is not None and not self.is_level(address):
+            return Waiting(self._levelled(address))
+        return keys or ANY_SERVER
+
+    def function_any(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FUNCTION LIST and FUNCTION DUMP: of any server that has every library."""
+        address = self._router.any_address()
+        if address is not None and not self.is_level(address):
+            return Waiting(self._levelled(address))
+        return ANY_SERVER
+
+    # -- comparing -----------------------------------------------------------------------------------------
+
+    def is_level(self, address: str) -> bool:
+        """Whether a server is known to have every library."""
+        known = self._level.get(address)
+        return known is not None and known[0].holds and asyncio.get_running_loop().time() < known[1]
+
+    async def _levelled(self, address: str) -> Any:
+        return await self.level(address) or AGAIN
+
+    async def level(self, address: str) -> bytes | None:
+        """Give a server the libraries that it lacks. The error of a server that cannot be reached, else None."""
+        async with self._changing:
+            return await self._make_level(address)
+
+    async def look_for(self, requests: Sequence[list[bytes]]) -> None:
+        """Give every master the libraries that it lacks, if ``requests`` call functions; as far as they are reached."""
+        if any(argv[0].upper() in (b"FCALL", b"FCALL_RO") for argv in requests):
+            for address in self._services.masters():
+                if not self.is_level(address):
+                    await self.level(address)
+
+    async def _make_level(self, address: str) -> bytes | None:
+        if self.is_level(address):
+            return None
+        backend = self._router.shared_backend(address)
+        here = await _libraries(backend)
+        standing = Standing(backend)
+        until = float("inf")
+        if isinstance(here, bytes):
+            if unheard(address, here):
+                return here
+            # A server without functions, or one that does not let this proxy see them: its own errors say so.
+            here = {}
+            wanted: dict[bytes, bytes] | None = {}
+        else:
+            wanted = await self._libraries_elsewhere(address)
+        if wanted is None:
+            wanted = {}
+            until = asyncio.get_running_loop().time() + RETRY_SECONDS
+        for name, code in wanted.items():
+            if name not in here:
+                reply = await ask(backend, command(("FUNCTION", "LOAD", code)))
+                if reply.startswith(b"-"):
+                    log.warning("library_not_loaded", server=address, library=name.decode(), reason=words(reply))
+            elif here[name] != code:
+                log.warning("libraries_differ", server=address, library=name.decode())
+        self._level[address] = (standing, until)
+        return None
+
+    async def _libraries_elsewhere(self, address: str) -> dict[bytes, bytes] | None:
+        """The libraries that the other masters have; None if none of them could be asked."""
+        others = [master for master in self._services.masters() if master != address]
+        level = [master for master in others if self.is_level(master)]
+        asked = [self._router.shared_backend(master) for master in (level[:1] or others)]
+        given = await asyncio.gather(*map(_libraries, asked))
+        found: dict[bytes, bytes] = {}
+        for libraries in given:
+            if isinstance(libraries, dict):
+                found = libraries | found
+        heard = [libraries for libraries in given if isinstance(libraries, dict)]
+        return found if heard or not others else None
+
+    # -- changing ------------------------------------------------------------------------------------------
+
+    def function_change(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FUNCTION LOAD, DELETE, FLUSH and RESTORE, at every master or at none."""
+        return self._change(session, argv)
+
+    async def _change(self, session: Session, argv: list[bytes]) -> bytes:
+        async with self._changing:
+            masters = self._services.masters()
+            if not masters:
+                return NO_SERVER
+            what = f"FUNCTION {argv[1].decode(errors='replace').upper()}"
+            for address in masters:
+                missing = await self._make_level(address)
+                if missing is not None:
+                    return _not_begun(what, missing)
+            shared = [self._router.shared(session, address) for address in masters]
+            before = await ask_each(shared, command(("FUNCTION", "DUMP")))
+            for address, dump in before.items():
+                if unheard(address, dump):
+                    return _not_begun(what, dump)
+            return await self._change_each(shared, before, command(tuple(argv)))
+
+    async def _change_each(self, shared: list[Backend], before: dict[str, bytes], request: bytes) -> bytes:
+        """Change one master and, if it agrees, the others; or put all back as they were."""
+        first, *others = shared
+        reply = await ask(first, request)
+        if reply.startswith(b"-") and not unheard(first.address, reply):
+            return reply
+        said = {first.address: reply}
+        if not reply.startswith(b"-"):
+            said |= await ask_each(others, request)
+        errors = {address: reply for address, reply in said.items() if reply.startswith(b"-")}
+        if not errors:
+            return reply
+        # What gave no answer may have changed all the same.
+        changed = [
+            backend
+            for backend in shared
+            if backend.address in said
+            and (backend.address not in errors or unheard(backend.address, errors[backend.address]))
+        ]
+        different = [backend.address for backend in changed if not await _restore(backend, before[backend.address])]
+        address, error = next(iter(errors.items()))
+        text = words(error) if unheard(address, error) else f"{words(error)} (at server {address}"
+        text += "; " if not unheard(address, error) else " ("
+        if different:
+            text += f"not undone at {', '.join(different)}: libraries differ between servers, repeat the command)"
+        else:
+            text += "undone at the others: nothing was changed)"
+        return replies.error(text)
+
+    # -- what runs -----------------------------------------------------------------------------------------
+
+    def function_kill(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FUNCTION KILL, at every master."""
+        return self._kill(argv)
+
+    async def _kill(self, argv: list[bytes]) -> bytes:
+        said = await self._ask_busy([command(tuple(argv))])
+        return verdict(said) if said else NO_SERVER
+
+    def function_stats(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FUNCTION STATS: of a master at which something runs, else of any."""
+        return self._stats(session.protocol, argv)
+
+    async def _stats(self, protocol: int, argv: list[bytes]) -> bytes:
+        hello = [command(("HELLO", "3"))] if protocol == 3 else []
+        said = await self._ask_busy([*hello, command(tuple(argv))])
+        if not said:
+            return NO_SERVER
+        # Redis gives the running script first, as null where there is none.
+        idle = b"running_script\r\n" + replies.null(protocol)
+        good = [reply for reply in said.values() if not reply.startswith(b"-")]
+        running = [reply for reply in good if idle not in reply[:64]]
+        return (running or good or list(said.values()))[0]
+
+    async def _ask_busy(self, requests: list[bytes]) -> dict[str, bytes]:
+        services = self._services
+        masters = services.masters()
+        seconds = services.settings.backend_reply_seconds
+        said = await asyncio.gather(*(ask_busy(address, services.options, requests, seconds) for address in masters))
+        return dict(zip(masters, said, strict=True))
+
+
+def _not_begun(what: str, error: bytes) -> bytes:
+    return replies.error(f"{words(error)} ({what} has to be done at every master; nothing was changed)")
+
+
+async def _libraries(backend: Backend) -> dict[bytes, bytes] | bytes:
+    """The code of a server's libraries by their names, or the error that it gave."""
+    reply = await ask(backend, command(("FUNCTION", "LIST", "WITHCODE")))
+    if reply.startswith(b"-"):
+        return reply
+    parser = hiredis.Reader()
+    parser.feed(reply)
+    libraries: Iterable[list[Any]] = parser.gets()
+    described = [dict(zip(library[::2], library[1::2], strict=True)) for library in libraries]
+    return {library[b"library_name"]: library[b"library_code"] for library in described}
+
+
+async def _restore(backend: Backend, dump: bytes) -> bool:
+    """Put a server's libraries back as they were."""
+    if not dump.startswith(b"$"):
+        return False
+    header, _, payload = dump.partition(b"\r\n")
+    restore = command(("FUNCTION", "RESTORE", payload[: int(header[1:])], "FLUSH"))
+    return await ask(backend, restore) == replies.OK

@@ -1,0 +1,125 @@
+"""DBSIZE, KEYS, RANDOMKEY, FLUSHDB and FLUSHALL: every master is asked, see :mod:`proxy.slowpath.fanout`.
+
+A flush while slots move: the sources have answered before the targets are flushed, so a key that a MIGRATE took
+from a source just before is deleted where it went, and none that was there when the command came is left. What is
+known to be absent from a source (**one-way**) stays so: a flush only takes keys away.
+"""
+
+import random
+import re
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import hiredis
+
+from proxy.engine.backend import command
+from proxy.engine.session import Session
+from proxy.slowpath import replies
+from proxy.slowpath.connection import SYNTAX_ERROR
+from proxy.slowpath.family import Family, Handler, Outcome
+from proxy.slowpath.fanout import FanOut, FanOutError, Said
+from proxy.slowpath.moves import Moves
+from proxy.slowpath.services import Services
+
+RANDOM_ATTEMPTS = 3
+"""How often RANDOMKEY counts the keys anew when the servers that had some gave none: keys expire, and move."""
+DBSIZE = command(("DBSIZE",))
+RANDOMKEY = command(("RANDOMKEY",))
+NULLS = (b"$-1\r\n", b"_\r\n")
+ARRAY = re.compile(rb"\*([0-9]+)\r\n")
+
+
+class KeyspaceCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+        moves: brings what the worker has seen of moves up to date, and gives it.
+    """
+
+    def __init__(self, services: Services, moves: Callable[[], Moves]) -> None:
+        self._fan_out = FanOut(services, moves)
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {
+            "DBSIZE": self.dbsize,
+            "KEYS": self.keys,
+            "RANDOMKEY": self.randomkey,
+            "FLUSHDB": self.flush,
+            "FLUSHALL": self.flush,
+        }
+
+    def dbsize(self, session: Session, argv: list[bytes]) -> Outcome:
+        """DBSIZE: the sum. While slots move, a key that has just moved may count twice, and none is left out."""
+        return _or_error(self._dbsize(session))
+
+    async def _dbsize(self, session: Session) -> bytes:
+        return replies.integer(sum((await self._sizes(session)).values()))
+
+    async def _sizes(self, session: Session) -> dict[str, int]:
+        said = await self._fan_out.ask(session, DBSIZE)
+        return {address: int(reply[1:]) for address, reply in said.latest.items()}
+
+    def keys(self, session: Session, argv: list[bytes]) -> Outcome:
+        """KEYS pattern: one array of all arrays, each key once."""
+        return _or_error(self._keys(session, command(tuple(argv))))
+
+    async def _keys(self, session: Session, request: bytes) -> bytes:
+        said = await self._fan_out.ask(session, request)
+        return _each_once(said) if said.then else join(said.all)
+
+    def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:
+        """RANDOMKEY: every key with about the same chance; nil only if there is none."""
+        return _or_error(self._randomkey(session))
+
+    async def _randomkey(self, session: Session) -> bytes:
+        for _ in range(RANDOM_ATTEMPTS):
+            sizes = {address: size for address, size in (await self._sizes(session)).items() if size}
+            while sizes:
+                [address] = random.choices(list(sizes), list(sizes.values()))
+                reply = await self._fan_out.ask_one(session, address, RANDOMKEY)
+                if reply not in NULLS:
+                    return reply
+                del sizes[address]
+        return replies.null(session.protocol)
+
+    def flush(self, session: Session, argv: list[bytes]) -> Outcome:
+        """FLUSHDB [ASYNC|SYNC], FLUSHALL [ASYNC|SYNC]."""
+        if len(argv) > 2 or (len(argv) == 2 and argv[1].upper() not in (b"ASYNC", b"SYNC")):
+            return SYNTAX_ERROR
+        return _or_error(self._flush(session, command(tuple(argv))))
+
+    async def _flush(self, session: Session, request: bytes) -> bytes:
+        await self._fan_out.ask(session, request)
+        return replies.OK
+
+
+async def _or_error(answer: Coroutine[Any, Any, bytes]) -> bytes:
+    try:
+        return await answer
+    except FanOutError as error:
+        return error.reply
+
+
+def join(arrays: Iterable[bytes]) -> bytes:
+    """One array of the items of several, which are not looked at."""
+    count = 0
+    bodies = []
+    for array in arrays:
+        header = ARRAY.match(array)
+        if header is None:
+            return replies.error("ERR a server answered with something else than an array")
+        count += int(header[1])
+        bodies.append(array[header.end() :])
+    return b"*%d\r\n%b" % (count, b"".join(bodies))
+
+
+def _each_once(said: Said) -> bytes:
+    """As :func:`join`, without the keys that were seen at a move's source and at its target."""
+    reader = hiredis.Reader()
+    seen: dict[bytes, None] = {}
+    for array in said.all:
+        reader.feed(array)
+        seen.update(dict.fromkeys(reader.gets()))
+    return replies.array(replies.bulk(key) for key in seen)

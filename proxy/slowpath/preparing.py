@@ -1,0 +1,28 @@
+"""What scripts and functions need before they run within a transaction."""
+
+from collections.abc import Sequence
+
+from proxy.engine.session import Session
+from proxy.slowpath.functions import FunctionCommands
+from proxy.slowpath.scripts import ScriptCommands
+
+
+class Preparation:
+    """The two families as the transactions see them.
+
+    Args:
+        scripts, functions: the families.
+    """
+
+    def __init__(self, scripts: ScriptCommands, functions: FunctionCommands) -> None:
+        self._scripts = scripts
+        self._functions = functions
+
+    async def look_for(self, requests: Sequence[list[bytes]]) -> None:
+        """Find the scripts that ``requests`` name, and have every server ready for the functions."""
+        await self._scripts.look_for(requests)
+        await self._functions.look_for(requests)
+
+    def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
+        """What has to be sent to a server before ``requests``, and how many replies that has."""
+        return self._scripts.preload(session, address, requests)

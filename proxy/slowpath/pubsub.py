@@ -1,0 +1,324 @@
+"""Pub/sub: what a session is subscribed to, and the confirmations, as Redis gives them.
+
+PUBLISH and SPUBLISH are not here: they are routed to the owner of the channel's slot as if the channel were a key.
+
+A subscription is confirmed when the servers have it (see :mod:`proxy.subscriptions`); the session goes on behind it
+only then, so what it publishes next reaches it. **in-order**: subscribing and unsubscribing wait until everything owed
+to the session has been answered. **bounded**: ``session_max_subscriptions`` and ``max_subscriptions``.
+"""
+
+import asyncio
+from collections.abc import Collection
+from functools import partial
+
+from proxy.channel import Message, MessageTooLong
+from proxy.engine.backend import command
+from proxy.engine.session import AFTER_OWED, ANY_SERVER, NO_REPLY, SUBSCRIBED, Session
+from proxy.messages import Kind
+from proxy.slowpath import replies
+from proxy.slowpath.family import Answer, Family, Handler, Outcome
+from proxy.slowpath.services import Services
+from proxy.slowpath.state import state_of
+from proxy.subscriptions import Subscriptions, cost
+from slots.table import SlotTable
+
+
+class Subscription:
+    """What one session is subscribed to, in the order in which it subscribed."""
+
+    __slots__ = ("cost", "names")
+
+    def __init__(self) -> None:
+        self.names: dict[Kind, dict[bytes, None]] = {kind: {} for kind in Kind}
+        self.cost = 0
+
+    def count(self, kind: Kind) -> int:
+        """The count in a confirmation: channels and patterns together, or shard channels."""
+        if kind is Kind.SHARD:
+            return len(self.names[kind])
+        return len(self.names[Kind.CHANNEL]) + len(self.names[Kind.PATTERN])
+
+    def __bool__(self) -> bool:
+        return any(self.names.values())
+
+
+NOTHING = Subscription()
+
+
+def subscription_of(session: Session) -> Subscription:
+    """What a session is subscribed to; not to be changed."""
+    subscription: Subscription | None = session.state.subscription if session.state is not None else None
+    return NOTHING if subscription is None else subscription
+
+
+def mark(session: Session) -> None:
+    """Limit a RESP2 session that is subscribed to what it may still do; to be called when its protocol changes too."""
+    if session.protocol == 2 and subscription_of(session):
+        session.attention |= SUBSCRIBED
+    else:
+        session.attention &= ~SUBSCRIBED
+
+
+def ping(argv: list[bytes]) -> bytes:
+    """PING of a RESP2 session that is subscribed."""
+    return replies.array([replies.bulk(b"pong"), replies.bulk(argv[1] if len(argv) > 1 else b"")])
+
+
+def confirmation(protocol: int, word: str, name: bytes | None, count: int) -> bytes:
+    """The confirmation of one channel or pattern; of none, where a session leaves all and has none."""
+    shown = replies.null(protocol) if name is None else replies.bulk(name)
+    return (b">3\r\n" if protocol == 3 else b"*3\r\n") + replies.bulk(word) + shown + replies.integer(count)
+
+
+class PubSubCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._settings = services.settings
+        self._router = services.router
+        self._hub = Subscriptions(services)
+        self._cost = 0
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        found: dict[str, Handler] = {
+            # A server has the channels of all workers of all proxies, and of its own clients.
+            "PUBSUB|CHANNELS": self.any_server,
+            "PUBSUB|SHARDCHANNELS": self.any_server,
+            "PUBSUB|NUMPAT": self.any_server,
+            "PUBSUB|NUMSUB": partial(self.numbers, Kind.CHANNEL),
+            "PUBSUB|SHARDNUMSUB": partial(self.numbers, Kind.SHARD),
+        }
+        for kind in Kind:
+            found[kind.joining.upper()] = partial(self.subscribe, kind)
+            found[kind.leaving.upper()] = partial(self.unsubscribe, kind)
+        return found
+
+    def answers(self) -> dict[str, Answer]:
+        """``subscribers``: of each name, how many sessions are subscribed here, and 1 if the worker is."""
+        return {"subscribers": self._count}
+
+    # -- subscribing ---------------------------------------------------------------------------------------
+
+    def subscribe(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
+        """SUBSCRIBE, PSUBSCRIBE or SSUBSCRIBE name [name ...]."""
+        if session.owed:
+            return AFTER_OWED
+        state = state_of(session)
+        if state.subscription is None:
+            state.subscription = Subscription()
+        subscription: Subscription = state.subscription
+        new = {name: cost(name) for name in argv[1:] if name not in subscription.names[kind]}
+        price = sum(new.values())
+        problem = self._too_many(subscription, price)
+        if problem is not None:
+            return problem
+        # CLIENT REPLY OFF and SKIP do not keep a confirmation back, which is a push.
+        muted = bool(session.muted)
+        if not new:
+            return _give(session, muted, self._joined(kind, session, subscription, argv[1:], new))
+        self._charge(subscription, price)
+        self._hub.take(kind, new)
+        return self._subscribe(kind, session, subscription, argv[1:], new, muted)
+
+    async def _subscribe(
+        self,
+        kind: Kind,
+        session: Session,
+        subscription: Subscription,
+        names: list[bytes],
+        new: dict[bytes, int],
+        muted: bool,
+    ) -> bytes:
+        joined = False
+        try:
+            await self._hub.settled()
+            joined = not session.closed
+        finally:
+            if not joined:
+                self._charge(subscription, -sum(new.values()))
+                self._hub.give_up(kind, new)
+        if not joined:
+            return b""
+        confirmed = self._joined(kind, session, subscription, names, new)
+        mark(session)
+        return _later(session, muted, confirmed)
+
+    def _joined(
+        self, kind: Kind, session: Session, subscription: Subscription, names: list[bytes], new: Collection[bytes]
+    ) -> bytes:
+        confirmed = []
+        for name in names:
+            if name in new and name not in subscription.names[kind]:
+                subscription.names[kind][name] = None
+                self._hub.add(session, kind, name)
+            confirmed.append(confirmation(session.protocol, kind.joining, name, subscription.count(kind)))
+        return b"".join(confirmed)
+
+    def _too_many(self, subscription: Subscription, price: int) -> bytes | None:
+        settings = self._settings
+        if price and subscription.cost + price > settings.session_max_subscriptions:
+            limit, name, whose = settings.session_max_subscriptions, "session_max_subscriptions", "a session"
+        elif price and self._cost + price > settings.max_subscriptions:
+            limit, name, whose = settings.max_subscriptions, "max_subscriptions", "a worker of the proxy"
+        else:
+            return None
+        return replies.error(f"ERR max number of subscriptions reached: {limit} for {whose} (setting {name})")
+
+    def _charge(self, subscription: Subscription, price: int) -> None:
+        subscription.cost += price
+        self._cost += price
+
+    # -- unsubscribing -------------------------------------------------------------------------------------
+
+    def unsubscribe(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
+        """UNSUBSCRIBE, PUNSUBSCRIBE or SUNSUBSCRIBE [name ...]; without names, from all."""
+        if session.owed:
+            return AFTER_OWED
+        subscription = subscription_of(session)
+        mine = subscription.names[kind]
+        names: list[bytes | None] = list(argv[1:] or mine) or [None]
+        count = subscription.count(kind)
+        leaving: list[bytes] = []
+        confirmed = []
+        for name in names:
+            if name is not None and name in mine:
+                # At once: a session that is closed while it waits has nothing to do with it any more.
+                del mine[name]
+                leaving.append(name)
+                count -= 1
+            confirmed.append(confirmation(session.protocol, kind.leaving, name, count))
+        muted = bool(session.muted)
+        if not leaving:
+            return _give(session, muted, b"".join(confirmed))
+        self._charge(subscription, -sum(map(cost, leaving)))
+        self._hub.give_up(kind, leaving)
+        return self._unsubscribe(kind, session, leaving, muted, b"".join(confirmed))
+
+    async def _unsubscribe(
+        self, kind: Kind, session: Session, leaving: list[bytes], muted: bool, confirmed: bytes
+    ) -> bytes:
+        try:
+            # What was published before is delivered before the confirmation.
+            await self._hub.settled()
+        finally:
+            for name in leaving:
+                self._hub.remove(session, kind, name)
+        mark(session)
+        return _later(session, muted, confirmed)
+
+    def session_closed(self, session: Session) -> None:
+        """The session is gone, or RESET makes a new one of it."""
+        state = session.state
+        if state is None or state.subscription is None:
+            return
+        subscription: Subscription = state.subscription
+        state.subscription = None
+        for kind, names in subscription.names.items():
+            self._charge(subscription, -sum(map(cost, names)))
+            self._hub.give_up(kind, names)
+            for name in names:
+                self._hub.remove(session, kind, name)
+        session.attention &= ~SUBSCRIBED
+
+    # -- PUBSUB --------------------------------------------------------------------------------------------
+
+    def any_server(self, session: Session, argv: list[bytes]) -> Outcome:
+        """Something that any of the servers knows, because every worker is subscribed at all of them."""
+        return ANY_SERVER
+
+    def numbers(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
+        """PUBSUB NUMSUB or SHARDNUMSUB [channel ...]."""
+        return self._numbers(kind, argv[:2], argv[2:])
+
+    async def _numbers(self, kind: Kind, request: list[bytes], names: list[bytes]) -> bytes:
+        at_server = await self._ask_server(command((*request, *names))) if names else []
+        sessions = [0] * len(names)
+        workers = [0] * len(names)
+        try:
+            answers = await self._services.ask_all(
+                "subscribers", kind=kind.name, names=[name.decode("latin-1") for name in names]
+            )
+        except MessageTooLong:
+            answers = []
+        for answer in answers:
+            for place, (number, subscribed) in enumerate(answer):
+                sessions[place] += number
+                workers[place] += subscribed
+        items = []
+        for place, name in enumerate(names):
+            # A worker counts once at a server, whatever number of sessions it has; another proxy's stay so counted.
+            others = at_server[place] - workers[place] if place < len(at_server) else 0
+            items += [replies.bulk(name), replies.integer(sessions[place] + max(0, others))]
+        return replies.array(items)
+
+    async def _ask_server(self, request: bytes) -> list[int]:
+        """The numbers in a server's answer to NUMSUB; none if it gives none."""
+        address = self._router.any_address()
+        if address is None:
+            return []
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._router.shared_backend(address).call(request, partial(_settle, answered))
+        return _numbers_in(await answered)
+
+    def _count(self, message: Message) -> list[tuple[int, int]]:
+        kind = Kind[message["kind"]]
+        return [self._hub.count(kind, name.encode("latin-1")) for name in message["names"]]
+
+    # -- what the family is told ---------------------------------------------------------------------------
+
+    def table_applied(self, table: SlotTable) -> None:
+        """A table was put in force."""
+        self._hub.table_applied(table)
+
+    def slots_leaving(self, slots: Collection[int]) -> None:
+        """Slots were locked, or go to another server."""
+        self._hub.slots_leaving(slots)
+
+    def tick(self) -> None:
+        """Called ten times a second."""
+        self._hub.tick()
+
+    async def close(self) -> None:
+        """The worker ends."""
+        self._hub.close()
+
+
+def _give(session: Session, muted: bool, confirmed: bytes) -> Outcome:
+    if not muted:
+        return confirmed
+    session.push(confirmed)
+    return NO_REPLY
+
+
+def _later(session: Session, muted: bool, confirmed: bytes) -> bytes:
+    if not muted:
+        return confirmed
+    session.push(confirmed)
+    return b""
+
+
+def _settle(waiting: "asyncio.Future[bytes]", reply: bytes) -> None:
+    if not waiting.done():
+        waiting.set_result(reply)
+
+
+def _numbers_in(reply: bytes) -> list[int]:
+    """The numbers in an array of names and numbers, by turns."""
+    found = []
+    position = reply.index(b"\r\n") + 2
+    while position < len(reply):
+        end = reply.index(b"\r\n", position)
+        if reply[position : position + 1] == b"$":
+            position = end + 2 + int(reply[position + 1 : end]) + 2
+        elif reply[position : position + 1] == b":":
+            found.append(int(reply[position + 1 : end]))
+            position = end + 2
+        else:
+            return []
+    return found

@@ -1,0 +1,67 @@
+"""The cursor of a SCAN over all groups: everything a scan has to remember, in one number below 2^63.
+
+::
+
+    | 2 bits: pass | 15 bits: epoch | 14 bits: group | 32 bits: the server's own cursor |
+
+Clients keep it as a signed 64-bit number at least, and Redis reads it as an unsigned one. The epoch is kept modulo
+2^15. A server's cursor is the number of a bucket of its hash table, so 32 bits are enough for four thousand million
+keys at one server.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+PASS_BITS = 2
+EPOCH_BITS = 15
+GROUP_BITS = 14
+SERVER_BITS = 32
+TOTAL_BITS = PASS_BITS + EPOCH_BITS + GROUP_BITS + SERVER_BITS
+
+EPOCHS = 1 << EPOCH_BITS
+
+
+class CursorError(ValueError):
+    """Something does not fit into a cursor. The message says what, as an error reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """One place in one scan.
+
+    ``number`` is the pass, see :mod:`proxy.slowpath.scanning`; ``epoch`` that of the table by which the scan, or
+    the pass that it began anew with, was begun, modulo :data:`EPOCHS`; ``group`` the group to be asked next, and
+    ``position`` where that group's server goes on.
+    """
+
+    number: int
+    epoch: int
+    group: int
+    position: int
+
+    def pack(self) -> int:
+        """The number that a client gets. Raises :class:`CursorError`."""
+        if self.group >> GROUP_BITS:
+            raise CursorError(
+                f"ERR SCAN cannot be used with a group of id {self.group}: a cursor has room for ids below"
+                f" {1 << GROUP_BITS}"
+            )
+        if self.position >> SERVER_BITS:
+            raise CursorError(
+                f"ERR the server of group {self.group} gave the cursor {self.position}, and SCAN over all groups has"
+                f" room for cursors below {1 << SERVER_BITS}; scan that server by itself"
+            )
+        packed = self.number
+        for value, bits in ((self.epoch % EPOCHS, EPOCH_BITS), (self.group, GROUP_BITS), (self.position, SERVER_BITS)):
+            packed = packed << bits | value
+        return packed
+
+    @classmethod
+    def unpack(cls, packed: int) -> Self:
+        """The reverse of :meth:`pack`, for any number of 63 bits."""
+        values = []
+        for bits in (SERVER_BITS, GROUP_BITS, EPOCH_BITS):
+            values.append(packed & ((1 << bits) - 1))
+            packed >>= bits
+        position, group, epoch = values
+        return cls(packed, epoch, group, position)

@@ -1,0 +1,120 @@
+"""SCAN over all groups: each page is one server's, passed on as it is but for the cursor.
+
+Where a scan goes, and why no key is missed while slots move, is in :mod:`proxy.slowpath.scanwalk`.
+"""
+
+import re
+from collections.abc import Callable
+
+from proxy.engine.backend import command
+from proxy.engine.session import Session
+from proxy.slowpath import everywhere, replies
+from proxy.slowpath.everywhere import NO_SERVER
+from proxy.slowpath.family import Family, Handler, Outcome
+from proxy.slowpath.moves import Moves
+from proxy.slowpath.scancursor import TOTAL_BITS, Cursor, CursorError
+from proxy.slowpath.scanwalk import FIRST, Walk
+from proxy.slowpath.services import Services
+from slots.keys import INTEGER
+from slots.table import SlotTable
+
+LATER_COUNT = 10_000
+"""COUNT of the passes after the first: a few milliseconds of a server's time."""
+PING = command(("PING",))
+INVALID_CURSOR = b"-ERR invalid cursor\r\n"
+OVER = replies.array([replies.bulk("0"), replies.array([])])
+
+NUMBER = re.compile(rb"|([+-]?)0*([0-9]{1,20})")
+"""The cursors that Redis reads, which it does with strtoul."""
+PAGE = re.compile(rb"\*2\r\n\$[0-9]+\r\n([0-9]+)\r\n")
+"""The beginning of a server's page."""
+
+
+class Scanning(Family):
+    """The family's handler.
+
+    Args:
+        services: the worker's parts.
+        moves: brings what the worker has seen of moves up to date, and gives it.
+    """
+
+    def __init__(self, services: Services, moves: Callable[[], Moves]) -> None:
+        self._router = services.router
+        self._moves = moves
+        self._walk = Walk(moves())
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {"SCAN": self.scan}
+
+    def table_applied(self, table: SlotTable) -> None:
+        """Every table counts, also those between two pages."""
+        self._moves()
+
+    def scan(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]."""
+        packed = read_cursor(argv[1])
+        if packed is None:
+            return INVALID_CURSOR
+        self._moves()
+        cursor = self._walk.resume(Cursor.unpack(packed)) if packed else self._walk.begin()
+        if cursor is None:
+            return NO_SERVER
+        return self._page(session, argv[2:], cursor)
+
+    async def _page(self, session: Session, options: list[bytes], cursor: Cursor) -> bytes:
+        if cursor.number != FIRST:
+            options = with_count(options, LATER_COUNT)
+        master = self._moves().masters.get(cursor.group)
+        # A group without slots has no keys to give.
+        page = OVER
+        if master is not None:
+            request = command(("SCAN", cursor.position, *options))
+            page = await everywhere.ask(self._router.shared(session, master), request)
+        found = PAGE.match(page)
+        if found is None:
+            return page
+        position = int(found[1])
+        if not position:
+            unreached = await self._reach_all(session)
+            if unreached is not None:
+                return unreached
+        self._moves()
+        following = self._walk.advance(cursor, position)
+        try:
+            packed = following.pack() if following is not None else 0
+        except CursorError as error:
+            return replies.error(str(error))
+        return b"*2\r\n%b%b" % (replies.bulk(str(packed)), page[found.end() :])
+
+    async def _reach_all(self, session: Session) -> bytes | None:
+        """None once every master has answered, whatever it says: none has fenced this proxy off. Else the error."""
+        masters = self._moves().masters.values()
+        said = await everywhere.ask_each([self._router.shared(session, master) for master in masters], PING)
+        return next((reply for address, reply in said.items() if everywhere.unheard(address, reply)), None)
+
+
+def read_cursor(text: bytes) -> int | None:
+    """A cursor as Redis reads it; None for what is none, or was not given to anybody here."""
+    read = NUMBER.fullmatch(text)
+    if read is None:
+        return None
+    number = int(read[2] or 0)
+    # To Redis, a negative one is a large number, of more bits than any that is given here.
+    return None if number >> TOTAL_BITS or (number and read[1] == b"-") else number
+
+
+def with_count(options: list[bytes], least: int) -> list[bytes]:
+    """SCAN's options with a COUNT of at least so many; those that cannot be read as they are."""
+    given = 0
+    for name, value in zip(options[::2], options[1::2], strict=False):
+        if name.upper() == b"COUNT":
+            if not INTEGER.fullmatch(value):
+                return options
+            given = int(value)
+            if given < 1:
+                return options
+    if len(options) % 2 or given >= least:
+        return options
+    # The last COUNT counts.
+    return [*options, b"COUNT", b"%d" % least]

@@ -1,0 +1,295 @@
+"""Scripts: a client never sees NOSCRIPT for a script that any client of the proxy has loaded or run.
+
+EVAL and EVALSHA go where their keys are; those without keys go to any server. The worker remembers the scripts it sees
+(:mod:`proxy.scripts`). Before an EVALSHA at a server that is not known to have the script, the script is loaded there,
+over the same connection; the server runs a connection's requests in their order, so nobody waits. Once the server has
+said that it has it, EVALSHA passes as it came. What another worker of the proxy has seen is asked of it when it is
+first needed.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from proxy.channel import Message
+from proxy.engine.backend import Backend, command
+from proxy.engine.router import LOCKED, OFFLINE
+from proxy.engine.session import AGAIN, ANY_SERVER, Cleared, Session, Unit, Waiting
+from proxy.scripts import Scripts, digest
+from proxy.slowpath import replies
+from proxy.slowpath.everywhere import NO_SERVER, ask, ask_each, first_error
+from proxy.slowpath.family import Answer, Family, Handler, Outcome
+from proxy.slowpath.killing import ask_busy, verdict
+from proxy.slowpath.scriptkeeping import ScriptKeeping
+from proxy.slowpath.services import Services
+from slots import commands
+from slots.table import SlotTable
+
+NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+DIGEST_LENGTH = 40
+
+
+class ScriptCommands(Family):
+    """The family's handlers.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._router = services.router
+        settings = services.settings
+        self.scripts = Scripts(settings.scripts_remembered, settings.scripts_remembered_bytes)
+        # Loads under way: what is sent over the same connection behind one finds the script.
+        self._loading: set[tuple[Backend, bytes, int]] = set()
+        self._keeping = ScriptKeeping(self.scripts, services.router, services.masters)
+        self._row = commands.table()["EVALSHA"]
+
+    def handlers(self) -> dict[str, Handler]:
+        """Handlers by the command's name."""
+        return {
+            "EVAL": self.eval,
+            "EVAL_RO": self.eval,
+            "EVALSHA": self.evalsha,
+            "EVALSHA_RO": self.evalsha,
+            "SCRIPT|LOAD": self.script_load,
+            "SCRIPT|EXISTS": self.script_exists,
+            "SCRIPT|FLUSH": self.script_flush,
+            "SCRIPT|KILL": self.script_kill,
+        }
+
+    def answers(self) -> dict[str, Answer]:
+        """Answers to other workers' questions."""
+        return {
+            "script": self._answer_script,
+            "script_loaded": self._answer_loaded,
+            "scripts_known": self._answer_known,
+            "scripts_flushed": self._answer_flushed,
+        }
+
+    def table_applied(self, table: SlotTable) -> None:
+        """A server that comes back as a master may be another one."""
+        masters = self._services.masters()
+        self.scripts.keep_servers(masters)
+        self._keeping.keep_servers()
+
+    def tick(self) -> None:
+        """Look after the servers now and then."""
+        self._keeping.tick()
+
+    async def close(self) -> None:
+        """The worker ends."""
+        await self._keeping.close()
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def eval(self, session: Session, argv: list[bytes]) -> Outcome:
+        """EVAL and EVAL_RO: the server loads the script by running it, but may drop it again when it likes."""
+        keys = commands.keys_of(self._row, argv)
+        self.scripts.remember(argv[1])
+        return keys or ANY_SERVER
+
+    def evalsha(self, session: Session, argv: list[bytes]) -> Outcome:
+        """EVALSHA and EVALSHA_RO."""
+        if len(argv[1]) != DIGEST_LENGTH:
+            # Redis looks no further.
+            return NO_SCRIPT
+        keys = commands.keys_of(self._row, argv)
+        name = argv[1].lower()
+        if keys:
+            state, address, _ = self._router.route(self._router.slot_of_key(keys[0]))
+            if state in (LOCKED, OFFLINE):
+                # Held or refused; what is held is looked at again.
+                return keys
+        else:
+            address = self._router.any_address()
+        if address is None:
+            return keys or ANY_SERVER
+        known = self.scripts.body(name) is not None
+        if self.scripts.is_at(name, address):
+            return keys or ANY_SERVER
+        if not known:
+            return Waiting(self._look_for(session, name, address))
+        return Cleared(keys, partial(self._load_first, argv, keys, name))
+
+    def _load_first(
+        self, argv: list[bytes], keys: list[bytes], name: bytes, session: Session, slot: int, address: str
+    ) -> Outcome:
+        """The request, behind its script."""
+        body = self.scripts.body(name)
+        if body is not None:
+            self._load(self._router.shared(session, address), name, body)
+        return keys or Unit(command(tuple(argv)), 0)
+
+    def _load(self, backend: Backend, name: bytes, body: bytes) -> None:
+        load = (backend, name, self.scripts.flushes)
+        if load not in self._loading:
+            self._loading.add(load)
+            backend.call(command(("SCRIPT", "LOAD", body)), partial(self._loaded, *load))
+
+    def _loaded(self, backend: Backend, name: bytes, flushes: int, reply: bytes) -> None:
+        self._loading.discard((backend, name, flushes))
+        if reply == replies.bulk(name) and flushes == self.scripts.flushes:
+            self.scripts.note_at(name, backend)
+
+    async def _look_for(self, session: Session, name: bytes, address: str) -> Any:
+        """Ask the other workers for a script, then the server; AGAIN once it is there or known, else an error."""
+        if await self._ask_workers(name):
+            return AGAIN
+        flushes = self.scripts.flushes
+        exists = replies.array([replies.integer(1)])
+
+        def heard(backend: Backend, reply: bytes) -> None:
+            if reply == exists and flushes == self.scripts.flushes:
+                self.scripts.note_at(name, backend)
+
+        # One that was loaded past this proxy.
+        backend = self._router.shared(session, address)
+        reply = await ask(backend, command(("SCRIPT", "EXISTS", name)), heard)
+        if reply == exists:
+            return AGAIN
+        return reply if reply.startswith(b"-") else NO_SCRIPT
+
+    async def _ask_workers(self, name: bytes) -> bool:
+        """Remember what another worker remembers of a script; false where none does."""
+        for answer in await self._services.ask_all("script", name=name.decode("latin-1")):
+            if answer is not None:
+                self.scripts.remember(answer["body"].encode("latin-1"), answer["loaded"])
+        return name in self.scripts
+
+    def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
+        """What has to be sent to a server before ``requests``, and how many replies that has.
+
+        For requests that go to one server in one piece, over a connection that may be any.
+        """
+        found: dict[bytes, bytes] = {}
+        for argv in requests:
+            match argv[0].upper():
+                case b"EVAL" | b"EVAL_RO" if len(argv) > 1:
+                    self.scripts.remember(argv[1])
+                case b"SCRIPT" if len(argv) > 2 and argv[1].upper() == b"LOAD":
+                    # At this one server; the others get it when it is needed there.
+                    self.scripts.remember(argv[2])
+                case b"SCRIPT" if len(argv) == 3 and argv[1].upper() == b"LOAD":
+                    # At one server only, and nobody knows yet whether it can be loaded.
+                    self.scripts.remember(argv[2])
+                case b"EVALSHA" | b"EVALSHA_RO" if len(argv) > 1:
+                    name = argv[1].lower()
+                    body = self.scripts.body(name)
+                    if body is not None and not self.scripts.is_at(name, address):
+                        found[name] = body
+        return b"".join(command(("SCRIPT", "LOAD", body)) for body in found.values()), len(found)
+
+    async def look_for(self, requests: Sequence[list[bytes]]) -> None:
+        """Ask the other workers for the scripts of ``requests`` that this one has not seen."""
+        asked = [argv for argv in requests if argv[0].upper() in (b"EVALSHA", b"EVALSHA_RO") and len(argv) > 1]
+        names = {argv[1].lower() for argv in asked}
+        for name in names:
+            if len(name) == DIGEST_LENGTH and name not in self.scripts:
+                await self._ask_workers(name)
+
+    # -- SCRIPT --------------------------------------------------------------------------------------------
+
+    def _shared(self, session: Session) -> list[Backend]:
+        """The connections that a session shares to every master: its own requests stay in their order."""
+        return [self._router.shared(session, address) for address in self._services.masters()]
+
+    def script_load(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SCRIPT LOAD body: at every master that can be reached; the others get it when it is needed there."""
+        return self._load_everywhere(session, argv[2])
+
+    async def _load_everywhere(self, session: Session, body: bytes) -> bytes:
+        flushes = self.scripts.flushes
+        name = digest(body)
+        done = replies.bulk(name)
+
+        def heard(backend: Backend, reply: bytes) -> None:
+            if reply == done and flushes == self.scripts.flushes:
+                self.scripts.note_at(name, backend)
+
+        said = await ask_each(self._shared(session), command(("SCRIPT", "LOAD", body)), heard)
+        if done not in said.values():
+            return first_error(said) or NO_SERVER
+        for address, reply in said.items():
+            if reply != done:
+                self._keeping.incomplete(address)
+        if self.scripts.remember(body, loaded=True) in self.scripts:
+            # Before the client is told: its next request may be another worker's.
+            await self._services.ask_all("script_loaded", body=body.decode("latin-1"))
+        return done
+
+    def script_exists(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SCRIPT EXISTS sha1 [sha1 ...]: what EVALSHA would find at every master, if need be by loading it first."""
+        return self._exists(session, argv)
+
+    async def _exists(self, session: Session, argv: list[bytes]) -> bytes:
+        names = [name.lower().decode("latin-1") for name in argv[2:]]
+        known = [self._answer_known({"names": names}), *await self._services.ask_all("scripts_known", names=names)]
+        said = await ask_each(self._shared(session), command(tuple(argv)))
+        there = [_numbers(reply) for reply in said.values() if not reply.startswith(b"-")]
+        if not there:
+            return first_error(said) or NO_SERVER
+        found = []
+        for index in range(len(names)):
+            present = [numbers[index] for numbers in there]
+            # One that was only run may be none that can be loaded: then it is at no server.
+            level = max((answer[index] for answer in known), default=0)
+            everywhere = len(there) == len(said) and all(present)
+            found.append(replies.integer(int(everywhere or level == 2 or (level == 1 and any(present)))))
+        return replies.array(found)
+
+    def script_flush(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SCRIPT FLUSH [ASYNC | SYNC]: forgotten by every worker, then at every master."""
+        if len(argv) > 3 or (len(argv) == 3 and argv[2].upper() not in (b"SYNC", b"ASYNC")):
+            return b"-ERR SCRIPT FLUSH only support SYNC|ASYNC option\r\n"
+        return self._flush(session, argv)
+
+    async def _flush(self, session: Session, argv: list[bytes]) -> bytes:
+        self.scripts.forget()
+        await self._services.ask_all("scripts_flushed", bodies=True)
+        said = await ask_each(self._shared(session), command(tuple(argv)))
+        # What was loaded meanwhile may have been flushed again; what it is nobody has forgotten.
+        self.scripts.forget_servers()
+        await self._services.ask_all("scripts_flushed", bodies=False)
+        return (first_error(said) or replies.OK) if said else NO_SERVER
+
+    def script_kill(self, session: Session, argv: list[bytes]) -> Outcome:
+        """SCRIPT KILL, at every master."""
+        return self._kill(argv)
+
+    async def _kill(self, argv: list[bytes]) -> bytes:
+        services = self._services
+        addresses = services.masters()
+        seconds = services.settings.backend_reply_seconds
+        request = [command(tuple(argv))]
+        said = await asyncio.gather(*(ask_busy(address, services.options, request, seconds) for address in addresses))
+        return verdict(dict(zip(addresses, said, strict=True))) if said else NO_SERVER
+
+    # -- other workers' questions --------------------------------------------------------------------------
+
+    def _answer_script(self, message: Message) -> Any:
+        name = message["name"].encode("latin-1")
+        body = self.scripts.body(name)
+        return None if body is None else {"body": body.decode("latin-1"), "loaded": self.scripts.is_loaded(name)}
+
+    def _answer_loaded(self, message: Message) -> Any:
+        self.scripts.remember(message["body"].encode("latin-1"), loaded=True)
+        return None
+
+    def _answer_known(self, message: Message) -> Any:
+        names = [name.encode("latin-1") for name in message["names"]]
+        return [2 if self.scripts.is_loaded(name) else int(name in self.scripts) for name in names]
+
+    def _answer_flushed(self, message: Message) -> Any:
+        if message["bodies"]:
+            self.scripts.forget()
+        else:
+            self.scripts.forget_servers()
+        return None
+
+
+def _numbers(reply: bytes) -> list[int]:
+    """The numbers of an array of numbers."""
+    return [int(line[1:]) for line in reply.split(b"\r\n")[1:-1]]

@@ -1,0 +1,297 @@
+"""WATCH: keys watched on a connection of the session's own, over which its EXEC goes then.
+
+The server keeps the watch, as Redis does; the proxy only has to know when that watch is worth nothing any more. It is,
+once the connection was lost, the slot's server, state or migration has changed since WATCH was sent, or the session
+has switched its RESP version: EXEC then answers as if a watched key had been changed. So an EXEC that runs was sent
+over the very connection that watches, to the server that has owned the slot all the while, and no write to a watched
+key can have passed it by. What a session reads between WATCH and EXEC comes from that server too: not from a replica,
+which may lag behind the watch.
+
+**absent-first**: WATCH waits until its keys are absent from the slot's source. They stay so (**one-way**) as long as
+the migration is the same, and a move that brings a key to the target changes it there. **drained**: WATCH and EXEC are
+sent in the same step in which the slot was seen to be open, and counted for it until they are answered.
+**in-order**: both wait until everything owed to the session has been answered. **bounded**: a watch holds one of the
+worker's ``own_connections``, for ``watch_seconds`` at the most.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from proxy.engine.backend import command
+from proxy.engine.session import AFTER_OWED, AGAIN, Cleared, Session, Waiting
+from proxy.ownconnections import OwnConnection, OwnConnectionError
+from proxy.slowpath import replies
+from proxy.slowpath.family import Outcome
+from proxy.slowpath.services import Services
+from proxy.slowpath.state import state_of
+
+CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+UNWATCH = command(("UNWATCH",))
+
+
+class Watch:
+    """What a session watches.
+
+    Args:
+        connection: the connection that it watches on.
+        database: the database that the connection is in.
+    """
+
+    __slots__ = (
+        "busy",
+        "changes",
+        "connection",
+        "database",
+        "migration",
+        "moved",
+        "over",
+        "replica_reads",
+        "since",
+        "slot",
+    )
+
+    def __init__(self, connection: OwnConnection, database: int) -> None:
+        self.connection: OwnConnection | None = connection
+        """None once it is let go of."""
+        self.database = database
+        self.moved = False
+        """Whether the connection is in another database than it was taken for."""
+        self.slot: int | None = None
+        """The slot of the keys; None as long as nothing is watched."""
+        self.changes = 0
+        self.migration = 0
+        self.since = 0.0
+        self.busy = False
+        """Whether a reply is awaited."""
+        self.over = False
+        """Whether it is worth nothing any more; its connection is let go of once it is not busy."""
+        self.replica_reads = False
+        """What the session's ``replica_reads`` will be after."""
+
+
+class Watching:
+    """The watches of one worker's sessions.
+
+    Args:
+        services: the worker's parts.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._router = services.router
+        self._own = services.own
+        self._now = services.now
+        self._reply_seconds = services.settings.backend_reply_seconds
+        self._watch_seconds = services.settings.watch_seconds
+        self._sessions: set[Session] = set()
+
+    def of(self, session: Session) -> Watch | None:
+        """What a session watches, be it worth anything or not; None if it watches nothing."""
+        watch = _watch_of(session)
+        return watch if watch is not None and watch.slot is not None else None
+
+    def holds(self, session: Session, watch: Watch) -> bool:
+        """Whether the server would know of any change to a watched key."""
+        assert watch.slot is not None
+        return (
+            not watch.over
+            and watch.connection is not None
+            and not watch.connection.lost
+            and watch.connection.backend.protocol == session.protocol
+            and self._router.changes(watch.slot) == watch.changes
+            and self._router.route(watch.slot)[2] == watch.migration
+        )
+
+    # -- WATCH ---------------------------------------------------------------------------------------------
+
+    def begin(self, session: Session, argv: list[bytes]) -> Outcome:
+        """WATCH key [key ...], as an outcome."""
+        watch = self.of(session)
+        slots = {self._router.slot_of_key(key) for key in argv[1:]}
+        if len(slots) > 1 or (watch is not None and watch.slot not in slots):
+            return CROSSSLOT
+        if session.owed:
+            return AFTER_OWED
+        if watch is not None:
+            if not self.holds(session, watch):
+                # EXEC will answer as if a watched key had been changed, whatever else is watched.
+                return replies.OK
+            if watch.database != session.database:
+                return self.change_database(session, watch)
+        return Cleared(argv[1:], partial(self._cleared, command(tuple(argv))))
+
+    def _cleared(self, payload: bytes, session: Session, slot: int, address: str) -> Outcome:
+        watch = _watch_of(session)
+        first = watch is None or watch.slot is None
+        if watch is not None and watch.slot is None and not self._fits(session, watch, address):
+            self.end(session)
+            watch = None
+        if watch is None:
+            return Waiting(self._connect(session, address))
+        if first:
+            watch.slot = slot
+            watch.changes = self._router.changes(slot)
+            watch.migration = self._router.route(slot)[2]
+            watch.replica_reads, session.replica_reads = session.replica_reads, False
+        elif not self.holds(session, watch):
+            return replies.OK
+        watch.since = self._now()
+        return self._send(watch, payload, 0, partial(self._watched, session, watch, first))
+
+    def _fits(self, session: Session, watch: Watch, address: str) -> bool:
+        connection = watch.connection
+        return (
+            connection is not None
+            and not connection.lost
+            and connection.kind == (address, session.database, session.protocol)
+        )
+
+    async def _connect(self, session: Session, address: str) -> Any:
+        try:
+            connection = await self._own.take(address, session.database, session.protocol)
+        except OwnConnectionError as error:
+            return error.reply
+        state_of(session).watch = Watch(connection, session.database)
+        self._sessions.add(session)
+        # The slot may have gone elsewhere meanwhile.
+        return AGAIN
+
+    def _watched(self, session: Session, watch: Watch, first: bool, reply: bytes) -> None:
+        if reply == replies.OK or _watch_of(session) is not watch:
+            return
+        if first:
+            # As in Redis, a WATCH that fails watches nothing.
+            self.end(session)
+        else:
+            self._let_go(watch)
+
+    # -- EXEC ----------------------------------------------------------------------------------------------
+
+    def change_database(self, session: Session, watch: Watch) -> Outcome:
+        """Have the connection follow the session to another database, before WATCH or EXEC; what it watches stays."""
+        database = session.database
+
+        def selected(reply: bytes) -> None:
+            if reply == replies.OK:
+                watch.database = database
+                watch.moved = True
+            else:
+                self._let_go(watch)
+
+        return self._send(watch, command(("SELECT", database)), 0, selected, again=True)
+
+    def run(self, session: Session, watch: Watch, payload: bytes, before: int) -> Outcome:
+        """Send a transaction over the connection that watches, which ends the watch.
+
+        To be called in the step in which the watch was seen to hold. ``before`` replies are dropped.
+        """
+        self._forget(session, watch)
+        watch.over = True
+        return self._send(watch, payload, before, partial(self._executed, watch))
+
+    def _executed(self, watch: Watch, reply: bytes) -> None:
+        if not reply.startswith(b"-"):
+            watch.slot = None
+
+    # -- sending -------------------------------------------------------------------------------------------
+
+    def _send(
+        self, watch: Watch, payload: bytes, before: int, heard: Callable[[bytes], None], again: bool = False
+    ) -> Waiting:
+        """Send requests now; the reply to the last one, or AGAIN after it, is the session's."""
+        connection, slot = watch.connection, watch.slot
+        assert connection is not None
+        assert slot is not None
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        # Not in the session's coroutine: its client may leave, and these are things to be done all the same.
+        def done(reply: bytes) -> None:
+            watch.busy = False
+            heard(reply)
+            # drained: the server has answered, or the connection is known to be lost.
+            self._router.loop.release_slot(slot)
+            if watch.over:
+                self._let_go(watch)
+            if not answered.done():
+                answered.set_result(AGAIN if again else reply)
+
+        watch.busy = True
+        self._router.loop.hold_slot(slot)
+        backend = connection.backend
+        backend.reply_seconds = self._reply_seconds
+        for _ in range(before):
+            backend.call(payload, _drop)
+            payload = b""
+        backend.call(payload, done)
+        return Waiting(_reply(answered))
+
+    # -- ending --------------------------------------------------------------------------------------------
+
+    def end(self, session: Session) -> None:
+        """Watch nothing any more."""
+        watch = _watch_of(session)
+        if watch is not None:
+            self._forget(session, watch)
+            self._let_go(watch)
+
+    def _forget(self, session: Session, watch: Watch) -> None:
+        state_of(session).watch = None
+        self._sessions.discard(session)
+        if watch.slot is not None:
+            session.replica_reads = watch.replica_reads
+
+    def _let_go(self, watch: Watch) -> None:
+        """Give the connection back, if need be once what was sent over it is answered; the watch is over."""
+        watch.over = True
+        if watch.busy or watch.connection is None:
+            return
+        connection, watch.connection = watch.connection, None
+        if connection.lost or watch.moved:
+            self._own.discard(connection, "was given up")
+        elif watch.slot is None:
+            self._own.give_back(connection)
+        else:
+            connection.backend.call(UNWATCH, partial(self._unwatched, connection))
+
+    def _unwatched(self, connection: OwnConnection, reply: bytes) -> None:
+        if reply == replies.OK:
+            self._own.give_back(connection)
+        else:
+            self._own.discard(connection, "was given up")
+
+    def tick(self) -> None:
+        """Let go of connections that are of no more use; called a few times a second."""
+        late = self._now() - self._watch_seconds
+        for session in list(self._sessions):
+            watch = _watch_of(session)
+            if watch is None or watch.busy or watch.over:
+                continue
+            if watch.slot is None:
+                if not session.waits:
+                    # Its WATCH was answered with an error before it could be sent.
+                    self.end(session)
+            elif watch.since <= late or not self.holds(session, watch):
+                self._let_go(watch)
+
+
+def read_from_replicas(session: Session, wanted: bool) -> None:
+    """READONLY and READWRITE; for a session that watches something, once it does not any more."""
+    watch = _watch_of(session)
+    if watch is not None and watch.slot is not None:
+        watch.replica_reads = wanted
+    else:
+        session.replica_reads = wanted
+
+
+def _watch_of(session: Session) -> Watch | None:
+    watch: Watch | None = session.state.watch if session.state is not None else None
+    return watch
+
+
+async def _reply(answered: "asyncio.Future[Any]") -> Any:
+    return await answered
+
+
+def _drop(reply: bytes) -> None:
+    """A reply that nobody asked for."""

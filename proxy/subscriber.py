@@ -1,0 +1,206 @@
+"""The connection by which a worker is subscribed at one server.
+
+When it comes up, it subscribes to everything that is wanted at that moment; what changes later is written as it
+changes. A server runs a connection's requests in order, so the reply to a request written behind a change says that
+the change has been made, and that every message published there before has arrived. That request is HELLO, because a
+server answers it in any state, also while it loads its data or runs a script for too long.
+
+**bounded**: a server that cannot be connected to is not waited for, one that does not answer no longer than for
+``reply_seconds``; then whoever waits goes on without it. It is connected to again as soon as may be, and everything
+is subscribed anew. What is published at a server meanwhile is lost, as it is for a client of Redis that lost its
+connection.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+import structlog
+
+from proxy import messages
+from proxy.backends import BackendOptions
+from proxy.engine.backend import Backend, command
+from proxy.engine.requests import Loop
+from proxy.messages import Kind, Message
+from proxy.settings import ProxySettings
+
+log = structlog.get_logger()
+
+MARK = command(("HELLO",))
+KNOWS_SHARDS = command(("COMMAND", "INFO", "SSUBSCRIBE"))
+UNKNOWN = (b"*1\r\n_", b"*1\r\n*-1", b"*1\r\n$-1")
+"""What a server says of a command that it does not have."""
+HURRY_SECONDS = 1.0
+"""How often a server that others have reached is tried before its time."""
+
+Names = Mapping[Kind, Collection[bytes]]
+Callback = Callable[[], None]
+
+
+class Subscriber:
+    """A worker's subscriptions at one server.
+
+    Args:
+        loop, address, options, settings: of the connection.
+        wanted: gives everything that is to be subscribed to.
+        received: gets every message.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        address: str,
+        options: BackendOptions,
+        settings: ProxySettings,
+        wanted: Callable[[], Names],
+        received: Callable[["Subscriber", Message], None],
+    ) -> None:
+        self.address = address
+        self._loop = loop
+        self._wanted = wanted
+        self._received = received
+        self._backend = backend = Backend(loop, address, 0, 3, options, settings.backend_reply_seconds)
+        backend.on_ready = self._connected
+        backend.on_down = self._disconnected
+        backend.on_push = self._pushed
+        self._limit = settings.backend_connect_seconds + settings.backend_reply_seconds
+        self._quiet_seconds = settings.backend_reply_seconds
+        self._retry_seconds = settings.backend_retry_seconds_min, settings.backend_retry_seconds_max
+        self._heard = loop.now
+        # Everything wanted has been written on this connection.
+        self._subscribed = False
+        # ... and the server has said that it has it.
+        self.is_up = False
+        # The last attempt to connect failed: there is nothing to wait for.
+        self.is_failing = False
+        self._refusals = 0
+        self._shards = True
+        self._leaving = False
+        self._not_before = 0.0
+        self._hurry_at = 0.0
+        self._waiting: dict[int, tuple[float, Callback]] = {}
+        self._last = 0
+        backend.open()
+
+    # -- what others ask for -------------------------------------------------------------------------------
+
+    def change(self, joined: Names, left: Names) -> None:
+        """Subscribe to, and unsubscribe from, what has changed. One that is not up does it when it is."""
+        if self._subscribed:
+            self._write(joined, left)
+
+    def sync(self, callback: Callback) -> None:
+        """Call back once the server has done all that was asked of it, or cannot be waited for (**bounded**)."""
+        self._last += 1
+        self._waiting[self._last] = (self._loop.now + self._limit, callback)
+        if self._subscribed and self._backend.is_ready:
+            self._ask(self._last)
+        elif self.is_failing:
+            self._finish(self._last)
+
+    def leave(self) -> None:
+        """Do not connect again."""
+        self._leaving = True
+        if not self._backend.is_ready:
+            self._fail()
+
+    def close(self, reason: str) -> None:
+        """End the connection; whoever waits goes on."""
+        self._leaving = True
+        self._backend.close(reason)
+        self._fail()
+
+    def tick(self, reachable: bool) -> None:
+        """See to time; called a few times a second. ``reachable``: others of the worker have reached the server."""
+        backend = self._backend
+        now = self._loop.now
+        backend.check_time()
+        for number in [number for number, (deadline, _) in self._waiting.items() if now > deadline]:
+            log.warning("subscription_unconfirmed", server=self.address, reason=backend.failure or "no reply")
+            self._finish(number)
+        if backend.is_ready:
+            # A connection whose other end is gone without a word is noticed by the missing reply.
+            if self._subscribed and not backend.queued and now - self._heard > self._quiet_seconds:
+                self._ask(0)
+        elif not self._leaving and now >= self._not_before:
+            if reachable and now >= self._hurry_at:
+                self._hurry_at = now + HURRY_SECONDS
+                backend.reset(backend.failure or "is tried again")
+            backend.open()
+
+    # -- the connection ------------------------------------------------------------------------------------
+
+    def _connected(self) -> None:
+        self._heard = self._loop.now
+        self._backend.call(KNOWS_SHARDS, self._begin)
+
+    def _begin(self, reply: bytes) -> None:
+        if not self._backend.is_ready:
+            return
+        # SSUBSCRIBE came with Redis 7; nobody publishes to shard channels at a server that does not have it.
+        self._shards = not reply.startswith(UNKNOWN)
+        self._subscribed = True
+        self._write(self._wanted(), {})
+        self._ask(self._last, initial=True)
+
+    def _write(self, joined: Names, left: Names) -> None:
+        for kind in Kind:
+            if kind is Kind.SHARD and not self._shards:
+                continue
+            for word, names in ((kind.leaving, left.get(kind, ())), (kind.joining, joined.get(kind, ()))):
+                for request in messages.requests(word, names):
+                    self._backend.write(request)
+
+    def _ask(self, number: int, initial: bool = False) -> None:
+        self._backend.call(MARK, partial(self._answered, number, initial))
+
+    def _answered(self, number: int, initial: bool, reply: bytes) -> None:
+        self._heard = self._loop.now
+        if not self._backend.is_ready:
+            # The connection was lost. The next one answers, or the failure to open it does.
+            return
+        if reply.startswith(b"-"):
+            # HELLO is not refused: this is the reply to a change before it, and the connection is one reply off.
+            self._refused(reply)
+            return
+        if initial:
+            self.is_up = True
+            self.is_failing = False
+            self._refusals = 0
+            for waiting in [waiting for waiting in self._waiting if waiting <= number]:
+                self._finish(waiting)
+        else:
+            self._finish(number)
+
+    def _refused(self, reply: bytes) -> None:
+        reason = reply[1:].decode(errors="replace").strip()
+        log.warning("subscription_refused", server=self.address, reason=reason)
+        least, most = self._retry_seconds
+        self._not_before = self._loop.now + min(most, least * 2 ** min(self._refusals, 20))
+        self._refusals += 1
+        self.is_failing = True
+        self._backend.reset(f"refuses subscriptions: {reason}")
+
+    def _disconnected(self, reason: str) -> None:
+        had_connected = self._subscribed
+        self._subscribed = self.is_up = False
+        if had_connected and not self.is_failing and not self._leaving:
+            log.warning("subscriptions_lost", server=self.address, reason=reason)
+            # Whoever waits is answered by the next connection, which is tried for at the next tick.
+            return
+        self._fail()
+
+    def _fail(self) -> None:
+        self.is_failing = True
+        for number in list(self._waiting):
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        deadline_and_callback = self._waiting.pop(number, None)
+        if deadline_and_callback is not None:
+            deadline_and_callback[1]()
+
+    def _pushed(self, push: bytes) -> None:
+        self._heard = self._loop.now
+        message = messages.read(push)
+        if message is not None:
+            self._received(self, message)

@@ -1,0 +1,122 @@
+"""Users: who clients may log in as, checked in constant time, and what each may do.
+
+As in Redis, there is a user ``default``: who a client is before it logs in, if no password is asked of that user,
+and whom AUTH with a password alone means. As soon as there are other users, nobody gets in without logging in,
+unless ``default`` is among them with ``no_password``, or has the password of the setting ``password``.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+if TYPE_CHECKING:
+    from proxy.settings import ProxySettings
+
+DEFAULT = "default"
+NAME = re.compile(r"[!-~]{1,128}")
+DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+
+
+class UserSettings(BaseModel):
+    """One entry of the setting ``users``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: str
+    password: SecretStr = SecretStr("")
+    password_sha256: SecretStr = SecretStr("")
+    """The password's SHA-256 in hexadecimal, as ACL SETUSER of Redis takes it after ``#``."""
+    no_password: bool = False
+    """Whether any password, and for ``default`` none at all, lets in."""
+    databases: list[Annotated[int, Field(ge=0)]] | None = Field(default=None, min_length=1)
+    read_only: bool = False
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, value: str) -> str:
+        if not NAME.fullmatch(value):
+            raise ValueError("it consists of 1 to 128 printable ASCII characters without blanks")
+        return value
+
+    @field_validator("password_sha256")
+    @classmethod
+    def _check_digest(cls, value: SecretStr) -> SecretStr:
+        if value.get_secret_value() and not DIGEST.fullmatch(value.get_secret_value()):
+            raise ValueError("it has to be 64 hexadecimal digits")
+        return value
+
+    @model_validator(mode="after")
+    def _check_one_way_in(self) -> Self:
+        given = (self.password.get_secret_value(), self.password_sha256.get_secret_value(), self.no_password)
+        if sum(map(bool, given)) != 1:
+            raise ValueError(f"user {self.name}: give one of password, password_sha256 and no_password = true")
+        return self
+
+
+class User:
+    """A user, as its sessions know it."""
+
+    __slots__ = ("databases", "digest", "name", "read_only")
+
+    def __init__(self, settings: UserSettings) -> None:
+        self.name = settings.name
+        self.read_only = settings.read_only
+        self.databases = frozenset(settings.databases) if settings.databases is not None else None
+        """The databases it may use; None for all."""
+        self.digest: bytes | None = None
+        """SHA-256 of the password; None if any will do."""
+        if settings.password_sha256.get_secret_value():
+            self.digest = bytes.fromhex(settings.password_sha256.get_secret_value())
+        elif not settings.no_password:
+            self.digest = _digest(settings.password.get_secret_value().encode())
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether it may do whatever can be done."""
+        return self.databases is None and not self.read_only
+
+    def may_use(self, database: int) -> bool:
+        """Whether it may use this database."""
+        return self.databases is None or database in self.databases
+
+
+class Users:
+    """All users of a proxy."""
+
+    def __init__(self, settings: "ProxySettings") -> None:
+        self._users = {user.name.encode(): User(user) for user in settings.users}
+        password = settings.password.get_secret_value()
+        if password or not self._users:
+            user = UserSettings(name=DEFAULT, password=SecretStr(password), no_password=not password)
+            self._users[DEFAULT.encode()] = User(user)
+        self.default = self._users.get(DEFAULT.encode())
+        """The user ``default``; None if it is off."""
+        self.anonymous = self.default if self.default is not None and self.default.digest is None else None
+        """Who a client is that has not logged in; None if it has to."""
+        # What the password of a user that there is not is compared with: nothing has this digest.
+        self._nobody = secrets.token_bytes(hashlib.sha256().digest_size)
+
+    @property
+    def wants_default_password(self) -> bool:
+        """Whether AUTH with nothing but a password makes sense."""
+        return self.default is not None and self.default.digest is not None
+
+    def authenticate(self, name: bytes, password: bytes) -> User | None:
+        """The user of that name if the password is its own, else None.
+
+        The time it takes tells neither how much of the password is right nor whether there is such a user.
+        """
+        user = self._users.get(name)
+        expected = user.digest if user is not None else self._nobody
+        right = hmac.compare_digest(_digest(password), self._nobody if expected is None else expected)
+        if user is not None and (right or expected is None):
+            return user
+        return None
+
+
+def _digest(password: bytes) -> bytes:
+    return hashlib.sha256(password).digest()

@@ -1,0 +1,100 @@
+"""How Slotferry's processes get in at the Redis servers: user, password and TLS, the same at every server."""
+
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slots.tls import Certificates, client_context
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+    from redis.asyncio.connection import SSLConnection
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """What is trusted and shown in TLS with a server. All are names of files in PEM; "" for none.
+
+    Attributes:
+        authorities: who may vouch for a server; "": whom the system trusts.
+        certificate, key: what is shown to a server that asks for a certificate.
+        verify_host: whether the server's certificate has to be for the host that is connected to.
+    """
+
+    authorities: str = ""
+    certificate: str = ""
+    key: str = ""
+    verify_host: bool = True
+
+
+class ServerAccess:
+    """Credentials for the servers.
+
+    Args:
+        password: "" for none.
+        user: an ACL user of the servers; "": the user ``default``.
+        tls: None for connections in the clear.
+
+    Raises:
+        TlsError: the files cannot be used.
+    """
+
+    def __init__(self, password: str = "", user: str = "", tls: ServerTls | None = None) -> None:
+        self.password = password
+        self.user = user
+        self._certificates: Certificates | None = None
+        if tls is not None:
+            files = tls.authorities, tls.certificate, tls.key
+            self._certificates = Certificates(files, lambda: client_context(*files, tls.verify_host))
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The context for the next connection; None for one in the clear."""
+        return self._certificates.context if self._certificates else None
+
+    @property
+    def login(self) -> tuple[str, ...]:
+        """The command that logs in; empty if none is needed."""
+        if not self.password:
+            return ()
+        return ("AUTH", self.user, self.password) if self.user else ("AUTH", self.password)
+
+    @property
+    def migrate_login(self) -> tuple[str, ...]:
+        """The option by which MIGRATE has the source log in at the target; empty if none is needed."""
+        if not self.password:
+            return ()
+        return ("AUTH2", self.user, self.password) if self.user else ("AUTH", self.password)
+
+    def client(self, host: str, port: int, **options: Any) -> "Redis":
+        """A client of redis-py for one server; ``options`` are those of its constructor."""
+        # Not at the top: who only needs to know what a slot is does not need redis-py.
+        from redis.asyncio import Redis
+
+        client = Redis(
+            host=host,
+            port=port,
+            username=self.user or None,
+            password=self.password or None,
+            ssl=self._certificates is not None,
+            **options,
+        )
+        if self._certificates is not None:
+            client.connection_pool.connection_class = _connection_class(self._certificates)
+        return client
+
+
+def _connection_class(certificates: Certificates) -> "type[SSLConnection]":
+    """A connection of redis-py whose context is ours: told of files, it would trust the system's authorities too."""
+    from redis.asyncio.connection import RedisSSLContext, SSLConnection
+
+    class Context(RedisSSLContext):
+        def get(self) -> ssl.SSLContext:
+            return certificates.context
+
+    class Connection(SSLConnection):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.ssl_context = Context()
+
+    return Connection

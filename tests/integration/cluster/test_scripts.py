@@ -1,0 +1,108 @@
+"""Scripts and functions over several workers and several proxies."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import redis.asyncio
+from redis.exceptions import NoScriptError
+
+from tests.integration.cluster.conftest import StartCluster
+from tests.integration.cluster.harness import Cluster, eventually, plain_client
+
+CONNECTIONS = 12
+"""So many that each of two workers has some; the kernel spreads them."""
+
+
+@asynccontextmanager
+async def clients(cluster: Cluster, count: int = CONNECTIONS) -> AsyncIterator[list[redis.asyncio.Redis]]:
+    """Clients of the first proxy, each with one connection, which are with both of its workers."""
+    async with AsyncExitStack() as stack:
+        found: list[redis.asyncio.Redis] = []
+        workers: set[int] = set()
+        async with asyncio.timeout(30):
+            while len(found) < count or len(workers) < 2:
+                client = plain_client(cluster.proxy_addresses[0], single_connection_client=True)
+                found.append(await stack.enter_async_context(client))
+                # Numbers of sessions leave the same rest for the same worker.
+                workers.add(await client.client_id() % 2)
+        yield found
+
+
+def name_of(body: str) -> str:
+    return hashlib.sha1(body.encode()).hexdigest()
+
+
+async def test_what_one_worker_has_seen_the_others_find(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=2, workers=2)
+    async with clients(cluster) as found:
+        for number, first in enumerate(found):
+            # Run with a key of one server, called with keys of both, over every connection at once.
+            body = f"return {number}"
+            assert await first.eval(body, 1, "a") == number
+            keys = [f"k{number}" for number in range(len(found))]
+            calls = (client.evalsha(name_of(body), 1, key) for client, key in zip(found, keys, strict=True))
+            assert await asyncio.gather(*calls) == [number] * len(found)
+        body = "return 'loaded'"
+        assert await found[0].script_load(body) == name_of(body)
+        assert await asyncio.gather(*(client.script_exists(name_of(body)) for client in found)) == [[True]] * len(found)
+        assert await found[-1].script_flush()
+        assert await asyncio.gather(*(client.script_exists(name_of(body)) for client in found)) == [[False]] * len(
+            found
+        )
+        for client in found:
+            for key in ("a", "b", "c"):
+                with pytest.raises(NoScriptError):
+                    await client.evalsha(name_of(body), 1, key)
+
+
+async def test_functions_at_every_worker(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=2, workers=2)
+    code = "#!lua name=lib\nredis.register_function('f', function(keys) return keys[1] end)"
+    async with clients(cluster) as found:
+        assert await found[0].function_load(code)
+        keys = [f"k{number}" for number in range(len(found))]
+        calls = (client.fcall("f", 1, key) for client, key in zip(found, keys, strict=True))
+        assert await asyncio.gather(*calls) == [key.encode() for key in keys]
+
+
+async def test_scripts_and_functions_while_slots_move_to_a_server_that_joins(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=3, slots_on=[1, 2], workers=2)
+    body = "return redis.call('INCR', KEYS[1])"
+    code = "#!lua name=lib\nredis.register_function('f', function(keys) return redis.call('INCR', keys[1]) end)"
+    keys = [f"k{number}" for number in range(200)]
+    async with clients(cluster) as found:
+        await found[0].script_load(body)
+        await found[0].function_load(code)
+        moved = asyncio.create_task(cluster.api.move_slots("0-1023", 3))
+        rounds = 0
+        states: dict[str, list[int]] = {}
+        while list(states) != [""] or not moved.done():
+            for key, client in zip(keys, found * 20, strict=False):
+                assert await client.evalsha(name_of(body), 1, key) == rounds + 1
+                assert await client.fcall("f", 1, key) == rounds + 2
+            rounds += 2
+            states = await cluster.states()
+        await moved
+    assert await cluster.states() == {"": list(range(1024))}
+
+
+async def test_a_script_that_another_proxy_loaded(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=2, proxies=2)
+    body = "return KEYS[1]"
+    async with plain_client(cluster.proxy_addresses[0]) as first, plain_client(cluster.proxy_addresses[1]) as second:
+        await first.script_load(body)
+        for key in ("a", "b", "c", "d"):
+            assert await second.evalsha(name_of(body), 1, key) == key.encode()
+        # The second proxy has never seen it; the first one loads it again at a server that was restarted.
+        server = cluster.servers[2][0]
+        await server.kill()
+        server.start()
+        await server.ready()
+
+        async def all_run() -> list[bytes]:
+            return [await second.evalsha(name_of(body), 1, key) for key in ("a", "b", "c", "d")]
+
+        await eventually(all_run, lambda found: found == [b"a", b"b", b"c", b"d"], "the script at every server")

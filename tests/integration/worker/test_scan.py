@@ -1,0 +1,284 @@
+"""SCAN over several servers: every key, whatever moves meanwhile. The algorithm by itself is in `test_scan_walk`."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+import redis.asyncio
+
+from migrator.connection import Timeouts
+from migrator.move import migrate
+from migrator.pace import Pace
+from migrator.progress import Progress
+from proxy.slowpath.scancursor import Cursor
+from slots.access import ServerAccess
+from slots.connections import fence
+from slots.states import SlotState
+from slots.table import Group, Slot
+from tests.integration.worker.conversations import Talk, converse
+from tests.integration.worker.harness import INSTANCE, WorkerHarness, slot_of
+
+StartWorker = Callable[..., Awaitable[WorkerHarness]]
+
+NAMES = [f"key-{number}" for number in range(1000)]
+KEYS = sorted(name.encode() for name in NAMES)
+
+
+async def fill(client: redis.asyncio.Redis) -> None:
+    await client.mset(dict.fromkeys(NAMES, "value"))
+
+
+async def scan_all(client: redis.asyncio.Redis, **options: object) -> list[bytes]:
+    return [key async for key in client.scan_iter(**options)]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_every_key_once_at_rest(worker: WorkerHarness, protocol: int) -> None:
+    async with worker.client(protocol=protocol) as client, worker.client(db=4) as other:
+        await fill(client)
+        await other.set("elsewhere", "1")
+        assert sorted(await scan_all(client)) == KEYS
+        assert sorted(await scan_all(client, count=300)) == KEYS
+        assert sorted(await scan_all(client, match="key-1?")) == [b"key-%d" % number for number in range(10, 20)]
+        assert await scan_all(other) == [b"elsewhere"]
+        await client.rpush("a-list", "1")
+        assert await scan_all(client, _type="list") == [b"a-list"]
+        assert sorted(await scan_all(client, _type="string", match="key-9*", count=17)) == [
+            key for key in KEYS if key.startswith(b"key-9")
+        ]
+
+
+async def test_cursors_fit_where_clients_keep_them(worker: WorkerHarness) -> None:
+    async with worker.client() as client:
+        await fill(client)
+        cursor, seen, cursors = None, set[bytes](), []
+        while cursor != 0:
+            cursor, page = await client.scan(cursor or 0, count=50)
+            seen |= set(page)
+            cursors.append(cursor)
+        assert seen == set(KEYS)
+        assert cursors[-1] == 0
+        assert all(0 < cursor < 2**63 for cursor in cursors[:-1])
+        assert len(set(cursors)) == len(cursors)
+
+
+async def test_errors_and_odd_arguments_are_those_of_one_server(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    long = "0" * 5000
+    cursors = [
+        "+0",
+        "-0",
+        "",
+        "+",
+        "-",
+        "abc",
+        "1x",
+        " 1",
+        "0x1",
+        "1 ",
+        "18446744073709551616",
+        "99999999999999999999999",
+    ]
+    options = [
+        *(["COUNT"], ["COUNT", "x"], ["COUNT", "0"], ["COUNT", "-1"], ["COUNT", "00"], ["COUNT", "+5"], ["FOO"]),
+        *(["MATCH"], ["MATCH", "a", "COUNT"], ["TYPE", "nonsense"], ["TYPE"], ["COUNT", "1", "COUNT", "5"]),
+        *(["match", "a", "count", "3", "type", "string"], ["COUNT", "99999999999999999999"], ["FOO", "BAR"]),
+    ]
+    requests: list[tuple[bytes | str | int, ...]] = [("SCAN",), ("SCAN", long)]
+    requests += [("SCAN", cursor) for cursor in cursors]
+    requests += [("SCAN", "0", *words) for words in options]
+    # The second server has no slots, and is the one Redis to compare with.
+    for protocol in (2, 3):
+        assert await converse(worker.settings.listen, requests, protocol) == await converse(
+            worker.servers[1].address, requests, protocol
+        )
+
+
+async def test_cursors_that_nobody_gave(worker: WorkerHarness) -> None:
+    async with worker.client() as client, Talk(worker.settings.listen) as talk:
+        await fill(client)
+        for cursor in (2**63, 2**64 - 1, -1):
+            assert await talk.ask("SCAN", cursor) == b"-ERR invalid cursor\r\n"
+        generator = random.Random(5)
+        for cursor in (1, 2**63 - 1, Cursor(0, 0, 9999, 0).pack(), *(generator.getrandbits(63) for _ in range(50))):
+            assert (await talk.ask("SCAN", cursor)).startswith(b"*2\r\n")
+
+
+async def test_a_group_that_does_not_fit_is_told_of(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    await worker.apply([Slot(7, 16384)], [Group(2), Group(16384, (worker.servers[1].address,))])
+    async with Talk(worker.settings.listen) as talk:
+        assert await talk.ask("SCAN", "0") == (
+            b"-ERR SCAN cannot be used with a group of id 16384: a cursor has room for ids below 16384\r\n"
+        )
+
+
+# -- while slots move --------------------------------------------------------------------------------------
+
+
+async def carry(worker: WorkerHarness, slots: list[int], source: int, target: int) -> None:
+    """Take slots from one group to another, keys included."""
+    for state in (SlotState.PREPARING, SlotState.PREPARED, SlotState.MIGRATING):
+        await worker.act(slots, state, source, target)
+    await move_keys(worker, slots, source, target)
+    await worker.act(slots, SlotState.FINISHED, source, target)
+    await worker.apply([Slot(index, target) for index in slots])
+
+
+async def move_keys(worker: WorkerHarness, slots: list[int], source: int, target: int) -> None:
+    await migrate(
+        worker.servers[source - 1].address,
+        worker.servers[target - 1].address,
+        slots,
+        function="crc32",
+        number_of_slots=1024,
+        access=ServerAccess(""),
+        pace=Pace(),
+        progress=Progress(),
+        instance="5107fe44" * 4,
+        timeouts=Timeouts(),
+    )
+
+
+SOME = sorted({slot_of(name) for name in NAMES})[::2]
+
+
+async def test_keys_that_moved_backward_are_found_in_another_pass(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    async with worker.client() as client:
+        await worker.apply([Slot(index, 2) for index in SOME])
+        await fill(client)
+        cursor, seen = 0, list[bytes]()
+        while not seen or Cursor.unpack(cursor).group == 1:
+            cursor, page = await client.scan(cursor, count=100)
+            seen += page
+        # Everything at group 1 was returned; what was at group 2 goes there.
+        await carry(worker, SOME, 2, 1)
+        assert set(seen) != set(KEYS)
+        numbers = []
+        while cursor:
+            numbers.append(Cursor.unpack(cursor).number)
+            cursor, page = await client.scan(cursor, count=100)
+            seen += page
+            if numbers[-1]:
+                # A later pass takes large pages, so that it is over before slots can move again.
+                assert len(page) > 400
+        assert set(seen) == set(KEYS)
+        assert numbers == [0, 2]
+
+
+async def test_keys_that_moved_forward_are_found_in_the_same_pass(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    async with worker.client() as client:
+        await fill(client)
+        await worker.apply([Slot(next(index for index in range(1024) if index not in SOME), 2)])
+        cursor, seen = await client.scan(0, count=100)
+        await carry(worker, SOME, 1, 2)
+        while cursor:
+            assert Cursor.unpack(cursor).number == 0
+            cursor, page = await client.scan(cursor, count=100)
+            seen += page
+        assert set(seen) == set(KEYS)
+
+
+async def test_a_scan_is_over_before_a_long_move_is(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    async with worker.client() as client:
+        await worker.apply([Slot(index, 2) for index in SOME])
+        await fill(client)
+        await worker.act(SOME, SlotState.PREPARED, 2, 1)
+        await worker.act(SOME, SlotState.MIGRATING, 2, 1)
+        cursor, seen = await client.scan(0, count=2000)
+        # Group 1 is scanned; half of the rest arrives there now, and the move goes on.
+        await move_keys(worker, SOME[::2], 2, 1)
+        while cursor:
+            cursor, page = await client.scan(cursor, count=2000)
+            seen += page
+        assert set(seen) == set(KEYS)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_no_key_is_missed_while_slots_go_to_and_fro(start_worker: StartWorker, workers: int) -> None:
+    """Many scans at once, page by page by either of two proxies, under slots that never come to rest."""
+    first = await start_worker(servers=3)
+    second = await start_worker(servers=1) if workers == 2 else first
+    if second is not first:
+        # The other proxy has the same servers.
+        second.servers, spare = first.servers, second.servers
+        await second.apply(groups=first.table.groups.values())
+        # One topom gives out the epochs.
+        await first.apply()
+        assert second.table == first.table
+    over = asyncio.Event()
+    scans = itertools.count()
+
+    async def keep_moving() -> None:
+        for source, target in itertools.cycle([(1, 3), (3, 2), (2, 1), (1, 2), (2, 3), (3, 1)]):
+            if over.is_set():
+                return
+            for state in (SlotState.PREPARING, SlotState.PREPARED, SlotState.MIGRATING, SlotState.FINISHED):
+                await asyncio.gather(*(worker.act(SOME, state, source, target) for worker in {first, second}))
+                if state is SlotState.MIGRATING:
+                    await move_keys(first, SOME, source, target)
+            at_rest = [Slot(index, target) for index in SOME]
+            await asyncio.gather(*(worker.apply(at_rest) for worker in {first, second}))
+
+    async def scan(number: int) -> None:
+        generator = random.Random(number)
+        clients = [worker.client() for worker in (first, second)]
+        while next(scans) < 60:
+            cursor, seen = -1, set[bytes]()
+            while cursor:
+                page: list[bytes]
+                cursor, page = await generator.choice(clients).scan(max(cursor, 0), count=generator.choice([50, 400]))
+                seen |= set(page)
+            assert seen == set(KEYS)
+        for client in clients:
+            await client.aclose()
+
+    async with first.client() as client, asyncio.timeout(100):
+        await fill(client)
+        moving = asyncio.create_task(keep_moving())
+        try:
+            await asyncio.gather(*(scan(number) for number in range(4)))
+        finally:
+            over.set()
+            await moving
+        # Keys and servers are as they were.
+        assert await client.dbsize() == len(NAMES)
+    if second is not first:
+        second.servers = spare
+
+
+async def test_a_worker_that_was_fenced_and_came_back_begins_anew(start_worker: StartWorker) -> None:
+    """What went on while it was away is not known to it."""
+    worker = await start_worker()
+    async with worker.client() as client:
+        await worker.apply([Slot(index, 2) for index in SOME])
+        await fill(client)
+        cursor, seen = await client.scan(0, count=2000)
+        assert Cursor.unpack(cursor).group == 2
+        # topom goes on without this worker, which hears of nothing.
+        await move_keys(worker, SOME, 2, 1)
+        worker.table = worker.table.changed(worker.table.epoch + 5, [Slot(index, 1) for index in SOME])
+        worker.channel.send(
+            {"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()}
+        )
+        assert (await worker.verdict(worker.table.epoch))["type"] == "ack"
+        while cursor:
+            cursor, page = await client.scan(cursor, count=2000)
+            seen += page
+        assert set(seen) == set(KEYS)
+
+
+async def test_a_worker_that_one_master_has_fenced_off_does_not_go_on(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=3)
+    await worker.apply([*(Slot(index, 2) for index in SOME), Slot(SOME[0], 3)])
+    async with worker.client() as client, Talk(worker.settings.listen) as talk, worker.direct(1) as first:
+        await fill(client)
+        start = Cursor(0, worker.table.epoch, 2, 0).pack()
+        assert await fence(first, INSTANCE) >= 0
+        reply = await talk.ask("SCAN", start, "COUNT", "2000")
+        assert reply.startswith(b"-ERR server " + worker.servers[0].address.encode())

@@ -1,0 +1,148 @@
+"""Who may log in, and what is said of users that cannot be."""
+
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy import users as module
+from proxy.settings import ProxySettings, SettingsError
+from proxy.users import Users
+
+
+def users(password: str = "", *entries: dict[str, Any]) -> Users:
+    return Users(ProxySettings.load(password=password, users=list(entries)))
+
+
+def test_without_users_and_password_everybody_is_the_default_user() -> None:
+    known = users()
+    assert known.anonymous is known.default is not None
+    assert known.anonymous.unlimited
+    assert not known.wants_default_password
+    assert known.authenticate(b"default", b"whatever") is known.default
+
+
+def test_with_a_password_nobody_gets_in_without() -> None:
+    known = users("secret")
+    assert known.anonymous is None
+    assert known.wants_default_password
+    assert known.authenticate(b"default", b"secret") is known.default
+    assert known.authenticate(b"default", b"Secret") is None
+    assert known.authenticate(b"default", b"") is None
+
+
+def test_other_users_turn_the_default_user_off() -> None:
+    known = users("", {"name": "app", "password": "pw"})
+    assert known.anonymous is known.default is None
+    assert not known.wants_default_password
+    assert known.authenticate(b"default", b"") is None
+
+
+def test_a_default_user_among_the_users_may_be_anonymous_and_limited() -> None:
+    known = users("", {"name": "app", "password": "pw"}, {"name": "default", "no_password": True, "read_only": True})
+    assert known.anonymous is known.default is not None
+    assert known.anonymous.read_only
+    assert not known.anonymous.unlimited
+
+
+def test_a_digest_is_as_good_as_the_password() -> None:
+    digest = hashlib.sha256(b"geheim").hexdigest()
+    known = users("", {"name": "app", "password_sha256": digest.upper(), "databases": [0, 3]})
+    user = known.authenticate(b"app", b"geheim")
+    assert user is not None
+    assert known.authenticate(b"app", digest.encode()) is None
+    assert [database for database in range(5) if user.may_use(database)] == [0, 3]
+
+
+@pytest.mark.parametrize("name", [b"app", b"nobody", b"open", b"\xff\x00"])
+def test_every_attempt_compares_once_and_in_constant_time(monkeypatch: pytest.MonkeyPatch, name: bytes) -> None:
+    known = users("", {"name": "app", "password": "pw"}, {"name": "open", "no_password": True})
+    compared: list[tuple[int, int]] = []
+    constant_time = hmac.compare_digest
+
+    def compare(given: bytes, expected: bytes) -> bool:
+        compared.append((len(given), len(expected)))
+        return constant_time(given, expected)
+
+    monkeypatch.setattr(module.hmac, "compare_digest", compare)
+    for password in (b"", b"pw", b"x" * 1000):
+        known.authenticate(name, password)
+    assert compared == [(32, 32)] * 3
+
+
+def test_users_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.toml"
+    path.write_text(
+        '[[users]]\nname = "app"\npassword = "pw"\ndatabases = [1]\n[[users]]\nname = "b"\npassword = "c"\n'
+    )
+    settings = ProxySettings.load(path)
+    assert [user.name for user in settings.users] == ["app", "b"]
+    assert ProxySettings.from_wire(json.loads(json.dumps(settings.to_wire()))) == settings
+
+
+def test_users_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLOTFERRY_PROXY_USERS", '[{"name": "app", "password": "geheim", "read_only": true}]')
+    settings = ProxySettings.load()
+    assert settings.users[0].read_only
+    assert "geheim" not in repr(settings)
+    assert Users(settings).authenticate(b"app", b"geheim") is not None
+
+
+def test_what_is_not_json_in_the_environment_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLOTFERRY_PROXY_USERS", "[{name: geheim}]")
+    with pytest.raises(SettingsError) as raised:
+        ProxySettings.load()
+    assert str(raised.value) == (
+        "Setting users (or SLOTFERRY_PROXY_USERS in the environment): the variable is not JSON."
+    )
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("entries", "sentence"),
+    [
+        ([{"name": "a b", "password": "geheim"}], "entry 1 name: it consists of 1 to 128 printable ASCII characters"),
+        ([{"name": "ok", "password": "x"}, {"name": "a"}], "entry 2: user a: give one of password, password_sha256"),
+        ([{"name": "a", "password": "geheim", "no_password": True}], "entry 1: user a: give one of password"),
+        ([{"name": "a", "password_sha256": "geheim"}], "entry 1 password_sha256: it has to be 64 hexadecimal digits"),
+        ([{"name": "a", "password": "geheim", "databases": []}], "entry 1 databases: List should have at least 1 item"),
+        ([{"name": "a", "password": "geheim", "databases": [-1]}], "entry 1 databases 0: Input should be greater"),
+        ([{"name": "a", "password": "geheim", "readonly": 1}], "entry 1 readonly: Extra inputs are not permitted"),
+        ([{"password": "geheim"}], "entry 1 name: Field required"),
+        ("geheim", "Setting users (or SLOTFERRY_PROXY_USERS in the environment): Input should be a valid list"),
+        ([{"name": "a", "password": "1"}, {"name": "a", "password": "2"}], "users: two of them have the same name"),
+    ],
+)
+def test_what_is_wrong_is_said_without_secrets(entries: Any, sentence: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        ProxySettings.load(users=entries)
+    assert sentence in str(raised.value)
+    assert "geheim" not in str(raised.value)
+
+
+def test_two_passwords_for_the_default_user() -> None:
+    with pytest.raises(SettingsError, match="password: it is that of the user default, who is among the users too"):
+        users("a", {"name": "default", "password": "b"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"listen": ""}, "listen: may not be empty if tls_listen and unix_socket are"),
+        ({"tls_listen": "h:1"}, "tls_listen: needs tls_certificate and tls_key"),
+        ({"tls_client_certificates": "required"}, "tls_client_certificates: needs tls_client_ca"),
+        ({"redis_tls_certificate": "x"}, "redis_tls_certificate: needs redis_tls_key"),
+        ({"redis_user": "x"}, "redis_user: needs redis_password"),
+        ({"unix_socket_permissions": "0x1"}, "Setting unix_socket_permissions"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence.replace("(", r"\(")):
+        ProxySettings.load(**settings)
+
+
+def test_places_other_than_the_plain_one_are_enough() -> None:
+    assert ProxySettings.load(listen="", unix_socket="/tmp/s").listen == ""
