@@ -1,0 +1,65 @@
+"""Compares random commands for longer: ``python -m tests.differential --minutes 30``; prints how many were compared.
+
+What differs is printed as an example, as small as it can be made, to be kept in ``regressions.py``.
+"""
+
+import argparse
+import sys
+import time
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.differential.examples import Example, examples
+from tests.differential.topologies import TOPOLOGIES, cluster_of, plain_redis, runner_of
+
+ROUND = 200
+"""Examples between looks at the clock."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10, help="for each topology (10)")
+    parser.add_argument("--topology", choices=TOPOLOGIES, action="append", help="all, when none is named")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32, help="of the first round; by chance")
+    parser.add_argument("--kinds", default="", help="only these kinds of blocks, as in data,transaction")
+    arguments = parser.parse_args()
+    total = 0
+    for topology in arguments.topology or TOPOLOGIES:
+        with (
+            cluster_of(topology) as (cluster, mover),
+            plain_redis() as redis,
+            runner_of(cluster, redis, mover) as runner,
+        ):
+            print(f"{topology}: seed {arguments.seed}", flush=True)
+            begun = time.monotonic()
+            number = arguments.seed
+            while time.monotonic() < begun + arguments.minutes * 60:
+
+                @seed(number)
+                @settings(
+                    max_examples=ROUND,
+                    database=None,
+                    deadline=None,
+                    phases=(Phase.generate, Phase.shrink),
+                    suppress_health_check=list(HealthCheck),
+                )
+                @given(example=examples(tuple(filter(None, arguments.kinds.split(",")))))
+                def run(example: Example) -> None:
+                    runner.run(example)
+
+                run()
+                number += 1
+            moved = f", while all slots moved {mover.moves} times" if mover is not None else ""
+            if runner.given_up:
+                moved += f" ({runner.given_up} examples not to their end)"
+            seconds = time.monotonic() - begun
+            print(
+                f"{topology}: {runner.compared} replies of {runner.examples} examples compared{moved}, {seconds:.0f} s"
+            )
+            total += runner.compared
+    print(f"{total} replies compared, all the same", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

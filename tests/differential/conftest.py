@@ -1,0 +1,22 @@
+"""Both sides, once for all tests of this folder and each topology."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.differential.runner import Runner
+from tests.differential.topologies import TOPOLOGIES, cluster_of, plain_redis, runner_of, show_logs
+
+
+@pytest.fixture(scope="package", params=TOPOLOGIES)
+def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
+    """Both sides, the proxy's with what is behind it."""
+    with (
+        cluster_of(request.param) as (cluster, mover),
+        plain_redis() as redis,
+        runner_of(cluster, redis, mover) as found,
+    ):
+        yield found
+        show_logs(cluster)
+        if mover is not None:
+            assert mover.moves > 0

@@ -1,0 +1,56 @@
+"""Commands whose keys are of several slots: Redis Cluster refuses them, and so does a proxy."""
+
+CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+
+COMMANDS = """
+RENAME {a}x {b}x
+RENAMENX {a}x {b}x
+COPY {a}x {b}x
+MSETNX {a}x 1 {b}x 1
+LCS {a}x {b}x
+BITOP AND {a}x {b}x
+BITOP NOT {a}x {b}x
+SINTER {a}x {b}x
+SUNION {a}x {a}y {b}x
+SDIFF {a}x {b}x
+SINTERSTORE {b}x {a}x {a}x
+SUNIONSTORE {b}x {a}x
+SDIFFSTORE {b}x {a}x
+SINTERCARD 2 {a}x {b}x
+SMOVE {a}x {b}x m
+LMOVE {a}x {b}x LEFT LEFT
+RPOPLPUSH {a}x {b}x
+LMPOP 2 {a}x {b}x LEFT
+BLPOP {a}x {b}x 0
+BRPOP {a}x {b}x 0
+BLMOVE {a}x {b}x LEFT LEFT 0
+BRPOPLPUSH {a}x {b}x 0
+BLMPOP 0 2 {a}x {b}x LEFT
+BZPOPMIN {a}x {b}x 0
+BZPOPMAX {a}x {b}x 0
+BZMPOP 0 2 {a}x {b}x MIN
+ZMPOP 2 {a}x {b}x MIN
+ZUNION 2 {a}x {b}x
+ZINTER 2 {a}x {b}x
+ZDIFF 2 {a}x {b}x
+ZINTERCARD 2 {a}x {b}x
+ZUNIONSTORE {b}x 1 {a}x
+ZINTERSTORE {b}x 1 {a}x
+ZDIFFSTORE {b}x 1 {a}x
+ZRANGESTORE {b}x {a}x 0 -1
+PFCOUNT {a}x {b}x
+PFMERGE {a}x {b}x
+GEOSEARCHSTORE {b}x {a}x FROMMEMBER m BYRADIUS 1 km
+GEORADIUS {a}x 1 1 1 km STORE {b}x
+GEORADIUSBYMEMBER {a}x m 1 km STOREDIST {b}x
+SORT {a}x STORE {b}x
+XREAD STREAMS {a}x {b}x 0 0
+XREAD BLOCK 0 STREAMS {a}x {b}x 0 0
+XREADGROUP GROUP g c STREAMS {a}x {b}x > >
+EVAL return 2 {a}x {b}x
+EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 2 {a}x {b}x
+EVAL_RO return 2 {a}x {b}x
+FCALL f 2 {a}x {b}x
+FCALL_RO f 2 {a}x {b}x
+WATCH {a}x {b}x
+"""

@@ -1,0 +1,137 @@
+"""What is known of a client without asking: which reply is of which command, and what it may be asked now.
+
+Commands that no proxy of several servers can take, or that this one documents as refused, are not sent to either side.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from slots import commands
+from slots.commands import CommandError, KeysError, Route
+from slots.functions import slot
+from tests.differential.wire import Node, decode
+
+Command = tuple[bytes, ...]
+
+SUBSCRIBING = {"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"}
+"""Commands with a reply for each channel."""
+BLOCKING = {
+    *("BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP"),
+    *("XREAD", "XREADGROUP", "WAIT", "WAITAOF"),
+}
+
+
+def name(command: Command) -> str:
+    """The command's name as the table has it."""
+    return command[0].decode("latin-1").upper()
+
+
+def refused(command: Command) -> bool:
+    """Whether ``docs/commands.md`` says of it that it is refused."""
+    try:
+        found = commands.find(command)
+        if found.route is Route.REFUSED:
+            return True
+        commands.key_positions(found, command)
+    except KeysError as error:
+        return "refused" in str(error)
+    except CommandError:
+        return False
+    return False
+
+
+def for_every_server(command: Command) -> bool:
+    """Whether the command is asked of or done at every server, which EXEC, that runs at one, cannot do."""
+    try:
+        return commands.find(command).route is Route.SPREAD
+    except CommandError:
+        return False
+
+
+def slots_of(keys: list[bytes]) -> set[int]:
+    """Slots of keys."""
+    return {slot("crc32", one, 1024) for one in keys}
+
+
+@dataclass
+class Client:
+    """One client's state, the same on both sides as long as nothing differs."""
+
+    awaited: deque[Command] = field(default_factory=deque)
+    """Commands whose replies have not come."""
+    subscription: Command = ()
+    """The command of the last step, when it has a reply for each channel."""
+    queued: list[Command] = field(default_factory=list)
+    """What EXEC will run."""
+    in_transaction: bool = False
+    bound: set[int] = field(default_factory=set)
+    """The slot that the keys of WATCH and of the transaction share; none when there were no keys."""
+    watched: bool = False
+    """Whether it has ever watched keys."""
+    muted: bool = False
+    skipped: int = 0
+
+    def may_send(self, command: Command, keys: list[bytes]) -> bool:
+        """Whether a proxy could take the command as one Redis does. ``keys``: those Redis finds in it."""
+        called = name(command)
+        if refused(command):
+            return False
+        together = slots_of(keys)
+        if self.in_transaction or called == "WATCH":
+            if called == "CLIENT" or for_every_server(command):
+                return False
+            return len(self.bound | together) <= 1
+        if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH"):
+            return True
+        return len(together) <= 1
+
+    def sent(self, command: Command, keys: list[bytes]) -> None:
+        """Note a command that was sent."""
+        called = name(command)
+        if self.in_transaction or called == "WATCH":
+            self.bound |= slots_of(keys)
+        if called == "WATCH":
+            self.watched = True
+        if len(command) == 1:
+            if called == "MULTI":
+                self.in_transaction = True
+            elif called in ("EXEC", "DISCARD", "RESET") or (called == "UNWATCH" and not self.in_transaction):
+                self.in_transaction = False
+                self.bound = set()
+        if called in SUBSCRIBING:
+            self.subscription = command
+            return
+        self.subscription = ()
+        replying = (
+            name((command[2],)) if called == "CLIENT" and len(command) == 3 and command[1].upper() == b"REPLY" else ""
+        )
+        if replying == "ON" or (called == "RESET" and len(command) == 1):
+            self.muted, self.skipped = False, 0
+        elif replying == "OFF":
+            self.muted = True
+        elif replying == "SKIP" and not self.muted:
+            self.skipped = 2
+        if self.muted or self.skipped:
+            self.skipped = max(self.skipped - 1, 0)
+            return
+        self.awaited.append(command)
+
+    def answered(self, reply: bytes) -> tuple[Command, tuple[Command, ...]]:
+        """The command that Redis gave this reply to, and of EXEC the commands that ran."""
+        if self.subscription and not self.awaited:
+            return self.subscription, ()
+        command = self.awaited.popleft() if self.awaited else (b"?",)
+        if reply == b"+QUEUED\r\n":
+            self.queued.append(command)
+            return command, ()
+        called = name(command)
+        queued = tuple(self.queued)
+        if called in ("EXEC", "DISCARD", "RESET", "MULTI") and not reply.startswith(b"-ERR"):
+            self.queued = []
+        return command, queued if called == "EXEC" else ()
+
+
+def keys_in(reply: bytes) -> list[bytes]:
+    """The keys in Redis's answer to COMMAND GETKEYS; none where it finds none."""
+    found: Node = decode(reply)
+    return [node.text for node in found.items]

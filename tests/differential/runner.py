@@ -1,0 +1,292 @@
+"""Runs an example on both sides, step by step, and compares all that comes back.
+
+A step is over when Redis has nothing more to do, which a connection beside the clients' finds out, and when the proxy
+has given as much. So what several clients do one after another is in that order on both sides.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from tests.differential.differences import in_redis_order, same_reply
+from tests.differential.examples import Bare, Example, Send, Step, Walk
+from tests.differential.model import BLOCKING, SUBSCRIBING, Client, Command, keys_in, name
+from tests.differential.sides import PATIENCE, Control, Side, Silence
+from tests.differential.wire import decode, encode, show
+
+MOST_ROUNDS = 3000
+"""Steps of a walk over all keys, after which it counts as one that never ends."""
+
+
+class Different(AssertionError):
+    """The proxy did something else than Redis."""
+
+
+class GivenUp(Exception):
+    """From here on the two sides' data may differ, for a reason that ``docs/commands.md`` has."""
+
+
+class Runner:
+    """Both sides, for many examples.
+
+    Args:
+        proxy: host and port of a proxy.
+        redis: those of a plain Redis, which nobody else uses.
+        servers: those of the Redis servers behind the proxy.
+        moving: whether slots move meanwhile.
+    """
+
+    def __init__(
+        self, proxy: tuple[str, int], redis: tuple[str, int], servers: list[tuple[str, int]], moving: bool = False
+    ) -> None:
+        self.proxy = Side("the proxy", proxy)
+        self.redis = Side("Redis", redis)
+        self.control = Control(redis)
+        self.behind = [Control(server) for server in servers]
+        self.moving = moving
+        self.compared = 0
+        """Replies and messages that were compared."""
+        self.examples = 0
+        self.given_up = 0
+        """Examples that were not compared to their end."""
+        self._clients: list[Client] = []
+        self._waiting: set[int] = set()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for side in (self.proxy, self.redis):
+            side.close()
+        for control in (self.control, *self.behind):
+            control.close()
+
+    def run(self, example: Example) -> None:
+        """Run an example from nothing.
+
+        Raises:
+            Different: with the first thing that differs.
+        """
+        self.examples += 1
+        self._clients = [Client() for _ in example.protocols]
+        self._waiting = set()
+        self._forget_everything()
+        try:
+            self.proxy.open(len(example.protocols))
+            self.redis.open(len(example.protocols))
+            for client, protocol in enumerate(example.protocols):
+                if protocol:
+                    self._step(Send(client, ((b"HELLO", b"%d" % protocol),)))
+            for step in example.steps:
+                self._step(step)
+            self._leave()
+        except Silence as error:
+            raise Different(str(error)) from error
+        except GivenUp:
+            self.given_up += 1
+        finally:
+            self.proxy.close()
+            self.redis.close()
+
+    # What comes before and after
+
+    def _forget_everything(self) -> None:
+        """No key, no script, no function on either side."""
+        forget = [(b"FLUSHALL",), (b"SCRIPT", b"FLUSH"), (b"FUNCTION", b"FLUSH")]
+        self.control.ask(*forget)
+        proxy = Control(self.proxy.address)
+        replies = proxy.ask(*forget)
+        proxy.close()
+        if replies != [b"+OK\r\n"] * len(forget):
+            for server in self.behind:
+                server.ask(*forget)  # TEMPORARY
+        # Clients of the example before have gone: what they waited for is over as well.
+        self._until(lambda: self.control.waiting() == 0, lambda: "Redis has clients that wait, without any client")
+        self._until(self._all_wait, lambda: "servers have clients that wait, without any client")
+
+    def _leave(self) -> None:
+        """Those that can say QUIT; then nothing more has come, and the connection is closed."""
+        # One that is given no replies Redis does not close either.
+        leaving = [
+            client
+            for client, state in enumerate(self._clients)
+            if self._can_send(client) and not state.muted and not state.skipped
+        ]
+        for client in leaving:
+            self._clients[client].sent((b"QUIT",), [])
+            for side in (self.redis, self.proxy):
+                side.clients[client].send(encode((b"QUIT",)))
+        for side in (self.redis, self.proxy):
+            ends = [side.clients[client] for client in leaving]
+            side.wait_until(lambda ends=ends: all(one.ended for one in ends), lambda: "does not close after QUIT")  # type: ignore[misc]
+        self._compare()
+        for number, (ours, theirs) in enumerate(zip(self.proxy.clients, self.redis.clients, strict=True)):
+            for kind in ("replies", "messages"):
+                if getattr(ours, kind) or getattr(theirs, kind):
+                    raise Different(f"client {number}: more {kind} {getattr(ours, kind)}, {getattr(theirs, kind)}")
+
+    # One step
+
+    def _can_send(self, client: int) -> bool:
+        return client not in self._waiting and not self.redis.clients[client].ended
+
+    def _step(self, step: Step) -> None:
+        if not self._can_send(step.client):
+            return
+        if isinstance(step, Walk):
+            self._walk(step)
+            return
+        if isinstance(step, Bare):
+            if self._clients[step.client].in_transaction or self._clients[step.client].muted:
+                return
+            self._clients[step.client].subscription = (b"?",)
+            self._exchange(step.client, step.data, 0)
+            return
+        commands = self._allowed(step)
+        if not commands:
+            return
+        least = self._expected(step.client)
+        blocking = any(name(command) in BLOCKING for command in commands)
+        self._exchange(step.client, b"".join(map(encode, commands)), least if step.waits or not blocking else 0)
+
+    def _allowed(self, step: Send) -> list[Command]:
+        """The commands that may be sent, noted as sent."""
+        client = self._clients[step.client]
+        found: list[Command] = []
+        asked = self.control.ask(*((b"COMMAND", b"GETKEYS", *command) for command in step.commands))
+        for command, reply in zip(step.commands, asked, strict=True):
+            keys = keys_in(reply)
+            # With somebody waiting while slots move, who gets there first is not ours to say.
+            if client.may_send(command, keys) and not (self.moving and self._waiting and found):
+                client.sent(command, keys)
+                found.append(command)
+        if any(name(command) in SUBSCRIBING for command in found):
+            for side in (self.proxy, self.redis):
+                side.clients[step.client].subscribed = True
+        return found
+
+    def _expected(self, client: int) -> int:
+        """Replies and messages that the client has after all it awaits."""
+        connection = self.redis.clients[client]
+        return connection.received + len(self._clients[client].awaited)
+
+    def _exchange(self, client: int, data: bytes, least: int) -> None:
+        """Send to both, wait until Redis is done and the proxy has given as much, and compare."""
+        self.redis.clients[client].send(data)
+        self.proxy.clients[client].send(data)
+        one = self.redis.clients[client]
+        self.redis.wait_until(lambda: one.received >= least or one.ended, lambda: f"no reply to {data[:300]!r}")
+        self.control.settled()
+        self._find_waiting(client)
+        for connection in self.redis.clients:
+            connection.read()
+
+        def as_much() -> bool:
+            both = zip(self.proxy.clients, self.redis.clients, strict=True)
+            return all(ours.ended or (ours.received >= theirs.received and not theirs.ended) for ours, theirs in both)
+
+        def owed() -> str:
+            both = enumerate(zip(self.proxy.clients, self.redis.clients, strict=True))
+            lacking = {number: [*theirs.replies, *theirs.messages] for number, (ours, theirs) in both}
+            return f"gives less than Redis to {data[:300]!r}; Redis: {lacking}"
+
+        self.proxy.wait_until(as_much, owed)
+        self._compare()
+        if self._waiting:
+            self._until(self._all_wait, lambda: f"{len(self._waiting)} clients wait, but at the servers others do")
+
+    def _find_waiting(self, client: int) -> None:
+        """Whom Redis keeps waiting."""
+        awaiting = self._clients[client].awaited
+        if not self._waiting and not any(name(command) in BLOCKING for command in awaiting):
+            return
+        if not self.control.waiting():
+            self._waiting = set()
+            self.control.settled()
+            return
+        for connection in self.redis.clients:
+            connection.read()
+        # Those that have fewer replies than they have sent commands for.
+        self._waiting = {
+            number
+            for number, (one, state) in enumerate(zip(self.redis.clients, self._clients, strict=True))
+            if len(one.replies) < len(state.awaited) and not one.ended
+        }
+
+    def _all_wait(self) -> bool:
+        return sum(server.waiting() for server in self.behind) == len(self._waiting)
+
+    def _until(self, met: Callable[[], bool], what: Callable[[], str]) -> None:
+        limit = time.monotonic() + PATIENCE
+        while not met():
+            if time.monotonic() > limit:
+                raise Different(what())
+            time.sleep(0.001)
+
+    # Comparing
+
+    def _compare(self) -> None:
+        """Compare what both have given."""
+        for number, (ours, theirs) in enumerate(zip(self.proxy.clients, self.redis.clients, strict=True)):
+            if self._clients[number].subscription:
+                for one in (ours, theirs):
+                    one.replies = deque(in_redis_order(list(one.replies)))
+            while ours.replies and theirs.replies:
+                expected = theirs.replies.popleft()
+                command, queued = self._clients[number].answered(expected)
+                self._same(number, command, ours.replies.popleft(), expected, queued)
+            count = min(len(ours.messages), len(theirs.messages))
+            both = [in_redis_order([one.messages.popleft() for _ in range(count)]) for one in (ours, theirs)]
+            for message, expected in zip(*both, strict=True):
+                self._same(number, (b"(message)",), message, expected, ())
+            if ours.ended != theirs.ended:
+                raise Different(
+                    f"client {number}: {'the proxy' if ours.ended else 'Redis'} has closed the connection, the other "
+                    f"has not; left: {[*ours.replies]}, {[*theirs.replies]}"
+                )
+
+    def _same(self, client: int, command: Command, ours: bytes, theirs: bytes, queued: tuple[Command, ...]) -> None:
+        self.compared += 1
+        nothing = ours in (b"*-1\r\n", b"_\r\n") and ours != theirs
+        if self.moving and nothing and name(command) == "EXEC" and self._clients[client].watched:
+            # A slot that moves counts as a watched key that was changed.
+            raise GivenUp
+        if not same_reply(command, ours, theirs, self.moving, queued):
+            raise Different(
+                f"client {client}: {' '.join(map(repr, command))}\n  proxy: {show(ours)}\n  Redis: {show(theirs)}"
+            )
+
+    # Walks
+
+    def _walk(self, step: Walk) -> None:
+        client = self._clients[step.client]
+        if client.in_transaction or client.muted or client.subscription or self.redis.clients[step.client].subscribed:
+            return
+        ours = self._walked(self.proxy, step)
+        theirs = self._walked(self.redis, step)
+        self.compared += 1
+        if ours != theirs:
+            raise Different(f"client {step.client}: {step}\n  proxy: {ours!r}\n  Redis: {theirs!r}")
+
+    def _walked(self, side: Side, step: Walk) -> bytes | set[tuple[bytes, ...]]:
+        """All elements, in no order; or the error."""
+        connection = side.clients[step.client]
+        cursor = b"0"
+        found: set[tuple[bytes, ...]] = set()
+        for _ in range(MOST_ROUNDS):
+            place = (step.key, cursor) if step.key else (cursor,)
+            connection.send(encode((step.command, *place, *step.options)))
+            side.wait_until(lambda: bool(connection.replies) or connection.ended, lambda: f"no reply to {step}")
+            if not connection.replies:
+                raise Different(f"{side.name} closes the connection at {step}")
+            reply = connection.replies.popleft()
+            # How many steps a walk takes is not the same on both sides, and counts for nothing.
+            connection.received -= 1
+            if reply[:1] == b"-":
+                return reply
+            first, elements = decode(reply).items
+            cursor = first.text
+            texts = [element.text for element in elements.items]
+            pairs = step.command in (b"HSCAN", b"ZSCAN")
+            found.update(zip(texts[::2], texts[1::2], strict=True) if pairs else ((text,) for text in texts))
+            if cursor == b"0":
+                return found
+        raise Different(f"{side.name}: {step} does not end")

@@ -1,0 +1,77 @@
+"""A proxy gives the replies that one Redis gives, whatever is behind it; for a moment, and on what once differed.
+
+What one Redis does and several cannot, commands over several slots, is refused with Redis Cluster's words.
+
+``python -m tests.differential --minutes 30`` goes on for longer, with other examples each time.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.differential.crossslot import COMMANDS, CROSSSLOT
+from tests.differential.examples import Example, examples
+from tests.differential.regressions import EXAMPLES
+from tests.differential.runner import Runner
+from tests.differential.sides import Control
+
+RANDOM = 90
+"""Examples of thirty commands or so, in each topology."""
+
+
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+def test_what_once_differed(runner: Runner, example: Example) -> None:
+    runner.run(example)
+
+
+def test_random_commands(runner: Runner) -> None:
+    @settings(
+        max_examples=RANDOM,
+        # The same examples each time: a change that breaks something is told from one that does not.
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(example=examples())
+    def run(example: Example) -> None:
+        runner.run(example)
+
+    run()
+    assert runner.compared > RANDOM * 10
+    assert runner.given_up <= (RANDOM // 10 if runner.moving else 0)
+
+
+@pytest.fixture
+def proxy(runner: Runner) -> Iterator[Control]:
+    """A connection to the proxy, which has no keys."""
+    connection = Control(runner.proxy.address)
+    assert connection.ask((b"FLUSHALL",), (b"SCRIPT", b"LOAD", b"return 1"))[0] == b"+OK\r\n"
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS.splitlines() if line])
+def test_keys_of_several_slots(proxy: Control, line: str) -> None:
+    proxy.ask((b"SET", b"{a}x", b"1"))
+    command = line.encode().split()
+    assert proxy.ask(command, (b"GET", b"{a}x"), (b"EXISTS", b"{b}x")) == [CROSSSLOT, b"$1\r\n1\r\n", b":0\r\n"]
+    # A transaction too is of one slot, and given up as a whole.
+    if command[0] != b"WATCH":
+        assert proxy.ask((b"MULTI",), command, (b"EXEC",))[1:] == [
+            CROSSSLOT,
+            b"-EXECABORT Transaction discarded because of previous errors.\r\n",
+        ]
+
+
+def test_a_transaction_of_several_slots(proxy: Control) -> None:
+    replies = proxy.ask((b"MULTI",), (b"SET", b"{a}y", b"1"), (b"SET", b"{b}y", b"1"), (b"EXEC",), (b"EXISTS", b"{a}y"))
+    assert replies == [
+        b"+OK\r\n",
+        b"+QUEUED\r\n",
+        CROSSSLOT,
+        b"-EXECABORT Transaction discarded because of previous errors.\r\n",
+        b":0\r\n",
+    ]

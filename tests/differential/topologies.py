@@ -1,0 +1,136 @@
+"""What is behind the proxy: one group, three groups, or two with slots moving back and forth all the time."""
+
+import asyncio
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cli.client import TopomClient
+from cli.local import LocalCluster
+from cli.redis_server import RedisServer, start_redis
+from tests.differential.runner import Runner
+from tests.differential.sides import Control
+
+BALLAST = 300
+"""Keys that only the migrator moves, in a database of their own, so that slots are on their way for a while."""
+BALLAST_DATABASE = b"14"
+TOPOLOGIES = {"one group": 1, "three groups": 3, "moving slots": 2}
+
+
+def place(address: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+class Mover:
+    """Moves slots from the first group to the second and back, in a thread, until it is stopped: all but one each."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.moves = 0
+        """How often all slots have come to rest at another group."""
+        self.failure: BaseException | None = None
+        self._cluster = cluster
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Come to rest. Raises what went wrong, if anything."""
+        self._stopping.set()
+        self._thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._move())
+        except BaseException as error:
+            self.failure = error
+
+    async def _move(self) -> None:
+        owner, other = 1, 2
+        async with self._cluster.client() as topom:
+            # Each group keeps a slot: a group with none is not asked for what is done at every server.
+            await topom.move_slots("1023", other)
+            while not self._stopping.is_set():
+                self._load(self._cluster.groups[owner][0])
+                await topom.move_slots("1-1022", other)
+                await self._at_rest(topom)
+                owner, other = other, owner
+                self.moves += 1
+
+    def _load(self, server: str) -> None:
+        control = Control(place(server))
+        keys = ((b"SET", b"ballast:%d" % number, b"x") for number in range(BALLAST))
+        control.ask((b"SELECT", BALLAST_DATABASE), *keys)
+        control.close()
+
+    async def _at_rest(self, topom: TopomClient) -> None:
+        limit = time.monotonic() + 120
+        while any(slot["action"].get("state") for slot in (await topom.slots())["slots"]):
+            if time.monotonic() > limit:
+                raise TimeoutError("the slots do not come to rest")
+            await asyncio.sleep(0.02)
+
+
+@contextmanager
+def cluster_of(topology: str) -> Iterator[tuple[LocalCluster, Mover | None]]:
+    """A cluster of one of :data:`TOPOLOGIES`, and what moves its slots."""
+    moving = topology == "moving slots"
+    cluster = LocalCluster(
+        groups=TOPOLOGIES[topology],
+        proxies=1,
+        workers=2,
+        slots_on=[1] if moving else None,
+        # Slow enough that commands meet slots in every state, in several batches.
+        topom_settings={"migration_parallel_slots": 256, "migration_keys_per_second": 2000} if moving else {},
+    )
+    asyncio.run(cluster.start())
+    mover = Mover(cluster) if moving else None
+    try:
+        if mover is not None:
+            mover.start()
+        yield cluster, mover
+    except BaseException:
+        show_logs(cluster)
+        raise
+    finally:
+        try:
+            if mover is not None:
+                mover.stop()
+        finally:
+            asyncio.run(cluster.stop())
+
+
+def show_logs(cluster: LocalCluster) -> None:
+    """Print what the processes said last."""
+    for process in cluster.processes:
+        print(f"--- end of the log of {process.name} (status {process.status})\n{process.tail(20)}")
+
+
+@contextmanager
+def runner_of(cluster: LocalCluster, redis: RedisServer, mover: Mover | None) -> Iterator[Runner]:
+    """A runner for many examples, with the cluster's proxy on the one side."""
+    servers = [place(server) for group in cluster.groups.values() for server in group]
+    runner = Runner(place(cluster.proxy_addresses[0]), place(redis.address), servers, moving=mover is not None)
+    try:
+        yield runner
+    finally:
+        runner.close()
+
+
+@contextmanager
+def plain_redis() -> Iterator[RedisServer]:
+    """One Redis server."""
+    with tempfile.TemporaryDirectory() as directory:
+        server = asyncio.run(start_redis("plain", Path(directory)))
+        try:
+            yield server
+        finally:
+            asyncio.run(server.stop())
