@@ -99,13 +99,76 @@ async function errors(client) {
     wrongType: () => client.incr("prefixed:list"),
     arity: () => client.call("GET"),
     crossSlot: () => client.rename("a", "b"),
-    unserved: () => client.keys("*"),
-    transaction: () => client.multi({ pipeline: false }),
+    unknown: () => client.call("NOSUCH"),
+    exec: () => client.call("EXEC"),
     database: () => client.select(99),
   };
   for (const [name, attempt] of Object.entries(attempts)) said[name] = await attempt().then(String, messageOf);
   said.after = await client.ping();
   return said;
+}
+
+async function transactions(client) {
+  const other = connect();
+  const pipelined = await client.multi().set("{t}a", 1).incr("{t}a").get("{t}a").exec();
+  const stepwise = [await client.multi({ pipeline: false }), await client.incr("{t}a"), await client.get("{t}a")];
+  stepwise.push(await client.exec());
+  await client.multi({ pipeline: false });
+  await client.set("{t}a", "discarded");
+  const discarded = [await client.discard(), await client.get("{t}a")];
+  await client.watch("{t}a");
+  await other.set("{t}a", 3);
+  const aborted = await client.multi().set("{t}a", "never").exec();
+  const crossSlot = await client.multi().set("here", 1).set("there", 1).exec().then(String, messageOf);
+  return { pipelined, stepwise, discarded, aborted, crossSlot, after: await client.get("{t}a") };
+}
+
+async function scripts() {
+  const client = connect();
+  client.defineCommand("both", { numberOfKeys: 1, lua: "return {KEYS[1], ARGV[1]}" });
+  const defined = [await client.both("one", "x"), await client.both("two", "y")];
+  const pipeline = client.pipeline();
+  for (let number = 0; number < 20; number++) pipeline.both("three", "z");
+  return { defined, pipelined: await pipeline.exec() };
+}
+
+async function subscriptions(client) {
+  const subscriber = connect();
+  const [messages, patterns] = [[], []];
+  const all = new Promise((resolve) => {
+    const look = () => messages.length === 3 && patterns.length === 2 && resolve();
+    subscriber.on("message", (...message) => (messages.push(message), look()));
+    subscriber.on("pmessage", (...message) => (patterns.push(message), look()));
+  });
+  const counts = [await subscriber.subscribe("news", "weather"), await subscriber.psubscribe("n*")];
+  for (const [number, channel] of ["news", "news", "weather"].entries()) await client.publish(channel, number);
+  await all;
+  // Those of two channels, or of one whose slot moves, may come in another order.
+  return { counts, messages: messages.sort(), patterns: patterns.sort() };
+}
+
+async function everyKey() {
+  const client = connect({ db: 13 });
+  await client.mset(Array.from({ length: 2000 }, (_, number) => [`every:${number}`, "x"]).flat());
+  await client.rpush("every:list", "x");
+  const found = new Set();
+  for await (const names of client.scanStream({ match: "every:*[0-9]", count: 500 })) for (const name of names) found.add(name);
+  const typed = new Set();
+  for await (const names of client.scanStream({ type: "list", count: 500 })) for (const name of names) typed.add(name);
+  const keys = await client.keys("every:*7");
+  return { scanned: found.size, keys: keys.length, size: (await client.dbsize()) >= 2001, typed: [...typed] };
+}
+
+async function waited(client) {
+  const [first, second, third] = [connect(), connect(), connect()];
+  const none = await first.blpop("wait:nothing", 0.05);
+  const popped = first.blpop("{wait}1", "{wait}2", 30);
+  const least = second.bzpopmin("wait:zset", 30);
+  const read = third.xread("BLOCK", 30000, "STREAMS", "wait:stream", "0");
+  await client.rpush("{wait}2", "pushed");
+  await client.zadd("wait:zset", 1, "member");
+  await client.xadd("wait:stream", "1-1", "field", "value");
+  return { none, popped: await popped, least: await least, read: await read };
 }
 
 async function many() {
@@ -125,6 +188,11 @@ seen.autoPipelined = await autoPipelined(keys);
 seen.databases = await databases();
 seen.errors = await errors(connect());
 seen.many = await many();
+seen.transactions = await transactions(connect());
+seen.scripts = await scripts();
+seen.subscriptions = await subscriptions(connect());
+seen.everyKey = await everyKey();
+seen.waited = await waited(connect());
 const large = "x".repeat(8 << 20);
 seen.large = (await client.set("large value", large)) === "OK" && (await client.get("large value")) === large;
 await Promise.all(opened.map((one) => one.quit()));

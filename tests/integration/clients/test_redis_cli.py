@@ -1,5 +1,6 @@
-"""redis-cli: by arguments, with commands on its standard input, and loading in bulk."""
+"""redis-cli: by arguments, with commands on its standard input, loading in bulk, looking through all keys."""
 
+import re
 import subprocess
 
 import pytest
@@ -58,11 +59,38 @@ def test_bulk_loading(redis_cli: list[str]) -> None:
 
 def test_errors(redis_cli: list[str]) -> None:
     run([*redis_cli, "SET", "cli:string", "x"])
-    given = b"LPUSH cli:string x\nNOSUCH\nMULTI\nRENAME a b\nPING\n"
+    given = b"LPUSH cli:string x\nNOSUCH\nRENAME a b\nEXEC\nPING\n"
     lines = [line for line in run(redis_cli, given).decode().splitlines() if line]
-    assert [line.split()[0] for line in lines] == ["WRONGTYPE", "ERR", "ERR", "CROSSSLOT", "PONG"]
+    assert [line.split()[0] for line in lines] == ["WRONGTYPE", "ERR", "CROSSSLOT", "ERR", "PONG"]
     assert "unknown command" in lines[1]
-    assert "MULTI is not served" in lines[2]
+    assert lines[3] == "ERR EXEC without MULTI"
+
+
+def test_a_transaction(redis_cli: list[str]) -> None:
+    given = b"MULTI\nSET {t}a 1\nINCR {t}a\nEXEC\nMULTI\nSET {t}a 9\nDISCARD\nGET {t}a\n"
+    assert run(redis_cli, given).split() == b"OK QUEUED QUEUED OK 2 OK QUEUED OK 2".split()
+
+
+def test_every_key(redis_cli: list[str], at_rest: bool) -> None:
+    database = [*redis_cli, "-n", "6"]
+    wanted = {b"scanned:%d" % number for number in range(3000)}
+    run([*database, "--pipe"], b"".join(b"SET %b x\r\n" % name for name in wanted))
+    assert set(run([*database, "--scan"]).split()) == wanted
+    assert set(run([*database, "--scan", "--pattern", "scanned:*0"]).split()) == {
+        name for name in wanted if name.endswith(b"0")
+    }
+    size = int(run([*database, "DBSIZE"]))
+    assert size == 3000 if at_rest else size >= 3000
+
+
+def test_the_largest_keys(redis_cli: list[str]) -> None:
+    database = [*redis_cli, "-n", "7"]
+    given = b"".join(b"SET small:%d x\nLPUSH list:%d a b\n" % (n, n) for n in range(200))
+    run(database, given + b"SET large " + b"x" * 1000 + b"\nLPUSH longest a b c d e\nHSET hash f v g w\n")
+    found = run([*database, "--bigkeys"]).decode()
+    assert re.search(r"Biggest string found '\"?large\"?' has 1000 bytes", found), found
+    assert re.search(r"Biggest +list found '\"?longest\"?' has 5 items", found), found
+    assert re.search(r"Biggest +hash found '\"?hash\"?' has 2 fields", found), found
 
 
 def test_info_and_latency(redis_cli: list[str]) -> None:

@@ -1,0 +1,101 @@
+"""Celery: a worker process of its own takes tasks from the proxy and puts their results there.
+
+All keys share the hash tag of ``global_keyprefix``; Celery is used with a Redis behind a proxy like this, too.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from celery import chord, group
+
+from cli.local import LocalCluster
+
+ROOT = Path(__file__).parents[3]
+APPLICATION = "tests.integration.clients.celery_application"
+SECONDS = 30
+POLL_SECONDS = 0.01
+
+
+@pytest.fixture(scope="module")
+def tasks(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The application's module, while a worker does its tasks."""
+    environment = {**os.environ, "CELERY_PROXY": cluster.proxy_addresses[0], "PYTHONPATH": str(ROOT)}
+    log = tmp_path_factory.mktemp("celery") / "worker.log"
+    command = [
+        "-m",
+        "celery",
+        "-A",
+        APPLICATION,
+        "worker",
+        "--pool",
+        "threads",
+        "--concurrency",
+        "4",
+        "--loglevel",
+        "INFO",
+    ]
+    with pytest.MonkeyPatch.context() as patch, log.open("wb") as output:
+        patch.setenv("CELERY_PROXY", cluster.proxy_addresses[0])
+        # Made anew for each cluster: the address is read when it is imported.
+        sys.modules.pop(APPLICATION, None)
+        module = __import__(APPLICATION, fromlist=["application"])
+        worker = subprocess.Popen(
+            [sys.executable, *command], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            yield module
+        finally:
+            worker.terminate()
+            try:
+                status = worker.wait(SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+                raise
+            finally:
+                module.application.close()
+                print(f"--- the worker's log\n{log.read_text()[-4000:]}")
+        assert status == 0
+
+
+def result_of(result: Any) -> Any:
+    """What a task, or a group of them, gave.
+
+    Celery learns of results by SUBSCRIBE, whose confirmation it does not wait for; what is published before every
+    server has the subscription is not heard. So it is asked again and again whether the result is stored.
+    """
+    deadline = time.monotonic() + SECONDS
+    while not result.ready():
+        assert time.monotonic() < deadline, "no result"
+        time.sleep(POLL_SECONDS)
+    return result.get(timeout=SECONDS)
+
+
+def test_tasks_are_done_and_give_results(tasks: Any, address: tuple[str, int]) -> None:
+    results = [tasks.add.delay(number, 1) for number in range(50)]
+    assert [result_of(result) for result in results] == list(range(1, 51))
+    with redis.Redis(*address, db=4) as client:
+        names = list(client.scan_iter(count=1000))
+    assert names
+    assert all(name.startswith(tasks.PREFIX.encode()) for name in names), names
+
+
+def test_a_group_and_a_chord(tasks: Any) -> None:
+    several = group(tasks.add.s(number, number) for number in range(20)).apply_async()
+    assert result_of(several) == [2 * number for number in range(20)]
+    # The results are collected at the server; the last of the tasks has the next one begin.
+    assert result_of(chord((tasks.add.s(number, 1) for number in range(20)), tasks.total.s())()) == 210
+
+
+def test_a_chain_a_retry_and_a_failure(tasks: Any) -> None:
+    assert result_of((tasks.add.s(1, 2) | tasks.add.s(3) | tasks.add.s(4)).apply_async()) == 10
+    assert result_of(tasks.second_time.delay()) == 1
+    with pytest.raises(ValueError, match="meant to fail"):
+        result_of(tasks.fail.delay())
