@@ -18,5 +18,3 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
     ):
         yield found
         show_logs(cluster)
-        if mover is not None:
-            assert mover.moves > 0

@@ -16,7 +16,7 @@ from tests.differential.regressions import EXAMPLES
 from tests.differential.runner import Runner
 from tests.differential.sides import Control
 
-RANDOM = 90
+RANDOM = 70
 """Examples of thirty commands or so, in each topology."""
 
 

@@ -38,7 +38,10 @@ class Mover:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
+        """Begin, and come back when the slots have moved for the first time."""
         self._thread.start()
+        while not self.moves and self.failure is None:
+            self._thread.join(0.02)
 
     def stop(self) -> None:
         """Come to rest. Raises what went wrong, if anything."""

@@ -1,6 +1,6 @@
 """RESP as bytes: requests made, a stream cut into whole values, a value taken apart for a closer look."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 LINES = b"+-:_,#("
@@ -97,11 +97,6 @@ class Values:
         self._rest = self._rest[position:]
         return found
 
-    @property
-    def rest(self) -> bytes:
-        """What is left of a value that is not whole."""
-        return self._rest
-
 
 def is_message(value: bytes, subscribed: bool) -> bool:
     """Whether a value comes by itself, between replies: a push of RESP3, or a message to a subscriber in RESP2."""
@@ -116,10 +111,3 @@ def is_message(value: bytes, subscribed: bool) -> bool:
 def words(text: str) -> tuple[bytes, ...]:
     """A command typed with blanks between its words, for examples written by hand."""
     return tuple(text.encode().split())
-
-
-def flat(nodes: Sequence[Node]) -> Iterable[Node]:
-    """All values in values, depth first."""
-    for node in nodes:
-        yield node
-        yield from flat(node.items)

@@ -141,8 +141,9 @@ async def test_sigterm_drains_a_proxy(start_cluster: StartCluster) -> None:
             writer.write(b"INCR drained\r\n" * 500)
             await eventually(
                 other.client_list,
-                lambda clients: any(client["name"] == "owed" and client["owed"] == "500" for client in clients),
-                "all commands to be in flight",
+                # As many as may be owed to a client that has had no reply yet; the rest waits in its session.
+                lambda clients: any(client["name"] == "owed" and int(client["owed"]) >= 32 for client in clients),
+                "commands to be in flight",
             )
         os.kill(cluster.proxies[1].pid, signal.SIGTERM)
 

@@ -77,6 +77,14 @@ async def test_no_key_is_missed_while_topom_moves_slots(start_cluster: StartClus
 
 async def test_clients_of_all_workers_are_told_of_and_killed(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(proxies=1, workers=3)
+    found: set[int] = set()
+
+    async def worker_of_another_client() -> set[int]:
+        async with plain_client(cluster.proxy_addresses[0], single_connection_client=True) as client:
+            found.add(int(await client.client_id()) % 3)
+        return found
+
+    await eventually(worker_of_another_client, lambda workers: len(workers) == 3, "all workers to take clients")
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(

@@ -74,12 +74,16 @@ async def test_a_channel_is_no_reason_to_refuse(worker: WorkerHarness) -> None:
         async with client.pubsub() as listener:
             channels = [f"c{number}" for number in range(4)]
             await listener.subscribe(*channels)
+            for channel in channels:
+                confirmation = await listener.get_message(timeout=10)
+                assert confirmation is not None
+                assert confirmation["channel"] == channel.encode()
             async with client.pipeline() as pipe:
                 pipe.set(KEY, "1")
                 for channel in channels:
                     pipe.publish(channel, "hello")
                 assert await pipe.execute() == [True, 1, 1, 1, 1]
-            heard = [await listener.get_message(timeout=10) for _ in range(8)]
+            heard = [await listener.get_message(timeout=10) for _ in channels]
         assert [
             message["channel"].decode() for message in heard if message and message["type"] == "message"
         ] == channels
