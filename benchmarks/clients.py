@@ -1,197 +1,343 @@
 """Many clients at once: memory of an idle one, and what clients that never read cost the others.
 
-    python -m benchmarks.clients [--clients 10000] [--stuck 1000]
+    python -m benchmarks.clients [--clients 10000] [--stuck 1000] [--quick]
 
-One worker of the proxy before two groups. First so many clients connect, ask for one key and stay; the worker's memory
-is read before and after. Then a probe asks for small values, in three spells: alone, while the stuck clients ask for
-large values over and over without reading a reply, and alone again. Printed are the worker's memory, and the probe's
-latencies beside those of the spells around it, because the machine makes noise of its own.
+One worker of the proxy before two groups. All clients connect, ask for one key and stay; the worker's memory is read
+before and after. Then a probe asks for small values at an even pace, in three spells of several windows each: while
+all the clients are idle, while some of them ask for large values over and over without reading a reply, and after
+those have gone. README.md says how to read the figures.
 """
 
 import asyncio
+import json
 import os
 import resource
-import selectors
 import socket
 import sys
-import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+
+if not __package__:
+    # Run as a file: this folder must not be searched, for proxy.py in it would hide the package `proxy`.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes, report
-from benchmarks.load import LoadFailed, fill, get_request, key, set_request
-from benchmarks.probe import Kind, read
+from benchmarks import goals, processes, report
+from benchmarks.crowd import AFTER, BEFORE, BESIDE, FILLING, MIB, Crowd, Span, Window
+from benchmarks.holder import LARGE_KEY
+from benchmarks.load import LoadFailed, fill, set_request
+from benchmarks.probe import read
 from cli.local import LocalCluster
-from cli.processes import ProcessError
+from cli.processes import ManagedProcess, ProcessError, end_with_parent
 from cli.signals import until_signal
 
+SERVERS = 2
 WARM_CLIENTS = 200
 """Connected before memory is read the first time, so that what is only made once is there."""
 PROBE_KEYS = 1000
 PROBE_BYTES = 64
+PROBE_CONNECTIONS = 16
 LARGE_BYTES = 16384
-STUCK_REQUESTS = 64
-"""Requests for a large value that a stuck client sends at a time."""
-DESCRIPTORS_BESIDE = 500
+ROOM = 100
+"""Connections that the proxy has to allow beside."""
+BACKEND_BYTES = 4 * MIB
+"""Of requests unsent to a server, and again of replies that it is expected to send at once."""
+_ANSWER_SECONDS = 120.0
+_WARM_SECONDS = 1.0
+_STEADY_SECONDS = 1.0
+_STEADY_CPU = 0.02
+_FILL_SECONDS = 30.0
+_SAMPLE_SECONDS = 0.1
+_ROOT = Path(__file__).resolve().parent.parent
 
 
 class ClientsFailed(RuntimeError):
-    """The system does not allow so many connections, or the proxy refused one."""
+    """The holder of the clients or the probe could not do its part."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """How many clients, and how they are measured. ``output_limit`` is the proxy's sessions_limit_bytes."""
+
+    clients: int
+    stuck: int
+    windows: int
+    window_seconds: float
+    rate: float
+    output_limit: int
+
+    @property
+    def limit_bytes(self) -> int:
+        """What the worker may keep for clients that do not read."""
+        return self.output_limit + SERVERS * 2 * BACKEND_BYTES
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process has."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    """Bytes of memory that a process has. Raises ProcessGone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        raise processes.ProcessGone(f"process {pid} is gone; look for its end in its log") from None
 
 
-def allow_descriptors(wanted: int) -> None:
-    """Raise this process's limit of open files, and that of what it starts. Raises ClientsFailed."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most < wanted:
-        raise ClientsFailed(f"{wanted} open files are needed, and the system allows {most}: see ulimit -n")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+def most_resident(pid: int) -> int:
+    """The most bytes that a process ever had. Raises OSError."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-def connect(address: str, count: int) -> list[socket.socket]:
-    """Clients that have had one reply each. Raises ClientsFailed."""
-    host, _, port = address.rpartition(":")
-    clients: list[socket.socket] = []
-    for _ in range(count):
-        client = socket.create_connection((host, int(port)), 10)
-        client.sendall(get_request(key(0)))
-        if not client.recv(1024).startswith(b"$"):
-            raise ClientsFailed(f"the proxy refused client {len(clients) + 1} of {count}")
-        clients.append(client)
-    return clients
+def kernel_memory() -> int:
+    """Bytes that the system keeps for all TCP connections of the machine, what waits to be read in them included."""
+    fields = next(
+        line.split() for line in Path("/proc/net/sockstat").read_text().splitlines() if line.startswith("TCP:")
+    )
+    return int(fields[fields.index("mem") + 1]) * resource.getpagesize()
 
 
 def put_large(address: str) -> None:
     """Set the large value."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), 10) as client:
-        client.sendall(set_request(b"large", b"x" * LARGE_BYTES))
-        client.recv(64)
+        client.sendall(set_request(LARGE_KEY, b"x" * LARGE_BYTES))
+        if client.recv(64) != b"+OK\r\n":
+            raise ClientsFailed("the large value could not be set")
 
 
-class Stuck:
-    """Clients that ask for large values and read nothing, as fast as the proxy takes their requests."""
-
-    def __init__(self, clients: list[socket.socket]) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._request = get_request(b"large") * STUCK_REQUESTS
-        self.open = len(clients)
-        for client in clients:
-            client.setblocking(False)
-            self._selector.register(client, selectors.EVENT_WRITE)
-
-    def push(self, seconds: float) -> None:
-        """Send what can be sent for so long."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            for ready, _ in self._selector.select(0.05):
-                client: Any = ready.fileobj
-                try:
-                    client.send(self._request)
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    # The proxy has closed it: one of the limits.
-                    self._selector.unregister(client)
-                    self.open -= 1
-            time.sleep(0.01)
+def environment() -> dict[str, str]:
+    """That of a child which finds this package wherever it is run."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
-async def spell(address: str, directory: Path, name: str, seconds: float, rate: float) -> dict[str, float]:
-    """Latencies of a probe over so many seconds, in milliseconds."""
-    output = directory / f"{name}.times"
+class Clients:
+    """The process that holds the clients; :meth:`tell` is what it reads and answers."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, stack: AsyncExitStack, address: str) -> "Clients":
+        """Start it; it ends with ``stack``."""
+        parent = os.getpid()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks.holder", address),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment(),
+            start_new_session=True,
+            preexec_fn=lambda: end_with_parent(parent),
+        )
+
+        async def end() -> None:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+        stack.push_async_callback(end)
+        return cls(process)
+
+    async def tell(self, command: str) -> dict[str, int]:
+        """Have it do something and give its answer. Raises ClientsFailed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{command}\n".encode())
+        async with asyncio.timeout(_ANSWER_SECONDS):  # its TimeoutError is an OSError
+            line = await self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line or b'{"failed": "the process that holds the clients has ended"}')
+        if "failed" in answer:
+            raise ClientsFailed(f"{command}: {answer['failed']}")
+        return answer
+
+
+async def watch(worker: int, spell: str, seconds: float) -> Span:
+    """Let time pass, and note the most memory that was seen."""
+    begin = time.monotonic()
+    most, kernel = resident(worker), kernel_memory()
+    while (left := begin + seconds - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, _SAMPLE_SECONDS))
+        most, kernel = max(most, resident(worker)), max(kernel, kernel_memory())
+    return Span(spell, begin, time.monotonic(), most, kernel)
+
+
+async def until_steady(worker: int, clients: Clients, quiet_cpu: float) -> Span:
+    """Wait until the stuck clients get rid of no more requests, and the worker has done with those it took.
+
+    Args:
+        quiet_cpu: CPU seconds that it uses in a second while nobody is stuck.
+    """
+    begin = time.monotonic()
+    spans: list[Span] = []
+    requests, steady = -1, False
+    while not steady and time.monotonic() - begin < _FILL_SECONDS:
+        used = processes.cpu_seconds(worker)
+        spans.append(await watch(worker, FILLING, _STEADY_SECONDS))
+        used = processes.cpu_seconds(worker) - used
+        before, requests = requests, (await clients.tell("look"))["requests"]
+        steady = requests == before and used <= _STEADY_SECONDS * (2 * quiet_cpu + _STEADY_CPU)
+    return Span(
+        FILLING,
+        begin,
+        time.monotonic(),
+        max(span.worker_bytes for span in spans),
+        max(span.kernel_bytes for span in spans),
+    )
+
+
+def start_probe(address: str, scenario: Scenario, directory: Path) -> tuple[ManagedProcess, Path]:
+    """Start the probe; give it and the file that it will write. Raises ProcessError."""
+    output = directory / "probe.times"
     arguments = [
         *(sys.executable, "-m", "benchmarks.probe", address, "--output", str(output), "--keys", str(PROBE_KEYS)),
-        *("--value-bytes", str(PROBE_BYTES), "--rate", str(rate), "--connections", "16", "--limit", str(seconds)),
+        *("--value-bytes", str(PROBE_BYTES), "--rate", str(scenario.rate), "--connections", str(PROBE_CONNECTIONS)),
     ]
-    process = await asyncio.create_subprocess_exec(*arguments)
-    await process.wait()
-    requests = list(read(output))
-    answered = sorted(1e3 * request.seconds for request in requests if request.kind is Kind.ANSWERED)
-    if not answered:
-        raise ClientsFailed("the probe had no reply at all")
-    return {
-        "requests": len(requests),
-        "failed": len(requests) - len(answered),
-        **{f"p{percent:g}": processes.percentile(answered, percent) for percent in (50, 99, 99.9)},
-        "max": answered[-1],
+    probe = ManagedProcess("probe", arguments, directory / "probe.log", environment())
+    probe.start()
+    return probe, output
+
+
+async def measure(scenario: Scenario) -> Crowd:
+    """Start a cluster, measure, and end it. Raises what :func:`main` catches."""
+    settings = {
+        "max_clients": scenario.clients + WARM_CLIENTS + ROOM,
+        "sessions_limit_bytes": scenario.output_limit,
+        "backend_queue_pause_bytes": BACKEND_BYTES,
+        "backend_window_bytes": BACKEND_BYTES,
     }
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(
+            LocalCluster(groups=SERVERS, proxies=1, workers=1, proxy_settings=settings)
+        )
+        address = cluster.proxy_addresses[0]
+        worker = processes.running(cluster.proxies[0].pid, "proxy.worker")[0]
+        await asyncio.to_thread(fill, address, PROBE_KEYS, PROBE_BYTES)
+        await asyncio.to_thread(put_large, address)
+        clients = await Clients.start(stack, address)
+        await clients.tell(f"hold {WARM_CLIENTS}")
+        base = resident(worker)
+        await clients.tell(f"hold {scenario.clients}")
+        held = resident(worker)
+        probe, output = start_probe(address, scenario, cluster.directory)
+        stack.push_async_callback(probe.stop)
+        spans: list[Span] = []
+
+        async def windows(spell: str) -> None:
+            for _ in range(scenario.windows):
+                spans.append(await watch(worker, spell, scenario.window_seconds))
+
+        await asyncio.sleep(_WARM_SECONDS)
+        begin, used = time.monotonic(), processes.cpu_seconds(worker)
+        await windows(BEFORE)
+        quiet_cpu = (processes.cpu_seconds(worker) - used) / (time.monotonic() - begin)
+        await clients.tell(f"stick {scenario.stuck}")
+        spans.append(await until_steady(worker, clients, quiet_cpu))
+        await windows(BESIDE)
+        left = await clients.tell("look")
+        await clients.tell("drop")
+        await asyncio.sleep(_WARM_SECONDS)
+        await windows(AFTER)
+        await probe.stop()
+        if probe.status != 0:
+            raise ClientsFailed(f"the probe ended with status {probe.status}:\n{probe.tail()}")
+        requests = list(read(output))
+        return Crowd(
+            clients=scenario.clients,
+            stuck=scenario.stuck,
+            stuck_requests=left["requests"],
+            stuck_left=left["stuck"],
+            idle_left=left["idle"] - WARM_CLIENTS,
+            base_bytes=base,
+            held_bytes=held,
+            most_bytes=most_resident(worker),
+            limit_bytes=scenario.limit_bytes,
+            windows=[Window.of(requests, span) for span in spans],
+        )
 
 
-async def benchmark(clients: int, stuck: int, seconds: float, rate: float, console: Console) -> dict[str, Any]:
-    """Start a cluster, measure, and give the figures."""
-    allow_descriptors(2 * clients + stuck + DESCRIPTORS_BESIDE)
-    os.environ["SLOTFERRY_PROXY_MAX_CLIENTS"] = str(clients + stuck + DESCRIPTORS_BESIDE)
-    with tempfile.TemporaryDirectory(prefix="slotferry-benchmark-") as name:
-        directory = Path(name)
-        async with LocalCluster(groups=2, proxies=1, workers=1) as cluster:
-            address = cluster.proxy_addresses[0]
-            worker = processes.running(cluster.proxies[0].pid, "proxy.worker")[0]
-            await asyncio.to_thread(fill, address, PROBE_KEYS, PROBE_BYTES)
-            await asyncio.to_thread(put_large, address)
-            warm = await asyncio.to_thread(connect, address, WARM_CLIENTS)
-            before = resident(worker)
-            idle = await asyncio.to_thread(connect, address, clients)
-            held = resident(worker)
-            spells = {"alone": await spell(address, directory, "alone", seconds, rate)}
-            jammed = Stuck(await asyncio.to_thread(connect, address, stuck))
-            pushing = asyncio.create_task(asyncio.to_thread(jammed.push, seconds))
-            spells["beside the stuck"] = await spell(address, directory, "beside", seconds, rate)
-            await pushing
-            most = resident(worker)
-            for client in (*warm, *idle):
-                client.close()
-            spells["afterwards"] = await spell(address, directory, "after", seconds, rate)
-    console.print(f"an idle client costs {(held - before) / clients / 1024:.2f} KiB (of {clients})")
-    console.print(
-        f"the worker has {held / 2**20:.0f} MiB with the idle clients, {most / 2**20:.0f} MiB beside {stuck} stuck "
-        f"ones, of which {jammed.open} are still connected"
+def show(crowd: Crowd, scenario: Scenario, console: Console) -> None:
+    """Print a row for each window, and the figures in sentences."""
+    table = Table(
+        title=f"{crowd.clients} clients, {crowd.stuck} of them stuck for a while; others' {scenario.rate:g} requests/s"
     )
-    table = Table(title=f"a probe of {rate:g} requests/s, milliseconds")
-    for heading in ("spell", "requests", "failed", "p50", "p99", "p99.9", "max"):
+    for heading in (
+        "spell",
+        "s",
+        "worker MiB",
+        "of the limits",
+        "TCP MiB",
+        "requests",
+        "failed",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+    ):
         table.add_column(heading, justify="left" if heading == "spell" else "right")
-    for spell_name, figures in spells.items():
-        counts = [f"{figures[name]:.0f}" for name in ("requests", "failed")]
-        times = [f"{figures[name]:.2f}" for name in ("p50", "p99", "p99.9", "max")]
-        table.add_row(spell_name, *counts, *times)
+    for at, window in enumerate(crowd.windows):
+        table.add_row(
+            window.spell,
+            f"{window.seconds:.1f}",
+            f"{window.worker_bytes / MIB:.1f}",
+            f"{max(0, window.worker_bytes - crowd.held_bytes) / crowd.limit_bytes:.0%}",
+            f"{window.kernel_bytes / MIB:.0f}",
+            str(window.requests),
+            str(window.failed),
+            *(f"{figure:.2f}" for figure in (window.p50, window.p99, window.maximum)),
+            end_section=at + 1 == len(crowd.windows) or crowd.windows[at + 1].spell != window.spell,
+        )
     console.print(table)
-    return {
-        "clients": clients,
-        "stuck": stuck,
-        "bytes_a_client": (held - before) / clients,
-        "worker_bytes": {"before": before, "held": held, "beside the stuck": most},
-        "stuck_still_connected": jammed.open,
-        "spells": spells,
-    }
+    for line in crowd.describe():
+        console.print(line, highlight=False)
+
+
+def verdicts(crowd: Crowd) -> Sequence[goals.Verdict]:
+    """Of the goals that are about clients."""
+    return goals.judge([goal for goal in goals.GOALS if isinstance(goal.of, goals.Held)], (), (), crowd.values())
+
+
+FULL = Scenario(10_000, 1_000, 5, 4.0, 1_000, 256 * MIB)
+QUICK = Scenario(2_000, 200, 2, 1.0, 1_000, 64 * MIB)
+"""A few seconds, to see that it works."""
 
 
 def main(
-    clients: Annotated[int, typer.Option(min=1, help="Idle clients held.")] = 10_000,
-    stuck: Annotated[int, typer.Option(min=1, help="Clients that ask and never read.")] = 1_000,
-    seconds: Annotated[float, typer.Option(min=1, help="Length of each spell of the probe.")] = 10,
-    rate: Annotated[float, typer.Option(min=1, help="Requests a second of the probe.")] = 1_000,
+    clients: Annotated[int, typer.Option(min=1, help="Clients held.")] = FULL.clients,
+    stuck: Annotated[int, typer.Option(min=1, help="How many of them ask and never read, for a while.")] = FULL.stuck,
+    windows: Annotated[int, typer.Option(min=1, help="Windows of each spell of the probe.")] = FULL.windows,
+    window_seconds: Annotated[float, typer.Option(min=0.1, help="Length of a window.")] = FULL.window_seconds,
+    rate: Annotated[float, typer.Option(min=1, help="Requests a second of the probe.")] = FULL.rate,
+    output_limit: Annotated[
+        int, typer.Option(min=1, help="The proxy's sessions_limit_bytes, in MiB.")
+    ] = FULL.output_limit // MIB,
+    quick: Annotated[bool, typer.Option("--quick", help="Few clients, short windows: to see that it works.")] = False,
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Memory of idle clients, and latency beside clients that never read."""
     console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    scenario = QUICK if quick else Scenario(clients, stuck, windows, window_seconds, rate, output_limit * MIB)
+    if scenario.stuck > scenario.clients:
+        raise typer.BadParameter("--stuck is at most --clients")
     try:
-        figures = asyncio.run(until_signal(benchmark(clients, stuck, seconds, rate, console)))
+        crowd = asyncio.run(until_signal(measure(scenario)))
     except (ClientsFailed, LoadFailed, processes.ProcessGone, ProcessError, OSError) as error:
         console.print(str(error), style="red", markup=False, highlight=False)
         raise typer.Exit(1) from None
-    if figures is None:
+    if crowd is None:
         raise typer.Abort
-    path = report.save("clients", output, {"machine": report.machine(), **figures})
-    console.print(f"saved as {path}")
+    show(crowd, scenario, console)
+    judged = verdicts(crowd)
+    goals.show("the goals", judged, console)
+    content = {
+        "machine": report.machine(),
+        "scenario": scenario,
+        "crowd": crowd,
+        "goals": [verdict.row() for verdict in judged],
+    }
+    console.print(f"saved as {report.save('clients', output, report.plain(content))}")
 
 
 if __name__ == "__main__":

@@ -5,20 +5,21 @@ import csv
 import os
 import shutil
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cli.processes import end_with_parent
 
 KEY_PREFIX = "key:"
 KEY_DIGITS = 12
-"""redis-benchmark's own keys are ``key:`` and twelve digits, so that its GET finds what is put in here."""
+"""redis-benchmark puts twelve digits for its ``__rand_int__``, so that its GET finds what is put in here."""
+SMALL_BYTES = 64
+"""Size of the values whose keys have no size in their names."""
 MGET_KEYS = 10
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "get": ("-t", "get"),
-    "set": ("-t", "set"),
-    "mget": ("MGET", *[f"{KEY_PREFIX}__rand_int__"] * MGET_KEYS),
-}
-"""What redis-benchmark is told for each command that can be measured; the value size and the keys are options."""
+MIX = "mix"
+MIX_GETS = 0.8
+"""Part of a mix's requests, and of its clients, that are GET; the others are SET."""
+COMMANDS = ("get", "set", "mget", MIX)
 SOCKET_SECONDS = 30.0
 _CHUNK_BYTES = 1_000_000
 _SLOWEST = 1000  # requests a second at which a run is given up, after _GRACE_SECONDS
@@ -29,9 +30,14 @@ class LoadFailed(RuntimeError):
     """redis-benchmark is not installed, got an error or took too long; or a server refused the keys."""
 
 
-def key(number: int) -> bytes:
+def prefix_of(value_bytes: int) -> str:
+    """What the names of keys begin with whose values have this size: values of several sizes are there at once."""
+    return KEY_PREFIX if value_bytes == SMALL_BYTES else f"key{value_bytes}:"
+
+
+def key(number: int, prefix: str = KEY_PREFIX) -> bytes:
     """Name of a key; there are as many as there are numbers."""
-    return f"{KEY_PREFIX}{number:0{KEY_DIGITS}d}".encode()
+    return f"{prefix}{number:0{KEY_DIGITS}d}".encode()
 
 
 def set_request(name: bytes, value: bytes) -> bytes:
@@ -44,7 +50,7 @@ def get_request(name: bytes) -> bytes:
     return b"*2\r\n$3\r\nGET\r\n$%d\r\n%b\r\n" % (len(name), name)
 
 
-def fill(address: str, keys: int, value_bytes: int) -> None:
+def fill(address: str, keys: int, value_bytes: int, prefix: str = KEY_PREFIX) -> None:
     """Put keys 0 to ``keys - 1`` in at a server, each with ``value_bytes`` bytes. Blocks.
 
     Raises:
@@ -57,7 +63,7 @@ def fill(address: str, keys: int, value_bytes: int) -> None:
     with socket.create_connection((host, int(port)), SOCKET_SECONDS) as connection:
         for start in range(0, keys, step):
             numbers = range(start, min(keys, start + step))
-            connection.sendall(b"".join(set_request(key(number), value) for number in numbers))
+            connection.sendall(b"".join(set_request(key(number, prefix), value) for number in numbers))
             expected = b"+OK\r\n" * len(numbers)
             replies = bytearray()
             while len(replies) < len(expected) and expected.startswith(replies):
@@ -71,7 +77,7 @@ def fill(address: str, keys: int, value_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class Load:
-    """One run of redis-benchmark. ``keys`` is the size of the range that random keys are taken from."""
+    """One run of redis-benchmark, or of two at once. ``keys`` is the size of the range that random keys are of."""
 
     command: str
     pipeline: int
@@ -82,8 +88,39 @@ class Load:
 
     @property
     def name(self) -> str:
-        """As it stands in the table."""
-        return f"{self.command} -P {self.pipeline}"
+        """As it stands in the tables."""
+        size = f"{self.value_bytes // 1024} KiB" if self.value_bytes >= 1024 else f"{self.value_bytes} B"
+        return f"{self.command} {size} -c {self.clients} -P {self.pipeline}"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One process of redis-benchmark: a command over and over."""
+
+    words: tuple[str, ...]
+    requests: int
+    clients: int
+
+
+def streams(load: Load) -> list[Stream]:
+    """The processes that together are a load.
+
+    redis-benchmark repeats one command. A mix is two of them at once; as both have clients in proportion to their
+    requests, they end at about the same time.
+    """
+    name = f"{prefix_of(load.value_bytes)}__rand_int__"
+    words = {
+        "get": ("GET", name),
+        "set": ("SET", name, "x" * load.value_bytes),
+        "mget": ("MGET", *[name] * MGET_KEYS),
+    }
+    if load.command != MIX:
+        return [Stream(words[load.command], load.requests, load.clients)]
+    requests, clients = round(load.requests * MIX_GETS), round(load.clients * MIX_GETS)
+    return [
+        Stream(words["get"], requests, clients),
+        Stream(words["set"], load.requests - requests, load.clients - clients),
+    ]
 
 
 @dataclass(frozen=True)
@@ -96,32 +133,59 @@ class Outcome:
     max_milliseconds: float
 
 
+def together(parts: Sequence[tuple[Stream, Outcome]]) -> Outcome:
+    """The outcome of streams that ran at once: requests added up over the longest time, latencies of the worst.
+
+    A percentile of all requests is not above the greatest of the streams' percentiles.
+    """
+    requests = sum(stream.requests for stream, _ in parts)
+    seconds = max(stream.requests / outcome.requests_per_second for stream, outcome in parts)
+    return Outcome(
+        requests / seconds,
+        max(outcome.p50_milliseconds for _, outcome in parts),
+        max(outcome.p99_milliseconds for _, outcome in parts),
+        max(outcome.max_milliseconds for _, outcome in parts),
+    )
+
+
 async def run(address: str, load: Load) -> Outcome:
-    """Run redis-benchmark against ``address``.
+    """Send a load to ``address``.
 
     Raises:
-        LoadFailed: with what it said.
+        LoadFailed: with what redis-benchmark said.
     """
+    parts = streams(load)
+    running = [asyncio.create_task(_run(address, load, stream)) for stream in parts]
+    try:
+        outcomes = await asyncio.gather(*running)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return outcomes[0] if len(outcomes) == 1 else together(list(zip(parts, outcomes, strict=True)))
+
+
+async def _run(address: str, load: Load, stream: Stream) -> Outcome:
     program = shutil.which("redis-benchmark")
     if program is None:
         raise LoadFailed("redis-benchmark is not on PATH; it comes with Redis (Debian: redis-tools)")
     host, _, port = address.rpartition(":")
     options = [
-        *("-h", host, "-p", port, "--csv", "-r", str(load.keys), "-d", str(load.value_bytes)),
-        *("-c", str(load.clients), "-n", str(load.requests), "-P", str(load.pipeline)),
+        *("-h", host, "-p", port, "--csv", "-r", str(load.keys), "-P", str(load.pipeline)),
+        *("-c", str(stream.clients), "-n", str(stream.requests)),
     ]
     parent = os.getpid()
     process = await asyncio.create_subprocess_exec(
         program,
         *options,
-        *COMMANDS[load.command],
+        *stream.words,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         preexec_fn=lambda: end_with_parent(parent),
     )
     # It waits for ever for a server that has gone away.
-    limit = _GRACE_SECONDS + load.requests / _SLOWEST
+    limit = _GRACE_SECONDS + stream.requests / _SLOWEST
     try:
         async with asyncio.timeout(limit):
             output, errors = await process.communicate()

@@ -27,8 +27,8 @@ from rich.table import Table
 
 from benchmarks import processes, report
 from benchmarks.load import LoadFailed, fill
-from benchmarks.peers import PROXY
 from benchmarks.probe import Kind, Request, read
+from benchmarks.samples import PROXY
 from cli.client import TopomClient, TopomError
 from cli.local import LocalCluster
 from cli.processes import ManagedProcess, ProcessError

@@ -1,25 +1,38 @@
-"""The programs that a load is sent through, side by side: nothing, twemproxy, HAProxy, and Slotferry's proxy.
+"""The programs that a load is sent through, side by side: nothing, twemproxy, HAProxy, and proxies of Slotferry.
 
 Each peer gets as much as one worker of Slotferry: one thread that carries requests, in front of the same kind
 and number of Redis servers. What is not installed is left out, with a note.
 """
 
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+
+from benchmarks.plan import AGAIN, PEERS, PLAIN, TWO_WORKERS
 from benchmarks.processes import running
 from benchmarks.report import version
+from benchmarks.samples import PROXY
 from cli.local import LocalCluster
 from cli.processes import ManagedProcess, free_ports, until
-from cli.redis_server import HOST, ask
+from cli.redis_server import HOST, ask, find_binary, start_redis
 
-NAMES = ("direct", "twemproxy", "haproxy", "slotferry")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "slotferry": {"workers": 1},
+    TWO_WORKERS: {"workers": 2},
+    PLAIN: {"workers": 1, "command_statistics": False},
+    AGAIN: {"workers": 1},
+}
+"""Slotferry's proxies and what is set for each. One is there twice: it tells how much two equal ones differ."""
+NAMES = tuple(dict.fromkeys((*PEERS, *VARIANTS)))
 """Every target there is, in the order in which they take turns."""
-PROXY = "proxy"
-"""The role of the processes that requests pass through; what they use is what a request is said to cost."""
+SERVERS = 2
+"""Redis servers behind each target."""
 START_SECONDS = 10.0
 
 _TWEMPROXY = """\
@@ -108,10 +121,52 @@ async def _start(stack: AsyncExitStack, process: ManagedProcess, address: str) -
     return process
 
 
-async def start_slotferry(stack: AsyncExitStack, servers: int, workers: int) -> Target:
-    """Start a cluster of as many groups of one server, with one proxy; it ends with ``stack``. Raises ProcessError."""
-    cluster = await stack.enter_async_context(LocalCluster(groups=servers, proxies=1, workers=workers))
-    supervisor = cluster.proxies[0].pid
-    processes = {PROXY: running(supervisor, "proxy.worker"), "supervisor": [supervisor], "topom": [cluster.topom.pid]}
+async def start_slotferry(stack: AsyncExitStack, names: Sequence[str]) -> list[Target]:
+    """Start a cluster with one proxy for each name; it ends with ``stack``. Raises ProcessError.
+
+    They share topom and servers, so that nothing but their settings is different.
+    """
+    cluster = await stack.enter_async_context(LocalCluster(groups=SERVERS, proxies=0))
     addresses = [group[0] for group in cluster.groups.values()]
-    return Target("slotferry", cluster.proxy_addresses[0], f"{workers} worker(s)", addresses, processes)
+    targets = []
+    for name in names:
+        settings = VARIANTS[name]
+        address = await cluster.add_proxy(settings)
+        proxy = cluster.proxies[-1]
+
+        async def complete(supervisor: int = proxy.pid, workers: int = settings["workers"]) -> bool:
+            return len(running(supervisor, "proxy.worker")) == workers
+
+        await until(complete, f"all workers of {name}", START_SECONDS, [proxy])
+        supervisor = proxy.pid
+        roles = {
+            PROXY: running(supervisor, "proxy.worker"),
+            "supervisor": [supervisor],
+            "topom": [cluster.topom.pid],
+        }
+        described = ", ".join(f"{setting}: {value}" for setting, value in settings.items())
+        targets.append(Target(name, address, described, addresses, roles))
+    return targets
+
+
+async def start(stack: AsyncExitStack, names: Sequence[str], console: Console) -> list[Target]:
+    """Start those of ``names`` that are installed; all end with ``stack``. Raises ProcessError."""
+    binary = find_binary()
+    directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slotferry-benchmark-")))
+    servers = []
+    for number in range(1, SERVERS + 1):
+        server = await start_redis(f"redis-{number}", directory, binary=binary)
+        stack.push_async_callback(server.stop)
+        servers.append(server.address)
+    targets = []
+    for name in (name for name in PEERS if name in names and name not in VARIANTS):
+        if name == "direct":
+            targets.append(direct(servers[0], version(binary, "--version")))
+        elif (program := installed(name)) is None:
+            console.print(f"[yellow]{name} is left out: it is not installed[/yellow]")
+        elif name == "twemproxy":
+            targets.append(await start_twemproxy(stack, program, directory, servers))
+        else:
+            targets.append(await start_haproxy(stack, program, directory, servers))
+    variants = [name for name in VARIANTS if name in names]
+    return targets + (await start_slotferry(stack, variants) if variants else [])

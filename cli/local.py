@@ -171,7 +171,7 @@ class LocalCluster:
             await self._start_topom()
             await self._lay_out()
             for _ in range(self._proxy_count):
-                self._start_proxy()
+                self._start_proxy({})
             await self.ready()
         except BaseException:
             await self.stop()
@@ -207,9 +207,9 @@ class LocalCluster:
         self.groups.setdefault(group_id, []).append(server.address)
         return server
 
-    async def add_proxy(self) -> str:
-        """Start one more proxy, wait until it serves, and give its address."""
-        self._start_proxy()
+    async def add_proxy(self, settings: Mapping[str, Any] | None = None) -> str:
+        """Start one more proxy, wait until it serves, and give its address. ``settings`` win over the cluster's."""
+        self._start_proxy(settings or {})
         await self.ready()
         return self.proxy_addresses[-1]
 
@@ -238,7 +238,7 @@ class LocalCluster:
         self._topom.start()
         await self.topom_ready()
 
-    def _start_proxy(self) -> None:
+    def _start_proxy(self, own_settings: Mapping[str, Any]) -> None:
         index = len(self.proxies)
         port = self._port + index if self._port else free_ports(1)[0]
         if self._port and not port_is_free(port):
@@ -250,6 +250,7 @@ class LocalCluster:
             "workers": self._workers,
             "metrics": "",
             **self._proxy_settings,
+            **own_settings,
         }
         name = f"proxy-{index + 1}"
         process = ManagedProcess(

@@ -132,6 +132,12 @@ async def test_a_process_that_fails_is_told_with_the_tail_of_its_log() -> None:
         _ = cluster.directory
 
 
+def limit_of_clients(proxy: str) -> int:
+    host, _, port = proxy.rpartition(":")
+    with Redis(host=host, port=int(port)) as client:
+        return int(client.info("clients")["maxclients"])
+
+
 async def test_a_cluster_as_tests_use_it() -> None:
     async with LocalCluster(groups=3, proxies=1, workers=1, slots_on=[1, 2], number_of_slots=64) as cluster:
         async with cluster.client() as topom:
@@ -146,8 +152,9 @@ async def test_a_cluster_as_tests_use_it() -> None:
         await cluster.ready()
         assert await ask(address, "GET", "key") == "$5"
 
-        added = await cluster.add_proxy()
+        added = await cluster.add_proxy({"max_clients": 7})
         assert await ask(added, "GET", "key") == "$5"
+        assert [await asyncio.to_thread(limit_of_clients, proxy) for proxy in (address, added)] == [10_000, 7]
         directory = cluster.directory
     assert not directory.exists()
 
