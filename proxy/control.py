@@ -6,10 +6,12 @@ and this module tries again, at each of topom's addresses in turn, until it is h
 
 import asyncio
 import json
+import math
 import os
 import random
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any, Protocol, Self
@@ -23,6 +25,7 @@ CONNECT_SECONDS = 3.0
 REGISTER_SECONDS = 5.0
 SEND_SECONDS = 5.0
 LEAVE_SECONDS = 2.0
+HEARTBEAT_SECONDS_MIN = 0.01
 PING_SECONDS = 2.0
 """How often the link is tried out; it is given up when there is no answer for twice as long."""
 RETRY_SECONDS_MIN = 0.1
@@ -83,6 +86,22 @@ class Handler(Protocol):
         """topom refuses the present identity for good (``fenced`` or ``removed``); a new one is needed."""
 
 
+class Listener(Protocol):
+    """Hears what is said of anything but tables. A message that cannot be used raises, and ends the stream."""
+
+    def registration(self) -> Message:
+        """More fields of ``register``."""
+
+    def registered(self, answer: Message) -> None:
+        """topom has taken the proxy on, with this answer."""
+
+    def heard(self, message: Message) -> bool:
+        """Take a message; False for one that is not understood."""
+
+    def lost(self) -> None:
+        """The stream has ended, if there was one."""
+
+
 class Control:
     """Holds the stream for as long as :meth:`run` runs.
 
@@ -90,12 +109,14 @@ class Control:
         urls: of topom, such as ``http://127.0.0.1:8380``.
         token: the bearer token.
         handler: hears what comes.
+        listener: hears what the handler does not know.
     """
 
-    def __init__(self, urls: list[str], token: str, handler: Handler) -> None:
+    def __init__(self, urls: list[str], token: str, handler: Handler, listener: Listener | None = None) -> None:
         self._urls = [url.replace("http", "ws", 1).rstrip("/") + PATH for url in urls]
         self._token = token
         self._handler = handler
+        self._listener = listener
         self._outgoing: asyncio.Queue[Message] | None = None  # while registered
         self._hang_up = asyncio.Event()
         self._leaving = False
@@ -148,6 +169,8 @@ class Control:
                 self._report(url, error, registered)
             finally:
                 self._outgoing = None
+                if self._listener is not None:
+                    self._listener.lost()
             if not registered:
                 place += 1
             elif loop.time() - began > RETRY_SECONDS_MAX:
@@ -192,7 +215,8 @@ class Control:
     async def _register(self, stream: ClientConnection) -> float | None:
         """Register; give the seconds between heartbeats, or None if a new identity is needed."""
         process = {"hostname": socket.gethostname(), "pid": os.getpid(), "version": _version()}
-        await _send(stream, {"type": "register", **process, **self._handler.registration()})
+        more = self._listener.registration() if self._listener is not None else {}
+        await _send(stream, {"type": "register", **process, **more, **self._handler.registration()})
         async with asyncio.timeout(REGISTER_SECONDS):
             answer = _message(await stream.recv())
         if answer["type"] == "refused":
@@ -200,7 +224,7 @@ class Control:
             return None
         if answer["type"] != "registered":
             raise ControlError(f"topom answered the registration with a message {answer['type']!r}")
-        heartbeat_seconds = float(answer.get("heartbeat_seconds", 1.0))
+        heartbeat_seconds = _heartbeat_seconds(answer)
         product = Product.from_wire(answer)
         self._outgoing = asyncio.Queue(QUEUE_LIMIT)
         try:
@@ -208,6 +232,9 @@ class Control:
         except ControlError:
             self._outgoing = None
             raise
+        if self._listener is not None:
+            with _understood(answer):
+                self._listener.registered(answer)
         log.info("registered", proxy_id=answer.get("proxy_id"), product=product.product)
         return heartbeat_seconds
 
@@ -248,8 +275,11 @@ class Control:
                 case "left":
                     self._left.set()
                     return
-                case unknown:
-                    log.debug("control_message_unknown", message_type=unknown)
+                case other:
+                    with _understood(message):
+                        heard = self._listener is not None and self._listener.heard(message)
+                    if not heard:
+                        log.debug("control_message_unknown", message_type=other)
         if not self._left.is_set():
             raise ControlError("topom closed the stream")
 
@@ -262,6 +292,22 @@ class Control:
         while True:
             self.send({"type": "heartbeat", **self._handler.heartbeat()})
             await asyncio.sleep(seconds)
+
+
+def _heartbeat_seconds(answer: Message) -> float:
+    seconds = answer.get("heartbeat_seconds", 1.0)
+    if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise ControlError(f"topom wants a heartbeat every {seconds!r} s, which is not a number of seconds")
+    return max(float(seconds), HEARTBEAT_SECONDS_MIN)
+
+
+@contextmanager
+def _understood(message: Message) -> Iterator[None]:
+    """What is wrong with a message ends the stream, and not the proxy."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ControlError(f"topom sent a message {message['type']!r} that cannot be used: {error!r}") from error
 
 
 async def _send(stream: ClientConnection, message: Message) -> None:

@@ -235,7 +235,11 @@ def _take_lock(path: Path) -> IO[bytes]:
         except BlockingIOError:
             lock.close()
             raise _taken(path) from None
-        if file.exists() and os.fstat(lock.fileno()).st_ino == file.stat().st_ino:
+        try:
+            there = file.stat().st_ino
+        except FileNotFoundError:
+            there = None
+        if there == os.fstat(lock.fileno()).st_ino:
             return lock
         # Who had it has just removed the file, and another may have made a new one: that is the one to lock.
         lock.close()

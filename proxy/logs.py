@@ -1,9 +1,29 @@
-"""Log events on standard error: lines to read at a terminal, JSON lines elsewhere."""
+"""Log events on standard error: lines to read at a terminal, JSON lines elsewhere.
 
+A log that cannot be written (a full disk, a reader that has gone) costs its events, and no client anything.
+"""
+
+import contextlib
 import logging
 import sys
+from typing import TextIO, cast
 
 import structlog
+
+
+class _Lossy:
+    """Writes to a stream as long as that takes it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def configure(level: str) -> None:
@@ -18,6 +38,6 @@ def configure(level: str) -> None:
             structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(sys.stderr))),
         cache_logger_on_first_use=True,
     )

@@ -21,8 +21,8 @@ class Kind(Enum):
     SHARD = ("ssubscribe", "sunsubscribe", b">3\r\n$8\r\nsmessage\r\n$")
 
     def __init__(self, joining: str, leaving: str, head: bytes) -> None:
-        self.joining = joining
-        self.leaving = leaving
+        self.joining: str = joining
+        self.leaving: str = leaving
         self.head = head
         """How its messages begin, up to the length of the channel or pattern."""
 
@@ -37,12 +37,14 @@ class Message:
         end: where in ``resp3`` the name's bulk string ends.
     """
 
-    __slots__ = ("_end", "_resp2", "kind", "name", "resp3")
+    __slots__ = ("_end", "_resp2", "kind", "mark", "name", "resp3")
 
     def __init__(self, kind: Kind, name: bytes, resp3: bytes, end: int) -> None:
         self.kind = kind
         self.name = name
         self.resp3 = resp3
+        self.mark = 0
+        """The latest mark (see :mod:`proxy.subscriptions`) that its server had answered before it sent this."""
         self._end = end
         self._resp2: bytes | None = None
 

@@ -16,16 +16,16 @@ still have the key, so it is asked again.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import structlog
 
 from proxy import address as addresses
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import Router
-from proxy.engine.session import Session
 from proxy.settings import ProxySettings
 
 log = structlog.get_logger()
@@ -49,11 +49,39 @@ class Move:
     waiters: list["Waiter"] = field(default_factory=list)
 
 
+class Sleeper(Protocol):
+    """What waits for keys to be moved: a session, or what stands for a part of its request."""
+
+    def wake(self, cleared: int) -> None:
+        """All keys are absent from their sources, by the table of the generation ``cleared``."""
+
+    def fail(self, error: bytes) -> None:
+        """A key could not be moved."""
+
+
+class Errand:
+    """Keys that are moved for something else than the request at the front of a session as it stands."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        """None once all keys are absent from their source, or the error reply."""
+
+    def wake(self, cleared: int) -> None:
+        """All keys are absent."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def fail(self, error: bytes) -> None:
+        """A key could not be moved."""
+        if not self.done.done():
+            self.done.set_result(error)
+
+
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """A session, and how many of the keys it waits for are still to be moved."""
+    """Who waits, and how many of the keys it waits for are still to be moved."""
 
-    session: Session
+    sleeper: Sleeper
     generation: int
     left: int
     failed: bool = False
@@ -82,15 +110,27 @@ class KeyMover:
         else:
             self._sources[slot] = address
 
-    def need(self, session: Session, database: int, missing: Sequence[tuple[int, bytes]]) -> None:
+    def need(self, session: Sleeper, database: int, missing: Sequence[tuple[int, bytes]]) -> None:
         """Move keys (each with its slot) that the request at the front of ``session`` names, then wake it.
 
         Called by the engine; ``session`` is woken or failed from the event loop, never from within this call.
         """
-        wanted = {key: slot for slot, key in missing}
-        waiter = Waiter(session, self._router.generation, len(wanted))
+        self._move(session, {(database, key): slot for slot, key in missing})
+
+    def move(self, slot: int, keys: Iterable[tuple[int, bytes]]) -> "asyncio.Future[bytes | None]":
+        """Move keys (each with its database) of one slot, which migrates; None once they are absent, else an error."""
+        errand = Errand()
+        wanted = dict.fromkeys(keys, slot)
+        if wanted:
+            self._move(errand, wanted)
+        else:
+            errand.wake(self._router.generation)
+        return errand.done
+
+    def _move(self, sleeper: Sleeper, wanted: dict[tuple[int, bytes], int]) -> None:
+        waiter = Waiter(sleeper, self._router.generation, len(wanted))
         deadline = time.monotonic() + self._settings.move_seconds
-        for key, slot in wanted.items():
+        for (database, key), slot in wanted.items():
             _, target, migration = self._router.route(slot)
             assert target is not None, "a migrating slot has a target"
             identity = (migration, database, key)
@@ -118,10 +158,25 @@ class KeyMover:
         for waiter in move.waiters:
             if error is not None and not waiter.failed:
                 waiter.failed = True
-                waiter.session.fail(error)
+                waiter.sleeper.fail(error)
             waiter.left -= 1
             if not waiter.left and not waiter.failed:
-                waiter.session.wake(waiter.generation)
+                waiter.sleeper.wake(waiter.generation)
+
+    def is_current(self, move: Move, source: str, target: str) -> bool:
+        """Whether the slot still migrates from and to where it did when the move was asked for."""
+        _, address, migration = self._router.route(move.slot)
+        return (migration, address, self._sources.get(move.slot)) == (move.identity[0], target, source)
+
+    def drop(self, move: Move) -> None:
+        """Move nothing; whoever waits looks again, by the table of now."""
+        del self._moves[move.identity]
+        self._router.loop.release_slot(move.slot)
+        for waiter in move.waiters:
+            waiter.left -= 1
+            if not waiter.left and not waiter.failed:
+                # absent-first: of another table, it says nothing of the keys.
+                waiter.sleeper.wake(waiter.generation)
 
     def close_idle(self) -> None:
         """Close the connections to sources that nothing migrates from any more."""
@@ -203,12 +258,19 @@ class Lane:
         late: list[Move] = []
         while self._waiting and len(batch) < self._mover.settings.move_batch_keys:
             move = self._waiting.popleft()
+            if not self._is_current(move):
+                # one-owner: the source or the target is another server by now.
+                self._mover.drop(move)
+                continue
             (batch if move.deadline > now else late).append(move)
         if batch:
             self._call(batch, replace=False)
         for move in late:
             # bounded: the calls before it took all its time.
             self._mover.finish(move, self._error(b"-others were moved before it"))
+
+    def _is_current(self, move: Move) -> bool:
+        return self._mover.is_current(move, self._source, self._target)
 
     def _call(self, batch: list[Move], replace: bool) -> None:
         self._busy = True
@@ -221,7 +283,7 @@ class Lane:
         if not reply.startswith(b"-"):
             for move in batch:
                 self._mover.finish(move, None)
-        elif b"BUSYKEY" in reply and not replace:
+        elif b"BUSYKEY" in reply and not replace and all(map(self._is_current, batch)):
             # one-way: the source's copy is the truth as long as it is there; the target's is a leftover.
             self._call(batch, replace=True)
             return

@@ -114,10 +114,12 @@ def _read_binary(header: bytes) -> str | None:
     _, version_and_command, kind, size = START.unpack_from(header)
     version, command = version_and_command >> 4, version_and_command & 15
     family, transport = kind >> 4, kind & 15
-    if version != 2 or command > 1 or family > 3 or transport > 2:
+    if version != 2 or command > 1:
         raise ProxyProtocolError(f"it is not understood: {header[: START.size]!r}")
     if command == 0:
-        return None  # LOCAL: the load balancer itself, which looks whether we are well
+        return None  # LOCAL: the load balancer itself, which looks whether we are well. Nothing else counts then.
+    if family > 3 or transport > 2:
+        raise ProxyProtocolError(f"it is not understood: {header[: START.size]!r}")
     body = memoryview(header)[START.size :]
     if family and transport and size < (12, 36, 216)[family - 1]:
         raise ProxyProtocolError(f"its addresses have {size} bytes, which is too few")

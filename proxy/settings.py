@@ -123,7 +123,10 @@ class ProxySettings(BaseSettings):
     )
     slow_log_entries: Count = Field(default=128, description="Slow requests that each worker keeps.")
 
-    max_clients: Count = Field(default=10_000, description="Clients a worker serves at once; one more is refused.")
+    max_clients: Count = Field(
+        default=10_000,
+        description="Clients a worker serves at once; one more is refused. Fewer if the system allows few open files.",
+    )
     handshakes_at_once: Count = Field(
         default=256,
         description="New connections of a worker that TLS or a PROXY header is still waited for; more are accepted "
@@ -144,10 +147,10 @@ class ProxySettings(BaseSettings):
     session_output_limit_bytes: Bytes = Field(
         default=1_073_741_824, description="Bytes of unsent replies above which a session is closed. 1 GiB."
     )
-    output_limit_bytes: Bytes = Field(
+    sessions_limit_bytes: Bytes = Field(
         default=1_073_741_824,
-        description="Bytes of unsent replies of all sessions of a worker above which those that owe most are closed; "
-        "above half of it sessions are paused early. 1 GiB.",
+        description="Bytes of memory for the unsent replies and the waiting requests of all sessions of a worker above "
+        "which the largest are closed; above half of it sessions are paused early. 1 GiB.",
     )
     session_stall_seconds: Seconds = Field(
         default=60.0, description="Seconds for which a client may take no byte of its replies before it is closed."
@@ -164,7 +167,9 @@ class ProxySettings(BaseSettings):
     )
 
     backend_connections: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=1, description="Connections of a worker to each server, database and RESP version it uses."
+        default=1,
+        description="Connections of a worker to each server, database and RESP version it uses; as many more where "
+        "replies are large.",
     )
     backend_queue_pause_bytes: Bytes = Field(
         default=4_194_304,

@@ -1,7 +1,9 @@
 """A worker's slow log: the newest requests that took long, for SLOWLOG and for whoever looks for a cause.
 
 A request's arguments are gone by the time its reply comes, so an entry says which command it was, of which slot,
-answered by which server, and for whom. **bounded**: the oldest entry goes when a new one has no room.
+answered by which server, and for whom. As in Redis, a command that waits for something is not slow for that; how long
+such a one has been at work besides is not known, so it is left out. **bounded**: the oldest entry goes when a new one
+has no room.
 """
 
 import time
@@ -10,6 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from proxy.engine.session import Session
+from slots import commands
+
+WAITING = frozenset(
+    {"wait", "waitaof", *(name.lower() for name, row in commands.table().items() if "blocking" in row.flags)}
+)
+"""Commands that may wait on a connection of their own. Their replies come from no server that the engine knows of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,8 @@ class SlowLog:
 
     def note(self, command: str, microseconds: float, slot: int, session: Session | None, server: str | None) -> None:
         """Keep one; called by the engine."""
+        if server is None and command in WAITING:
+            return
         state = session.state if session is not None else None
         self._entries.appendleft(
             SlowRequest(

@@ -41,7 +41,7 @@ class Subscriber:
 
     Args:
         loop, address, options, settings: of the connection.
-        wanted: gives everything that is to be subscribed to.
+        wanted: gives everything that is to be subscribed to, and the number of the latest mark.
         received: gets every message.
     """
 
@@ -51,7 +51,7 @@ class Subscriber:
         address: str,
         options: BackendOptions,
         settings: ProxySettings,
-        wanted: Callable[[], Names],
+        wanted: Callable[[], tuple[Names, int]],
         received: Callable[["Subscriber", Message], None],
     ) -> None:
         self.address = address
@@ -70,6 +70,8 @@ class Subscriber:
         self._subscribed = False
         # ... and the server has said that it has it.
         self.is_up = False
+        self.mark = 0
+        """The latest mark of :mod:`proxy.subscriptions` that the server has answered."""
         # The last attempt to connect failed: there is nothing to wait for.
         self.is_failing = False
         self._refusals = 0
@@ -83,10 +85,10 @@ class Subscriber:
 
     # -- what others ask for -------------------------------------------------------------------------------
 
-    def change(self, joined: Names, left: Names) -> None:
-        """Subscribe to, and unsubscribe from, what has changed. One that is not up does it when it is."""
-        if self._subscribed:
-            self._write(joined, left)
+    def write(self, kind: Kind, requests: bytes) -> None:
+        """Subscribe to names of a kind, or unsubscribe from them. One that is not up does it when it is."""
+        if self._subscribed and (self._shards or kind is not Kind.SHARD):
+            self._backend.write(requests)
 
     def sync(self, callback: Callback) -> None:
         """Call back once the server has done all that was asked of it, or cannot be waited for (**bounded**)."""
@@ -102,6 +104,10 @@ class Subscriber:
         self._leaving = True
         if not self._backend.is_ready:
             self._fail()
+
+    def reset(self, reason: str) -> None:
+        """End the connection, and connect anew."""
+        self._backend.reset(reason)
 
     def close(self, reason: str) -> None:
         """End the connection; whoever waits goes on."""
@@ -139,16 +145,12 @@ class Subscriber:
         # SSUBSCRIBE came with Redis 7; nobody publishes to shard channels at a server that does not have it.
         self._shards = not reply.startswith(UNKNOWN)
         self._subscribed = True
-        self._write(self._wanted(), {})
+        # What comes over this connection is published later than all that was asked for up to now.
+        wanted, self.mark = self._wanted()
+        for kind, names in wanted.items():
+            for request in messages.requests(kind.joining, names):
+                self.write(kind, request)
         self._ask(self._last, initial=True)
-
-    def _write(self, joined: Names, left: Names) -> None:
-        for kind in Kind:
-            if kind is Kind.SHARD and not self._shards:
-                continue
-            for word, names in ((kind.leaving, left.get(kind, ())), (kind.joining, joined.get(kind, ()))):
-                for request in messages.requests(word, names):
-                    self._backend.write(request)
 
     def _ask(self, number: int, initial: bool = False) -> None:
         self._backend.call(MARK, partial(self._answered, number, initial))
@@ -184,7 +186,8 @@ class Subscriber:
         had_connected = self._subscribed
         self._subscribed = self.is_up = False
         if had_connected and not self.is_failing and not self._leaving:
-            log.warning("subscriptions_lost", server=self.address, reason=reason)
+            if any(self._wanted()[0].values()):
+                log.warning("subscriptions_lost", server=self.address, reason=reason)
             # Whoever waits is answered by the next connection, which is tried for at the next tick.
             return
         self._fail()
@@ -203,4 +206,5 @@ class Subscriber:
         self._heard = self._loop.now
         message = messages.read(push)
         if message is not None:
+            message.mark = self.mark
             self._received(self, message)

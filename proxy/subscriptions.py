@@ -2,11 +2,25 @@
 
 PUBLISH and SPUBLISH go to the owner of the channel's slot, a script or a transaction publishes where it runs, and a
 keyspace notification comes from the key's server. So a message is published at exactly one server, but it may be any.
-A worker with subscribers has one connection to every master in the slot table, and is subscribed there, once, to
-whatever any of its sessions is subscribed to: so each message reaches it once.
+A worker has one connection to every master in the slot table, and is subscribed there, once, to whatever any of its
+sessions is subscribed to: so each message reaches it once.
 
 When a subscription is confirmed to a client, every master that is up has confirmed it to the worker: no message that
 is published later is missed. The same goes for its end: whatever was published before has been delivered.
+
+Many clients do not wait for the confirmation. So a subscription counts from the moment it is taken:
+
+- It is written to the servers in that step, and ahead of whatever else the worker sends in the same turn. A PUBLISH
+  that this worker takes later reaches the server later. The system does not promise the order of two connections at
+  the server, but it is that of their arrival, as it is for a client of Redis with two connections.
+- What arrives before the confirmation is kept behind it, in the session's own output, and counts there (**bounded**):
+  a session for which more comes than ``session_output_limit_bytes`` is closed, as one that does not read.
+- Where another session has the channel already, the worker gets messages of before. A *mark*, which is a request
+  written behind all changes, tells them apart: a session hears what comes from a server behind the reply to its mark.
+  For that, and for what is on its way from elsewhere, such a session waits for the servers as well.
+
+Another worker, or another proxy, knows nothing of all this: what it publishes before this worker has read the
+SUBSCRIBE is not heard.
 
 A master gets a connection when it first stands in the table, before it can own a slot. It may be slow to come up, and
 so a worker does not acknowledge a lock before it is subscribed at the target (**drained** waits for it, in
@@ -24,19 +38,22 @@ a reply may take.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 
+from proxy import messages
 from proxy.engine.session import Session
 from proxy.messageorder import MessageOrder
 from proxy.messages import Kind, Message
 from proxy.slowpath.services import Services
 from proxy.subscriber import Subscriber
+from proxy.subscribers import Subscribers
+from proxy.topic import LEAVING, Topic
 from slots.table import SlotTable
 
-IDLE_SECONDS = 10.0
-"""How long the connections are kept when nobody is subscribed to anything."""
 NAME_BYTES = 1024
+MARKS_AT_ONCE = 16
+"""Marks that are written at once, in one turn of the event loop. A crowd that subscribes together shares one."""
 
 
 def cost(name: bytes) -> int:
@@ -44,33 +61,21 @@ def cost(name: bytes) -> int:
     return 1 + len(name) // NAME_BYTES
 
 
-class Topic:
-    """A channel or a pattern that somebody is subscribed to, or about to be."""
+class Mark:
+    """What stands behind some changes in what is sent to the servers.
 
-    __slots__ = ("_listeners", "_order", "wanted")
+    Args:
+        number: grows from mark to mark.
+    """
 
-    def __init__(self) -> None:
-        self.wanted = 0
-        """Sessions that are subscribed or about to be, without those about to leave."""
-        self._listeners: set[Session] = set()
-        self._order: tuple[Session, ...] | None = None
+    __slots__ = ("left", "number", "settled")
 
-    def add(self, session: Session) -> None:
-        """Give it what is published from now on."""
-        self._listeners.add(session)
-        self._order = None
-
-    def remove(self, session: Session) -> None:
-        """Give it nothing more."""
-        self._listeners.discard(session)
-        self._order = None
-
-    @property
-    def listeners(self) -> tuple[Session, ...]:
-        """Who gets its messages."""
-        if self._order is None:
-            self._order = tuple(self._listeners)
-        return self._order
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.left: list[tuple[Kind, bytes]] = []
+        """What the servers were told to end before it."""
+        self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once every master that is up has answered it."""
 
 
 class Subscriptions:
@@ -84,71 +89,109 @@ class Subscriptions:
         self._services = services
         self._router = services.router
         self._topics: dict[Kind, dict[bytes, Topic]] = {kind: {} for kind in Kind}
-        self._subscribers: dict[str, Subscriber] = {}
-        self._retiring: set[Subscriber] = set()
-        # Names that are to be subscribed to (true) or not (false), until the end of this turn of the event loop.
-        self._changes: dict[Kind, dict[bytes, bool]] = {kind: {} for kind in Kind}
-        self._settled: asyncio.Future[None] | None = None
+        self._servers = Subscribers(services, self._wanted, self._received)
+        # Names to be left, if nobody wants them at the end of this turn of the event loop.
+        self._left: dict[Kind, dict[bytes, None]] = {kind: {} for kind in Kind}
+        self._last_mark = 0
+        # The mark that is yet to be written.
+        self._open: Mark | None = None
         self._flushing = False
-        self._used = 0.0
-        self._order = MessageOrder(self._router.slot_of_key, self._sync, self._deliver)
+        # Marks written in this turn of the event loop.
+        self._written = 0
+        # Sessions that have messages waiting behind a confirmation: in-order, the next ones wait, too.
+        self._behind: set[Session] = set()
+        self._order = MessageOrder(self._router.slot_of_key, self._servers.sync_one, self._deliver)
 
     # -- sessions ------------------------------------------------------------------------------------------
 
-    def take(self, kind: Kind, names: Iterable[bytes]) -> None:
-        """One more session wants these; :meth:`settled` waits until the servers have it."""
+    def join(self, session: Session, kind: Kind, names: Iterable[bytes]) -> "asyncio.Future[None]":
+        """One more session is subscribed to these; done when the servers have it, see :meth:`joined`."""
+        mark = self._next_mark()
         topics = self._topics[kind]
+        new = []
         for name in names:
             topic = topics.get(name)
             if topic is None:
                 topic = topics[name] = Topic()
+                # There is nothing of before that could arrive.
+                topic.join(session, 0)
+            else:
+                topic.join(session, mark.number)
             topic.wanted += 1
-            if topic.wanted == 1:
-                self._changes[kind][name] = True
-        self._follow(self._services.table())
+            if not topic.asked:
+                topic.asked = True
+                new.append(name)
+        self._get_ahead()
+        self._write(kind.joining, kind, new)
+        if self._written < MARKS_AT_ONCE:
+            self._written += 1
+            self._write_mark()
         self._flush_soon()
+        return mark.settled
 
-    def give_up(self, kind: Kind, names: Iterable[bytes]) -> None:
-        """One session less wants these."""
+    def joined(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
+        """Its subscriptions are about to be confirmed to a session: what comes from now on may come at once."""
         topics = self._topics[kind]
         for name in names:
-            topic = topics[name]
-            topic.wanted -= 1
-            if topic.wanted == 0:
-                self._changes[kind][name] = False
+            topic = topics.get(name)
+            if topic is not None:
+                topic.joined(session)
+
+    def leave(self, session: Session, kind: Kind, names: Iterable[bytes]) -> "asyncio.Future[None]":
+        """A session gives these up; done when it has all that was published until now, see :meth:`remove`."""
+        mark = self._next_mark()
+        for name in names:
+            self._topics[kind][name].leave(session)
+            self._give_up(kind, name)
+        self._flush_soon()
+        return mark.settled
+
+    def remove(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
+        """A session that has left these gets nothing of them any more."""
+        for name in names:
+            topic = self._topics[kind].get(name)
+            if topic is not None:
+                topic.remove(session)
                 self._forget(kind, name)
+
+    def forget(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
+        """A session that is subscribed to these is gone."""
+        self._next_mark()
+        self._behind.discard(session)
+        for name in names:
+            self._topics[kind][name].remove(session)
+            self._give_up(kind, name)
         self._flush_soon()
 
-    def add(self, session: Session, kind: Kind, name: bytes) -> None:
-        """Deliver to a session what was taken for it, from now on."""
-        self._topics[kind][name].add(session)
+    def confirmed(self, session: Session) -> None:
+        """Nothing is left that a session waits to have confirmed."""
+        self._behind.discard(session)
 
-    def remove(self, session: Session, kind: Kind, name: bytes) -> None:
-        """Deliver to a session no more."""
+    def is_joining(self, session: Session, kind: Kind, name: bytes) -> bool:
+        """Whether a session's subscription is not confirmed yet."""
         topic = self._topics[kind].get(name)
-        if topic is not None:
-            topic.remove(session)
-            self._forget(kind, name)
+        return topic is not None and topic.unsettled.get(session, LEAVING) != LEAVING
+
+    def is_leaving(self, session: Session, kind: Kind, name: bytes) -> bool:
+        """Whether a session's leaving is not confirmed yet."""
+        topic = self._topics[kind].get(name)
+        return topic is not None and topic.unsettled.get(session) == LEAVING
 
     def count(self, kind: Kind, name: bytes) -> tuple[int, bool]:
         """How many sessions of this worker are subscribed, and whether the worker is, at the servers."""
         topic = self._topics[kind].get(name)
-        return (len(topic.listeners), topic.wanted > 0) if topic is not None else (0, False)
+        if topic is None:
+            return 0, False
+        return len(topic.listeners) + sum(1 for _ in topic.joining()), topic.wanted > 0
 
-    async def settled(self) -> None:
-        """Wait until every master that is up has done all that was asked of it up to now.
-
-        All messages published there before have been delivered by then.
-        """
-        if self._settled is None:
-            self._settled = asyncio.get_running_loop().create_future()
-        self._flush_soon()
-        # Others wait for the same.
-        await asyncio.shield(self._settled)
+    def _give_up(self, kind: Kind, name: bytes) -> None:
+        topic = self._topics[kind][name]
+        topic.wanted -= 1
+        if not topic.wanted:
+            self._left[kind][name] = None
 
     def _forget(self, kind: Kind, name: bytes) -> None:
-        topic = self._topics[kind][name]
-        if not topic.wanted and not topic.listeners:
+        if self._topics[kind][name].is_over:
             del self._topics[kind][name]
 
     # -- servers -------------------------------------------------------------------------------------------
@@ -156,8 +199,7 @@ class Subscriptions:
     def table_applied(self, table: SlotTable) -> None:
         """A table was put in force."""
         self._order.table_applied(table)
-        if self._subscribers:
-            self._follow(table)
+        self._servers.follow(table)
 
     def slots_leaving(self, slots: Collection[int]) -> None:
         """Slots were locked: hold the lock up until the worker is subscribed at their targets."""
@@ -172,11 +214,11 @@ class Subscriptions:
                 if source is not None and target is not None:
                     ways[slot] = source, target
         self._order.locked(ways)
-        if not self._subscribers:
+        if not any(self._topics.values()):
             return
-        self._follow(table)
+        self._servers.follow(table)
         for target in {target for _, target in ways.values()}:
-            subscriber = self._subscribers[target]
+            subscriber = self._servers.at(target)
             if not subscriber.is_up and not subscriber.is_failing:
                 bound = [slot for slot, (_, to) in ways.items() if to == target]
                 # drained: the lock is not acknowledged before these are released.
@@ -190,100 +232,70 @@ class Subscriptions:
 
     def tick(self) -> None:
         """See to time; called a few times a second."""
-        now = self._services.now()
-        if any(self._topics.values()):
-            self._used = now
-        elif self._subscribers and now - self._used > IDLE_SECONDS:
-            self.close("is not needed: nobody is subscribed to anything")
-        subscribers = [*self._subscribers.values(), *self._retiring]
-        reached: set[str] = set()
-        if any(subscriber.is_failing for subscriber in subscribers):
-            reached = {backend.address for backend in self._router.shared_backends if backend.is_ready}
-        for subscriber in subscribers:
-            subscriber.tick(subscriber.address in reached)
+        self._servers.tick()
 
-    def close(self, reason: str = "is left: the worker ends") -> None:
+    def close(self) -> None:
         """End all connections."""
-        for subscriber in (*self._subscribers.values(), *self._retiring):
-            subscriber.close(reason)
-        self._subscribers.clear()
-        self._retiring.clear()
+        self._servers.close()
 
-    def _follow(self, table: SlotTable | None) -> None:
-        """Have a connection to every master in the table, and to no other."""
-        if table is None:
-            return
-        self._used = self._services.now()
-        masters = {group.master for group in table.groups.values() if group.master is not None}
-        for address in masters - self._subscribers.keys():
-            self._subscribers[address] = Subscriber(
-                self._router.loop,
-                address,
-                self._services.options,
-                self._services.settings,
-                self._wanted,
-                self._received,
-            )
-        for address in self._subscribers.keys() - masters:
-            self._retire(self._subscribers.pop(address))
-        for subscriber in [subscriber for subscriber in self._retiring if subscriber.address in masters]:
-            # It is back before it was left. One connection there is enough: two would get each message twice.
-            self._end(subscriber)
-
-    def _retire(self, subscriber: Subscriber) -> None:
-        """Leave a server, once those in its place are subscribed at and what was published there has arrived."""
-        subscriber.leave()
-        self._retiring.add(subscriber)
-        self._sync_all(lambda: subscriber.sync(lambda: self._end(subscriber)))
-
-    def _end(self, subscriber: Subscriber) -> None:
-        if subscriber in self._retiring:
-            self._retiring.discard(subscriber)
-            subscriber.close("is no master in the slot table any more")
-
-    def _wanted(self) -> dict[Kind, list[bytes]]:
-        return {kind: [name for name, topic in topics.items() if topic.wanted] for kind, topics in self._topics.items()}
+    def _wanted(self) -> tuple[dict[Kind, list[bytes]], int]:
+        names = {kind: [name for name, topic in topics.items() if topic.asked] for kind, topics in self._topics.items()}
+        return names, self._last_mark
 
     # -- changes -------------------------------------------------------------------------------------------
 
+    def _next_mark(self) -> Mark:
+        """The mark that will stand behind what is changed now."""
+        if self._open is None:
+            self._last_mark += 1
+            self._open = Mark(self._last_mark)
+        return self._open
+
+    def _get_ahead(self) -> None:
+        """Have what is written next sent ahead of what sessions publish later in this turn."""
+        for backend in self._router.shared_backends:
+            # Connections that have something to send do so last in, first out. Now these are in.
+            backend.write(b"")
+
+    def _write(self, word: str, kind: Kind, names: Collection[bytes]) -> None:
+        if names:
+            payload = b"".join(messages.requests(word, names))
+            self._servers.write(kind, payload)
+
+    def _write_mark(self) -> None:
+        """Write what is left, and the mark behind all changes."""
+        mark, self._open = self._open, None
+        if mark is None:
+            return
+        for kind, names in self._left.items():
+            left = []
+            for name in names:
+                topic = self._topics[kind][name]
+                if not topic.wanted and topic.asked:
+                    topic.asked = False
+                    topic.ending += 1
+                    mark.left.append((kind, name))
+                    left.append(name)
+            names.clear()
+            self._write(kind.leaving, kind, left)
+        self._servers.sync(partial(self._settle, mark), mark.number)
+
+    def _settle(self, mark: Mark) -> None:
+        for kind, name in mark.left:
+            self._topics[kind][name].ending -= 1
+            self._forget(kind, name)
+        if not mark.settled.done():
+            mark.settled.set_result(None)
+
     def _flush_soon(self) -> None:
-        # Once a turn: a thousand sessions that subscribe together cost one request a server.
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
-        changes, self._changes = self._changes, {kind: {} for kind in Kind}
-        joined = {kind: [name for name, wanted in names.items() if wanted] for kind, names in changes.items()}
-        left = {kind: [name for name, wanted in names.items() if not wanted] for kind, names in changes.items()}
-        for subscriber in self._subscribers.values():
-            subscriber.change(joined, left)
-        settled, self._settled = self._settled, None
-        if settled is not None:
-            self._sync_all(partial(_settle, settled))
-
-    def _sync_all(self, callback: Callable[[], None]) -> None:
-        subscribers = list(self._subscribers.values())
-        left = len(subscribers)
-        if not left:
-            callback()
-
-        def one_less() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                callback()
-
-        for subscriber in subscribers:
-            subscriber.sync(one_less)
-
-    def _sync(self, address: str, callback: Callable[[], None]) -> None:
-        subscriber = self._subscribers.get(address)
-        if subscriber is None:
-            callback()
-        else:
-            subscriber.sync(callback)
+        self._written = 0
+        self._write_mark()
 
     # -- messages ------------------------------------------------------------------------------------------
 
@@ -294,10 +306,31 @@ class Subscriptions:
         topic = self._topics[message.kind].get(message.name)
         if topic is None:
             return
+        if topic.unsettled:
+            self._deliver_unsettled(topic, message)
+        behind = self._behind
         for session in topic.listeners:
-            session.push(message.resp3 if session.protocol == 3 else message.resp2)
+            data = message.resp3 if session.protocol == 3 else message.resp2
+            if behind and session in behind:
+                push_in_turn(session, data)
+            else:
+                session.push(data)
+
+    def _deliver_unsettled(self, topic: Topic, message: Message) -> None:
+        for session, mark in topic.unsettled.items():
+            data = message.resp3 if session.protocol == 3 else message.resp2
+            if mark == LEAVING:
+                session.push(data)
+            elif message.mark >= mark:
+                self._behind.add(session)
+                push_in_turn(session, data)
 
 
-def _settle(waiting: "asyncio.Future[None]") -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def push_in_turn(session: Session, data: bytes) -> None:
+    """Give a session a push in its turn: behind the confirmations that it waits for.
+
+    CLIENT REPLY OFF and SKIP do not keep a push back.
+    """
+    muted, session.muted = session.muted, 0
+    session.answer(data)
+    session.muted = muted

@@ -24,6 +24,7 @@ from proxy.listening import ListenError, Reservations, certificates
 from proxy.metrics import MetricsServer, Number, ProxyCollector
 from proxy.processes import WORKER_COMMAND, Worker
 from proxy.settings import ProxySettings
+from proxy.sharedscripts import SharedScripts
 from proxy.workforce import Workforce
 from slots.connections import worker_prefix
 from slots.table import SlotTable, TableError
@@ -38,17 +39,17 @@ log = structlog.get_logger()
 
 
 def run(settings: ProxySettings, worker_command: Sequence[str] = WORKER_COMMAND) -> int:
-    """Run a proxy until SIGTERM or SIGINT; give the exit status. A second signal ends it without draining."""
+    """Run a proxy until SIGTERM, SIGINT or SIGHUP; give the exit status. A second signal ends it without draining."""
     logs.configure(settings.log_level)
     return uvloop.run(_run(settings, worker_command))
 
 
 async def _run(settings: ProxySettings, worker_command: Sequence[str]) -> int:
-    loop = asyncio.get_running_loop()
     try:
         supervisor = Supervisor(settings, worker_command)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervisor.stop)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # it is ignored under nohup
+                asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
         return await supervisor.serve()
     except (ListenError, TlsError) as error:
         log.error("cannot_start", reason=str(error))
@@ -75,8 +76,9 @@ class Supervisor:
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
         self._leftovers = Leftovers(settings.redis_access, self._consider)
-        self._workforce = Workforce(worker_command, self)
-        self._control = Control(settings.topom, settings.token.get_secret_value(), self)
+        self._scripts = SharedScripts(settings, lambda it: self._control.send(it), lambda it: self._workforce.ask(it))
+        self._workforce = Workforce(worker_command, self, self._scripts)
+        self._control = Control(settings.topom, settings.token.get_secret_value(), self, self._scripts)
         self._places = Reservations(settings)
         self._seats = settings.worker_count
         self._keepers: list[asyncio.Task[None]] = []
@@ -120,6 +122,7 @@ class Supervisor:
             if self._withheld_timer is not None:
                 self._withheld_timer.cancel()
             await self._leftovers.close()
+            await self._scripts.close()
             await metrics.close()
             self._places.close()
 
@@ -184,6 +187,7 @@ class Supervisor:
                 "index": worker.index,
                 "incarnation": worker.incarnation,
                 "instance": worker.instance,
+                "script_flushes": self._scripts.flushes,
                 "listen_fds": {place: shared.fileno() for place, shared in self._places.inherited.items()},
                 **self._product.to_wire(),
             }
@@ -390,9 +394,6 @@ class Supervisor:
             "epoch": ("Epoch of the slot table that all workers apply.", self._acks.acked),
             "topom_connected": ("1 while the control stream to topom stands.", int(self._control.connected)),
             "workers": ("Worker processes that there should be.", self._seats),
-            "workers_ready": (
-                "Worker processes that serve clients.",
-                self._workforce.ready,
-            ),
+            "workers_ready": ("Worker processes that serve clients.", self._workforce.ready),
             "servers_unsettled": ("Servers where a dead worker's connections may live.", len(self._leftovers.servers)),
         }

@@ -34,6 +34,8 @@ class UserSettings(BaseModel):
     """Whether any password, and for ``default`` none at all, lets in."""
     databases: list[Annotated[int, Field(ge=0)]] | None = Field(default=None, min_length=1)
     read_only: bool = False
+    admin: bool | None = None
+    """Whether it may look at, and interfere with, what others do; if not said, whoever is not limited otherwise may."""
 
     @field_validator("name")
     @classmethod
@@ -60,13 +62,16 @@ class UserSettings(BaseModel):
 class User:
     """A user, as its sessions know it."""
 
-    __slots__ = ("databases", "digest", "name", "read_only")
+    __slots__ = ("admin", "databases", "digest", "name", "read_only")
 
     def __init__(self, settings: UserSettings) -> None:
         self.name = settings.name
         self.read_only = settings.read_only
         self.databases = frozenset(settings.databases) if settings.databases is not None else None
         """The databases it may use; None for all."""
+        limited = settings.read_only or settings.databases is not None
+        self.admin = settings.admin if settings.admin is not None else not limited
+        """Whether it may use what concerns other clients, the proxy and the servers."""
         self.digest: bytes | None = None
         """SHA-256 of the password; None if any will do."""
         if settings.password_sha256.get_secret_value():
@@ -77,7 +82,7 @@ class User:
     @property
     def unlimited(self) -> bool:
         """Whether it may do whatever can be done."""
-        return self.databases is None and not self.read_only
+        return self.databases is None and not self.read_only and self.admin
 
     def may_use(self, database: int) -> bool:
         """Whether it may use this database."""

@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from proxy import logs
+from proxy import logs, openfiles
 from proxy.arrivals import Arrivals
 from proxy.backends import BackendOptions
 from proxy.channel import Channel, Message
@@ -66,7 +66,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._loop = Loop(loop, int(start["number_of_slots"]))
         self._loop.statistics.on = settings.command_statistics
-        self._loop.unsent_limit = settings.output_limit_bytes
+        self._loop.kept_limit = settings.sessions_limit_bytes
         self._loop.on_excess = self._close_largest
         self._settling = Settling(settings, self._settled)
         self._options = BackendOptions(
@@ -111,6 +111,7 @@ class Worker:
             describe=self._describe,
             now=lambda: self._loop.now,
             started=time.time(),
+            script_flushes=int(start.get("script_flushes", 0)),
         )
         made = families.make(services)
         self._authentication = made.permissions
@@ -128,6 +129,7 @@ class Worker:
     async def run(self) -> int:
         """Serve until told to drain, or until the supervisor is gone; the exit status."""
         ticking = asyncio.create_task(self._tick())
+        ticking.add_done_callback(self._ticked)
         try:
             while True:
                 message = await self._channel.receive()
@@ -198,12 +200,12 @@ class Worker:
         self._slow_path.slots_leaving(slots)
 
     def _close_largest(self) -> None:
-        """bounded: all sessions together are owed too much; those that read least go, until there is room again."""
-        enough = self._settings.output_limit_bytes * 9 // 10
-        for session in sorted(self._router.sessions, key=lambda session: session.unsent, reverse=True):
-            if self._loop.unsent <= enough:
+        """bounded: too much is kept for all sessions together; the largest go, until there is room again."""
+        enough = self._settings.sessions_limit_bytes * 9 // 10
+        for session in sorted(self._router.sessions, key=lambda session: session.kept, reverse=True):
+            if self._loop.kept <= enough or not session.kept:
                 break
-            log.warning("session_closed", reason="output_limit_bytes", client=session.peer, unsent=session.unsent)
+            log.warning("session_closed", reason="sessions_limit_bytes", client=session.peer, kept=session.kept)
             session.close()
 
     def _disconnected(self, address: str) -> None:
@@ -218,7 +220,8 @@ class Worker:
         try:
             return await asyncio.wait_for(question, ASK_SECONDS)
         except TimeoutError:
-            return [await self._answer({**arguments, "what": what})]
+            answer = await self._answer({**arguments, "what": what})
+            return [] if answer is None else [answer]
         finally:
             self._questions.pop(number, None)
 
@@ -313,6 +316,12 @@ class Worker:
                 )
             await asyncio.sleep(TICK_SECONDS)
 
+    def _ticked(self, ticking: "asyncio.Task[None]") -> None:
+        if not ticking.cancelled():
+            # bounded: without it no limit in time holds any more. The supervisor starts another worker.
+            log.critical("worker_failed", exc_info=ticking.exception())
+            self._channel.close()
+
     def _counters(self) -> dict[str, float]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
@@ -365,6 +374,7 @@ async def serve(descriptor: int) -> int:
     if start["type"] != "start":
         raise SystemExit(f"the first message is {start['type']!r}, not 'start'")
     logs.configure(start["settings"]["log_level"])
+    start["settings"]["max_clients"] = openfiles.most_clients(ProxySettings.from_wire(start["settings"]))
     try:
         worker = Worker(channel, start)
     except TlsError as error:

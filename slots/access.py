@@ -67,7 +67,11 @@ class ServerAccess:
         return ("AUTH2", self.user, self.password) if self.user else ("AUTH", self.password)
 
     def client(self, host: str, port: int, **options: Any) -> "Redis":
-        """A client of redis-py for one server; ``options`` are those of its constructor."""
+        """A client of redis-py for one server; ``options`` are those of its constructor.
+
+        It speaks RESP2 unless told otherwise: a server that knows no HELLO, which is how RESP3 logs in, would have the
+        password in its error.
+        """
         # Not at the top: who only needs to know what a slot is does not need redis-py.
         from redis.asyncio import Redis
 
@@ -77,7 +81,7 @@ class ServerAccess:
             username=self.user or None,
             password=self.password or None,
             ssl=self._certificates is not None,
-            **options,
+            **{"protocol": 2, **options},
         )
         if self._certificates is not None:
             client.connection_pool.connection_class = _connection_class(self._certificates)

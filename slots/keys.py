@@ -17,9 +17,8 @@ A rule is one or more parts joined by ``+``, whose keys follow each other:
 ``streams``
     The first half of what follows STREAMS, among the options of XREAD and XREADGROUP.
 ``sort``, ``sort_ro``
-    The key and the STORE of SORT. A BY or GET pattern names keys that nobody can know beforehand: refused.
-``copy``
-    Source and destination of COPY. Its DB option is refused.
+    The key and the STORE of SORT. What a BY or GET pattern names is not among them (:mod:`slots.sorting`); one that
+    may name keys of several slots is refused.
 ``spec:BEGIN:FIND``
     A key specification as a server declares it: BEGIN is ``index:P`` or ``keyword:WORD:FROM``, FIND is
     ``range:LAST:STEP:LIMIT`` or ``keynum:INDEX:FIRST:STEP``, with Redis's meanings. What it speaks of may be absent.
@@ -33,6 +32,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+
+from slots.sorting import denial, tag_is_fixed
 
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 SYNTAX_ERROR = "ERR syntax error"
@@ -48,7 +49,7 @@ class KeysError(ValueError):
 
 
 class KeysRefused(KeysError):
-    """A server would take the command, but its keys cannot be known, or are not all in the session's database."""
+    """A server would take the command, but its keys cannot be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,25 +154,15 @@ def _sort(writes: bool) -> Finder:
                 raise KeysError(SYNTAX_ERROR)
             if word == b"LIMIT" and None in (_integer(argv[index + 1]), _integer(argv[index + 2])):
                 raise KeysError(NOT_AN_INTEGER)
-            # absent-first: the keys that a pattern stands for are not known before the server has read the list.
-            if word in (b"BY", b"GET") and b"*" in argv[index + 1]:
-                raise KeysRefused(
-                    f"ERR SORT with a {word.decode()} pattern is refused: its keys may be of other slots, "
-                    "or on their way to another server"
-                )
+            # one-owner: the server that has the list has to have these keys too, whatever is in the list.
+            if word in (b"BY", b"GET") and b"*" in argv[index + 1] and not tag_is_fixed(argv[index + 1]):
+                raise KeysRefused(denial(word))
             if word == b"STORE":
                 stored = [index + 1]
             index += 1 + arguments_of[word]
         return [1, *stored]
 
     return find
-
-
-def _copy(argv: Sequence[bytes]) -> list[int]:
-    # absent-first: while the slot moves, it is one database's keys that are looked for at the source.
-    if any(word.upper() == b"DB" for word in argv[3:]):
-        raise KeysRefused("ERR COPY with the DB option is refused: the slot may be on its way to another server")
-    return [1, 2]
 
 
 def _behind(word: bytes, start: int, argv: Sequence[bytes]) -> list[int]:
@@ -245,8 +236,6 @@ def _finders(rule: str) -> tuple[Finder, ...]:
                 found.append(_sort(writes=True))
             case ["sort_ro"]:
                 found.append(_sort(writes=False))
-            case ["copy"]:
-                found.append(_copy)
             case ["spec", "index", *rest] if len(rest) == 5:
                 found.append(_specified(("index", rest[0]), tuple(rest[1:])))
             case ["spec", "keyword", *rest] if len(rest) == 6:

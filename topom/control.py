@@ -2,11 +2,12 @@
 
 The proxy registers with its first frame and then sends heartbeats and acknowledgements; topom sends tables.
 Only the newest table matters: when a table is stored while the one before is still being sent, the proxy gets
-the changes from what it was sent last to the newest.
+the changes from what it was sent last to the newest. Scripts go both ways (:mod:`topom.scripts`); tables come first.
 """
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Mapping
 
 import structlog
@@ -16,8 +17,22 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from slots.table import SlotTable
 from topom.errors import TopomError
-from topom.frames import Ack, Heartbeat, Leave, Nack, Register, Resync, TableFrames, parse
-from topom.members import Member, Members, Refused
+from topom.frames import (
+    Ack,
+    FlushScripts,
+    Heartbeat,
+    Leave,
+    Nack,
+    ProxyFrame,
+    Register,
+    Resync,
+    Scripts,
+    ScriptsForgotten,
+    TableFrames,
+    parse,
+)
+from topom.members import Member, Refused
+from topom.scripts import SharedScripts
 from topom.security import authorised
 from topom.service import Topom
 
@@ -27,8 +42,8 @@ REGISTER_SECONDS = 5.0
 """How long a new connection may take to register."""
 SEND_SECONDS = 10.0
 """How long a frame may take to go out; a proxy that does not read is disconnected, and dials again."""
-MAXIMUM_FRAME_BYTES = 256 * 1024
-"""Of frames that proxies send."""
+MAXIMUM_FRAME_BYTES = 8 * 1024 * 1024
+"""Of frames that proxies send: the longest script that is remembered, in base64, fits into one."""
 CLOSE_NORMAL = 1000
 CLOSE_REFUSED = 1008
 CLOSE_TRY_AGAIN = 1013
@@ -37,11 +52,19 @@ router = APIRouter()
 
 
 class SocketLink:
-    """Sends to one proxy: tables as they become newer, then a last frame. It is :class:`topom.members.Link`."""
+    """Sends to one proxy: tables as they become newer, and scripts, then a last frame.
 
-    def __init__(self, websocket: WebSocket, frames: TableFrames) -> None:
+    It is :class:`topom.members.Link` and :class:`topom.scripts.Peer`.
+    """
+
+    def __init__(self, websocket: WebSocket, frames: TableFrames, scripts: SharedScripts) -> None:
         self._websocket = websocket
         self._frames = frames
+        self._scripts = scripts
+        self.scripts_sent = 0
+        self.takes_scripts = False
+        """Whether the proxy knows of scripts."""
+        self._said: deque[Mapping[str, object]] = deque()
         self._sent: SlotTable | None = None
         self._news = asyncio.Event()
         self._ended = False
@@ -56,17 +79,21 @@ class SocketLink:
             self._last = frame
             self._news.set()
 
+    def say(self, frame: Mapping[str, object]) -> None:
+        self._said.append(frame)
+        self._news.set()
+
     def resync(self) -> None:
         """Send the whole table next."""
         self._sent = None
         self._news.set()
 
     async def send(self, frame: Mapping[str, object]) -> None:
-        """Send one frame, before :meth:`send_tables` runs."""
+        """Send one frame, before :meth:`send_news` runs."""
         await self._send_text(json.dumps(frame, separators=(",", ":")))
 
-    async def send_tables(self) -> None:
-        """Send the newest table whenever there is one; returns after :meth:`end` was called and its frame sent."""
+    async def send_news(self) -> None:
+        """Send whatever is new, tables first; returns after :meth:`end` was called and its frame sent."""
         while not self._ended:
             self._news.clear()
             table = self._frames.table
@@ -74,6 +101,11 @@ class SocketLink:
                 text = self._frames.frame(self._sent)
                 self._sent = table
                 await self._send_text(text)
+            elif self._said:
+                await self.send(self._said.popleft())
+            elif self.takes_scripts and (scripts := self._scripts.frame(self.scripts_sent)) is not None:
+                self.scripts_sent = scripts[0]
+                await self._send_text(scripts[1])
             else:
                 await self._news.wait()
         if self._last is not None:
@@ -93,13 +125,14 @@ async def control(websocket: WebSocket) -> None:
         await websocket.close(CLOSE_REFUSED)
         return
     await websocket.accept()
-    link = SocketLink(websocket, topom.frames)
+    link = SocketLink(websocket, topom.frames, topom.scripts)
     code = CLOSE_NORMAL
     try:
         member = await _register(websocket, topom, link)
         try:
-            await _converse(websocket, topom.members, member, link)
+            await _converse(websocket, topom, member, link)
         finally:
+            topom.scripts.leave(link)
             topom.members.disconnected(member, link)
     except Refused as refused:
         code = CLOSE_REFUSED
@@ -121,6 +154,9 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
         raise Refused("invalid", "the first frame has to be of type register")
     member = await topom.members.register(frame, link)
     product = topom.ledger.state.product
+    if frame.scripts is not None:
+        link.takes_scripts = True
+        topom.scripts.join(link, frame.scripts)
     try:
         await link.send(
             {
@@ -131,18 +167,21 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
                 "slot_function": product.slot_function,
                 "databases": product.databases,
                 "heartbeat_seconds": topom.settings.heartbeat_seconds,
+                "scripts_generation": topom.scripts.generation,
+                "scripts_sequence": topom.scripts.sequence,
             }
         )
     except BaseException:
+        topom.scripts.leave(link)
         topom.members.disconnected(member, link)
         raise
     return member
 
 
-async def _converse(websocket: WebSocket, members: Members, member: Member, link: SocketLink) -> None:
+async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:
     """Send and receive until either side ends."""
-    sending = asyncio.create_task(link.send_tables())
-    receiving = asyncio.create_task(_receive(websocket, members, member, link))
+    sending = asyncio.create_task(link.send_news())
+    receiving = asyncio.create_task(_receive(websocket, topom, member, link))
     try:
         await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
         if sending.done():
@@ -157,8 +196,9 @@ async def _converse(websocket: WebSocket, members: Members, member: Member, link
         await asyncio.gather(sending, receiving, return_exceptions=True)
 
 
-async def _receive(websocket: WebSocket, members: Members, member: Member, link: SocketLink) -> None:
+async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:
     """Take the proxy's frames; returns when it leaves."""
+    members = topom.members
     while True:
         frame = _parse(await websocket.receive_text())
         members.heard(member)
@@ -171,6 +211,10 @@ async def _receive(websocket: WebSocket, members: Members, member: Member, link:
                 members.refuse(member, frame.epoch, frame.reason)
             case Resync():
                 link.resync()
+            case Scripts() | FlushScripts():
+                topom.scripts.tell(link, frame)
+            case ScriptsForgotten():
+                topom.scripts.forgotten(link, frame.number)
             case Leave():
                 await members.leave(member)
                 link.end({"type": "left"})
@@ -179,7 +223,7 @@ async def _receive(websocket: WebSocket, members: Members, member: Member, link:
                 raise Refused("invalid", "the proxy is registered already")
 
 
-def _parse(text: str) -> Register | Heartbeat | Ack | Nack | Leave | Resync:
+def _parse(text: str) -> ProxyFrame:
     try:
         return parse(text)
     except ValidationError as error:

@@ -21,6 +21,7 @@ from topom.ledger import Ledger
 from topom.members import Members
 from topom.moving import RedisMover
 from topom.redis_servers import RedisServers
+from topom.scripts import SharedScripts
 from topom.settings import TopomSettings
 from topom.state import ClusterState
 from topom.store import Store
@@ -60,6 +61,7 @@ class Topom:
             settings.barrier_seconds,
             on_step,
         )
+        self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self._frames: TableFrames | None = None
         self._one_assignment = asyncio.Lock()
 
@@ -72,17 +74,19 @@ class Topom:
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
+        await self.scripts.start()
         self._frames = TableFrames(self.ledger.table)
         # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
         self.ledger.listen(self._publish)
         self.members.start()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables and run batches, until cancelled."""
+        """Watch leases, repeat refused tables, run batches and store scripts, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.members.watch())
             group.create_task(self.barrier.tell_again())
             group.create_task(self.actions.run())
+            group.create_task(self.scripts.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

@@ -3,9 +3,17 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from proxy.engine.buffer cimport buffer_t
-from proxy.engine.requests cimport request_t, sender_t
+from proxy.engine.records cimport client_t, request_t, sender_t
 from proxy.engine.resp cimport reply_meter_t
 from proxy.engine.serverconnection cimport ServerConnection
+
+# Replies to one client, one behind the other in what was read.
+ctypedef struct run_t:
+    client_t* client
+    # Before their turn: the request of the first. NULL: in their turn.
+    request_t* early
+    size_t start
+
 
 cdef class Backend(ServerConnection):
     """One connection to one server, database and RESP version, used by every session of the worker."""
@@ -27,10 +35,12 @@ cdef class Backend(ServerConnection):
         bytes failure_reply
         size_t pause_bytes
         int64_t window_bytes
+        # Bytes kept of a reply to a request of the proxy's own.
+        size_t most_held
         # Replies and their bytes, of late.
         int64_t replies
         int64_t reply_bytes
-        list paused_sessions
+        object paused_sessions
         # How long the oldest request may wait for its reply.
         public double reply_seconds
         # Called with a RESP3 push, when the connection is ready, and with the reason when it is lost.
@@ -44,10 +54,12 @@ cdef class Backend(ServerConnection):
     cdef bint reserve(self, size_t size) noexcept
     cdef bint ready_to_take(self) noexcept
     cdef void queue(self, request_t* request) noexcept
-    cdef bint congested(self) noexcept
+    cdef bint congested(self, bint sparse) noexcept
     cdef bint relieved(self) noexcept
+    cdef void end_run(self, run_t* run, const char* data, size_t end) noexcept
     cdef size_t take_replies(self, const char* data, size_t size)
     cdef void send_out(self) noexcept
+    cdef object _refuse_reply(self, request_t* request)
     cdef void acknowledge(self) noexcept
     cdef object ready(self, uint32_t events)
     cdef object readable(self)

@@ -11,26 +11,19 @@ until the server has ended the connection of that name.
 """
 
 import random
+from collections import deque
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memset, strlen
 
 from cpython.ref cimport Py_INCREF
 
 from proxy.engine.buffer cimport buffer_append, buffer_consume, buffer_free, buffer_length, buffer_reserve
+from proxy.engine.memory cimport LARGE_ROOM, kept_t
 from proxy.engine.poller cimport READABLE, WRITABLE
-from proxy.engine.requests cimport (
-    REQUEST_CALL,
-    REQUEST_PART,
-    REQUEST_PLAIN,
-    SCRATCH_SIZE,
-    Loop,
-    client_t,
-    prefetch,
-    request_t,
-    split_t,
-)
+from proxy.engine.records cimport REQUEST_CALL, REQUEST_PART, REQUEST_PLAIN, client_t, prefetch, request_t, split_t
+from proxy.engine.requests cimport SCRATCH_SIZE, Loop
 from proxy.engine.resp cimport PARSE_COMPLETE, PARSE_ERROR, measure_reply, parse_status
 from proxy.engine.serverconnection cimport (
     BACKEND_CLOSED,
@@ -113,7 +106,8 @@ cdef class Backend(ServerConnection):
         self.reply_seconds = reply_seconds
         self.pause_bytes = options.queue_pause_bytes
         self.window_bytes = options.window_bytes
-        self.paused_sessions = []
+        self.most_held = options.own_reply_bytes
+        self.paused_sessions = deque()
         self.failure_reply = b""
 
     def __dealloc__(self):
@@ -158,15 +152,15 @@ cdef class Backend(ServerConnection):
         else:
             self.queue(request)
 
-    cdef bint congested(self) noexcept:
-        """Whether sessions that send to this server should stop being read (**bounded**).
+    cdef bint congested(self, bint sparse) noexcept:
+        """Whether a session that sends to this server should stop being read (**bounded**).
 
         So it is when much is unsent, and when the replies to come are expected to be large together: a server that has
-        many requests for large values in hand writes slowly, and whoever comes behind them waits for them all.
+        many requests for large values in hand writes slowly, and whoever comes behind them waits for them all. A
+        ``sparse`` session, which has nothing else under way, need not stop for that: it did not bring it about.
         """
-        return (
-            buffer_length(&self.out) > self.pause_bytes
-            or self.queued * self.reply_bytes > self.window_bytes * (self.replies + 1)
+        return buffer_length(&self.out) > self.pause_bytes or (
+            not sparse and self.queued * self.reply_bytes > self.window_bytes * (self.replies + 1)
         )
 
     cdef bint relieved(self) noexcept:
@@ -181,7 +175,10 @@ cdef class Backend(ServerConnection):
         self.paused_sessions.append(session)
 
     def call(self, bytes payload, callback):
-        """Send a request of the proxy's own; ``callback(reply: bytes)`` gets the reply, or an error made here."""
+        """Send a request of the proxy's own; ``callback(reply: bytes)`` gets the reply, or an error made here.
+
+        **bounded**: of a reply larger than ``options.own_reply_bytes`` nothing is kept; an error takes its place.
+        """
         cdef request_t* request = self.loop.new_request(REQUEST_CALL, NULL, -1)
         if request == NULL:
             raise MemoryError
@@ -253,13 +250,17 @@ cdef class Backend(ServerConnection):
         self.loop.unlist(&self.sender)
         self.scanned = 0
         memset(&self.meter, 0, sizeof(self.meter))
-        if was_ready:
-            options.on_disconnected(self.address)
-        if outstanding:
-            # drained: before the replies are given up, so that no lock is acknowledged in between.
-            options.on_lost(self.address, self.name)
+        try:
+            if outstanding:
+                # drained: before the replies are given up, so that no lock is acknowledged in between.
+                options.on_lost(self.address, self.name)
+            if was_ready:
+                options.on_disconnected(self.address)
+        except Exception as error:
+            # The queue has to be given up all the same: what comes over the next connection is not its reply.
+            event_loop.call_exception_handler({"message": "telling of a lost connection", "exception": error})
         request = self.head
-        if request != NULL and self.streaming and request.client != NULL:
+        if request != NULL and self.streaming and request.client != NULL and not request.muted:
             # Half of the reply is with the client already; only closing its connection tells it so.
             request.client.broken = b"the server closed the connection within a reply"
             self.loop.list_client(&request.client.sender)
@@ -286,10 +287,11 @@ cdef class Backend(ServerConnection):
         self.loop.check_drained()
 
     def _resume_sessions(self):
-        if self.paused_sessions:
-            sessions, self.paused_sessions = self.paused_sessions, []
-            for session in sessions:
-                session.resume_reading()
+        # Those that are too many now stay in the order in which they came.
+        for _ in range(len(self.paused_sessions)):
+            if self.congested(False):
+                break
+            self.paused_sessions.popleft().resume_reading()
 
     def reset(self, reason):
         """End the connection; the next request opens another, at once."""
@@ -362,6 +364,7 @@ cdef class Backend(ServerConnection):
         cdef size_t used
         cdef size_t length
         cdef bint own = buffer_length(&self.inbox) > 0
+        cdef int64_t connection = self.connects
         if self.fd < 0:
             return
         if own:
@@ -388,11 +391,11 @@ cdef class Backend(ServerConnection):
             self.inbox.end += received
             length = buffer_length(&self.inbox)
             used = self.take_replies(self.inbox.data + self.inbox.start, length)
-            if self.fd >= 0 and used:
+            if self.fd >= 0 and self.connects == connection and used:
                 buffer_consume(&self.inbox, used, KEPT_BUFFER)
         else:
             used = self.take_replies(self.loop.scratch, received)
-            if self.fd >= 0 and used < <size_t> received:
+            if self.fd >= 0 and self.connects == connection and used < <size_t> received:
                 if not buffer_append(&self.inbox, self.loop.scratch + used, received - used):
                     self._lose("sent a reply that the proxy has no memory for")
                     return
@@ -401,6 +404,14 @@ cdef class Backend(ServerConnection):
         if self.paused_sessions and self.relieved():
             self._resume_sessions()
         self.loop.check_drained()
+
+    cdef object _refuse_reply(self, request_t* request):
+        """Give whoever made the call an error, and drop what comes of the reply."""
+        self.loop.tell_caller(
+            request,
+            f"-ERR the reply of server {self.address} is larger than the {self.most_held} bytes that the proxy keeps of"
+            " one (session_output_limit_bytes)\r\n".encode(),
+        )
 
     cdef void acknowledge(self) noexcept:
         """Have the system acknowledge the part of a long reply at once.
@@ -412,38 +423,48 @@ cdef class Backend(ServerConnection):
         if slotferry_quickack >= 0 and self.fd >= 0:
             setsockopt(self.fd, IPPROTO_TCP, slotferry_quickack, &yes, sizeof(yes))
 
-    cdef size_t take_replies(self, const char* data, size_t size):
-        """Hand out the replies in ``data``; the number of bytes done with.
+    cdef void end_run(self, run_t* run, const char* data, size_t end) noexcept:
+        """Give a client, in one piece, its replies in a row up to ``end``."""
+        if run.client == NULL:
+            return
+        if run.early == NULL:
+            self.loop.put_reply(run.client, data + run.start, end - run.start)
+        else:
+            self.loop.keep_early(run.client, run.early, data + run.start, end - run.start)
+        run.client = NULL
 
-        Replies in a row to one client, each in its turn, are copied to it in one piece.
-        """
+    cdef size_t take_replies(self, const char* data, size_t size):
+        """Hand out the replies in ``data``; the number of bytes done with."""
         cdef Loop loop = self.loop
         cdef size_t position = 0
         cdef size_t scan = self.scanned
         cdef size_t used
-        cdef size_t run = 0
         cdef bint failed
-        cdef client_t* run_client = NULL
+        cdef bint in_turn
+        cdef run_t run
         cdef client_t* client
         cdef request_t* request
         cdef parse_status status
+        # A callback may close this connection, and have another opened.
+        cdef int64_t connection = self.connects
+        cdef bint streamed
+        run.client = NULL
+        run.early = NULL
+        run.start = 0
         while scan < size:
             status = measure_reply(&self.meter, data + scan, size - scan, &used)
             scan += used
             if status == PARSE_ERROR:
-                if run_client != NULL:
-                    loop.put_reply(run_client, data + run, position - run)
+                self.end_run(&run, data, position)
                 self._lose("sent something that is not a Redis reply")
                 return 0
             if status != PARSE_COMPLETE:
                 break
             if data[position] == c'>' and not self.streaming:
-                if run_client != NULL:
-                    loop.put_reply(run_client, data + run, position - run)
-                    run_client = NULL
+                self.end_run(&run, data, position)
                 if self.on_push is not None:
                     self.on_push(data[position:scan])
-                    if self.fd < 0:
+                    if self.fd < 0 or self.connects != connection:
                         return 0
                 position = scan
                 continue
@@ -458,40 +479,55 @@ cdef class Backend(ServerConnection):
                 continue
             request = self.head
             if request == NULL:
-                if run_client != NULL:
-                    loop.put_reply(run_client, data + run, position - run)
+                self.end_run(&run, data, position)
                 self._lose("sent a reply that nothing asked for")
                 return 0
             self.head = request.next_at_backend
             if self.head == NULL:
                 self.tail = NULL
             else:
-                prefetch(self.head)
+                # The next one is here by now; what it leads to is read when its turn comes.
+                prefetch(self.head.next_at_backend)
+                prefetch(self.head.next_at_client)
             self.queued -= 1
             self.replies += 1
             client = request.client
-            if self.streaming:
+            streamed = self.streaming
+            if streamed:
                 self.streaming = False
-                if client != NULL:
+                if client != NULL and not request.muted:
                     client.streaming = False
-            if client != NULL and request.kind == REQUEST_PLAIN and client.head == request:
-                if client != run_client:
-                    if run_client != NULL:
-                        loop.put_reply(run_client, data + run, position - run)
-                    run_client = client
-                    run = position
-                failed = data[position] == c'-'
-                loop.errors += failed
-                observe(
-                    loop.statistics,
-                    request.command,
-                    loop.ticks - request.sent,
-                    failed,
-                    request.slot,
-                    client.sender.owner,
-                    self.address,
-                )
-                loop.leave_slot(request.slot)
+            if client == NULL or request.kind != REQUEST_PLAIN or request.muted:
+                self.end_run(&run, data, position)
+                loop.deliver(request, data + position, scan - position)
+                if self.fd < 0 or self.connects != connection:
+                    return 0
+                position = scan
+                continue
+            failed = data[position] == c'-' and not streamed
+            loop.errors += failed
+            observe(
+                loop.statistics,
+                request.command,
+                loop.ticks - request.sent,
+                failed,
+                request.slot,
+                client.sender.owner,
+                self.address,
+            )
+            loop.leave_slot(request.slot)
+            in_turn = client.head == request
+            if client != run.client or in_turn != (run.early == NULL) or (
+                # What is kept together is given back together: not too much.
+                not in_turn and scan - run.start > LARGE_ROOM - sizeof(kept_t)
+            ):
+                self.end_run(&run, data, position)
+                run.client = client
+                run.early = NULL if in_turn else request
+                run.start = position
+            if not in_turn:
+                request.reply_size = scan - position
+            else:
                 client.head = request.next_at_client
                 client.owed -= 1
                 client.replies += 1
@@ -499,29 +535,33 @@ cdef class Backend(ServerConnection):
                 if client.head == NULL:
                     client.tail = NULL
                 elif client.head.done:
-                    loop.put_reply(client, data + run, scan - run)
-                    run_client = NULL
+                    self.end_run(&run, data, scan)
                     loop.pop_done(client)
-            else:
-                if run_client != NULL:
-                    loop.put_reply(run_client, data + run, position - run)
-                    run_client = NULL
-                loop.deliver(request, data + position, scan - position)
-                if self.fd < 0:
-                    # A callback closed this backend.
-                    return 0
             position = scan
-        if run_client != NULL:
-            loop.put_reply(run_client, data + run, position - run)
-        if scan - position >= STREAM_FROM and self.state == BACKEND_READY and self.head != NULL:
+        self.end_run(&run, data, position)
+        if (
+            scan - position >= STREAM_FROM
+            and self.state == BACKEND_READY
+            and self.head != NULL
+            # A push is no reply to anybody.
+            and (self.streaming or data[position] != c'>')
+        ):
             request = self.head
-            client = request.client
+            client = NULL if request.muted else request.client
             if request.kind == REQUEST_PART and (<split_t*> request.extra).place != NULL:
-                client = (<split_t*> request.extra).place.client
-            if request.kind != REQUEST_CALL and client == NULL:
-                # Whoever asked has gone.
+                if not (<split_t*> request.extra).place.muted:
+                    client = (<split_t*> request.extra).place.client
+            if client == NULL and (request.kind != REQUEST_CALL or request.extra == NULL):
+                # Whoever asked has gone, or wants no reply.
                 self.streaming = True
                 position = scan
+            elif request.kind == REQUEST_CALL:
+                if scan - position > self.most_held:
+                    self.streaming = True
+                    self._refuse_reply(request)
+                    if self.fd < 0 or self.connects != connection:
+                        return 0
+                    position = scan
             elif request.kind == REQUEST_PLAIN and client.head == request:
                 loop.put_reply(client, data + position, scan - position)
                 self.streaming = client.streaming = True
@@ -529,5 +569,8 @@ cdef class Backend(ServerConnection):
             elif client != NULL:
                 # It has to be kept until its turn, or its end, comes.
                 loop.too_much(client, scan - position)
+        elif scan - position > self.most_held and data[position] == c'>':
+            self._lose(f"sent a message of more than {self.most_held} bytes (session_output_limit_bytes)")
+            return 0
         self.scanned = scan - position
         return position

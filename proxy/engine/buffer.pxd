@@ -9,6 +9,8 @@ from libc.string cimport memcpy, memmove
 cdef enum:
     BUFFER_FIRST_SIZE = 1024
     BUFFER_DOUBLING = 1048576
+    # Consumed bytes at the front that are not worth moving what is behind them.
+    BUFFER_SLACK = 65536
 
 ctypedef struct buffer_t:
     char* data
@@ -50,6 +52,23 @@ cdef inline bint buffer_reserve(buffer_t* buffer, size_t room) noexcept nogil:
     buffer.data = data
     buffer.size = size
     return True
+
+
+cdef inline void buffer_settle(buffer_t* buffer) noexcept nogil:
+    """Give back the memory of much that was consumed; each byte is moved at most once for each one consumed."""
+    cdef size_t length = buffer.end - buffer.start
+    cdef char* data
+    if buffer.start < BUFFER_SLACK or buffer.start < length:
+        return
+    memcpy(buffer.data, buffer.data + buffer.start, length)
+    buffer.start = 0
+    buffer.end = length
+    if length < BUFFER_FIRST_SIZE:
+        length = BUFFER_FIRST_SIZE
+    data = <char*> realloc(buffer.data, length)
+    if data != NULL:
+        buffer.data = data
+        buffer.size = length
 
 
 cdef inline bint buffer_append(buffer_t* buffer, const char* data, size_t length) noexcept nogil:

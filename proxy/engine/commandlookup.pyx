@@ -5,9 +5,9 @@ Open addressing over a hash of the upper-cased name; the table is built once, fr
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
-from proxy.engine.requests cimport SPLIT_ELEMENTS, SPLIT_STATUS, SPLIT_SUM
+from proxy.engine.records cimport SPLIT_ELEMENTS, SPLIT_STATUS, SPLIT_SUM
 from proxy.engine.statistics cimport Statistics
 
 from slots.commands import Route
@@ -27,12 +27,22 @@ cdef inline char upper(char letter) noexcept nogil:
 
 
 cdef inline uint32_t hash_name(const char* name, size_t size) noexcept nogil:
-    """FNV-1a."""
+    """FNV-1a of the name in capital letters."""
     cdef uint32_t value = 2166136261
     cdef size_t index
     for index in range(size):
-        value = (value ^ <uint32_t> name[index]) * 16777619
+        value = (value ^ <uint32_t> upper(name[index])) * 16777619
     return value
+
+
+cdef inline bint is_named(const command_t* row, const char* name, size_t size) noexcept nogil:
+    cdef size_t index
+    if row.length != size:
+        return False
+    for index in range(size):
+        if row.name[index] != upper(name[index]):
+            return False
+    return True
 
 
 cdef class CommandLookup:
@@ -74,7 +84,8 @@ cdef class CommandLookup:
             row.reads = command.from_replica
             row.split = 0
             row.path = PATH_SLOW
-            if command.route is Route.KEYED and row.first > 0 and row.step > 0:
+            # A command for administrators needs a look at who asks.
+            if command.route is Route.KEYED and row.first > 0 and row.step > 0 and "admin" not in command.flags:
                 row.path = PATH_KEYED
             elif command.route is Route.SPLIT:
                 row.path = PATH_SPLIT
@@ -91,16 +102,12 @@ cdef class CommandLookup:
 
     cdef const command_t* find(self, const char* name, size_t size) noexcept:
         """The row of a name in any case; NULL where there is none."""
-        cdef char upper_name[LONGEST_NAME]
-        cdef size_t index
         cdef size_t place
         if size == 0 or size > LONGEST_NAME:
             return NULL
-        for index in range(size):
-            upper_name[index] = upper(name[index])
-        place = hash_name(upper_name, size) & self.mask
+        place = hash_name(name, size) & self.mask
         while self.rows[place].length:
-            if self.rows[place].length == size and memcmp(self.rows[place].name, upper_name, size) == 0:
+            if is_named(&self.rows[place], name, size):
                 return &self.rows[place]
             place = (place + 1) & self.mask
         return NULL

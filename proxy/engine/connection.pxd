@@ -3,7 +3,8 @@
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_t
 from proxy.engine.poller cimport watch_t
-from proxy.engine.requests cimport Loop, client_t
+from proxy.engine.records cimport client_t
+from proxy.engine.requests cimport Loop
 
 
 cdef class ClientConnection:
@@ -13,6 +14,8 @@ cdef class ClientConnection:
         Loop loop
         client_t client
         buffer_t inbox
+        # As much of it as is counted among what is kept for all clients.
+        size_t counted
         # No parse can succeed before this many bytes are there.
         size_t need
         set open_connections
@@ -46,8 +49,10 @@ cdef class ClientConnection:
         readonly object peer
 
     cdef size_t process(self, const char* data, size_t size)
+    cdef size_t take(self, const char* data, size_t size) noexcept
     cdef bint over_limits(self) noexcept
     cdef void set_window(self) noexcept
+    cdef void count_inbox(self) noexcept
     cdef void hold_back(self, Backend backend)
     cdef void send_out(self) noexcept
     cdef void watch_leaving(self)

@@ -18,6 +18,7 @@ from proxy.engine.buffer cimport (
     buffer_free,
     buffer_length,
     buffer_reserve,
+    buffer_settle,
 )
 from proxy.engine.memory cimport give_spare
 from proxy.engine.poller cimport READABLE, WRITABLE
@@ -25,10 +26,10 @@ from proxy.engine.requests cimport SCRATCH_SIZE, Loop
 from proxy.engine.stream cimport receive, transmit
 
 cdef enum:
-    # Bytes of unsent replies above which reading stops when all clients together are owed much.
+    # Bytes of unsent replies above which reading stops when much is kept for all clients together.
     SCARCE_PAUSE = 16384
     # Replies that may be owed before any has come, at least, and after how many the oldest begin to count less.
-    FIRST_WINDOW = 32
+    FIRST_WINDOW = 4
     LEAST_WINDOW = 16
     FORGOTTEN_REPLIES = 1024
     READ_LEAST = 16384
@@ -101,6 +102,19 @@ cdef class ClientConnection:
         """Take requests off the front of ``data``; the number of bytes done with."""
         raise TypeError("a connection that nobody reads from")
 
+    cdef size_t take(self, const char* data, size_t size) noexcept:
+        """As :meth:`process`; a mistake costs this connection, and not whoever has it go on."""
+        try:
+            return self.process(data, size)
+        except Exception as error:
+            self.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
+        self.processing = False
+        try:
+            self.close()
+        except Exception as error:
+            self.loop.event_loop.call_exception_handler({"message": "closing a client", "exception": error})
+        return 0
+
     cdef bint over_limits(self) noexcept:
         if self.switched:
             if self.client.owed:
@@ -111,7 +125,7 @@ cdef class ClientConnection:
             if self.client.owed >= self.window:
                 return True
         if buffer_length(&self.client.out) + self.client.early <= (
-            self.pause_bytes if self.loop.unsent <= self.loop.unsent_limit // 2 else SCARCE_PAUSE
+            self.pause_bytes if self.loop.kept <= self.loop.kept_limit // 2 else SCARCE_PAUSE
         ):
             return False
         self.set_window()
@@ -187,10 +201,11 @@ cdef class ClientConnection:
             self.inbox.end += received
             self._process_inbox()
         else:
-            used = self.process(self.loop.scratch, received)
+            used = self.take(self.loop.scratch, received)
             if not self.closed and used < <size_t> received:
                 if not buffer_append(&self.inbox, self.loop.scratch + used, received - used):
                     self.close()
+                self.count_inbox()
 
     cdef void watch_leaving(self):
         """Notice it if the client hangs up while the request at the front waits."""
@@ -204,8 +219,12 @@ cdef class ClientConnection:
         cdef ssize_t received = -1
         if buffer_reserve(&self.inbox, READ_LEAST):
             received = receive(self.fd, self.tls, self.inbox.data + self.inbox.end, READ_LEAST)
+            self.count_inbox()
             if received > 0:
                 self.inbox.end += received
+                if self.tls is not None:
+                    # The TLS layer may hold more than fitted.
+                    self.loop.event_loop.call_soon(self._readable)
                 return
             if received < 0 and (errno == EAGAIN or errno == EINTR):
                 return
@@ -214,11 +233,18 @@ cdef class ClientConnection:
     def _process_inbox(self):
         cdef size_t length = buffer_length(&self.inbox)
         cdef size_t used
-        if length < self.need and not self.stopped:
-            return
-        used = self.process(self.inbox.data + self.inbox.start, length)
-        if not self.closed and used:
-            buffer_consume(&self.inbox, used, 0)
+        if length >= self.need or self.stopped:
+            used = self.take(self.inbox.data + self.inbox.start, length)
+            if not self.closed and used:
+                buffer_consume(&self.inbox, used, 0)
+                buffer_settle(&self.inbox)
+        self.count_inbox()
+
+    cdef void count_inbox(self) noexcept:
+        """Count the memory of the input among what is kept for all clients."""
+        if not self.closed:
+            self.loop.kept += <int64_t> self.inbox.size - <int64_t> self.counted
+            self.counted = self.inbox.size
 
     def _finish(self):
         """Take no more requests; close once everything owed is sent."""
@@ -234,9 +260,10 @@ cdef class ClientConnection:
             backend.pause_session(self)
 
     def resume_reading(self):
-        """A backend that was congested has room again."""
+        """A backend that was congested has room again, or others have had their turn."""
         if self.closed:
             return
+        self.loop.set_clock()
         self.held_back = False
         self._resume()
 
@@ -283,10 +310,13 @@ cdef class ClientConnection:
                         return
                 if sent:
                     self.last_progress = self.loop.now
+                self.loop.kept -= self.client.out.size
                 self.client.out.start += sent
                 if self.client.out.start == self.client.out.end:
                     give_spare(&self.loop.memory, &self.client.out)
-                self.loop.unsent -= sent
+                else:
+                    buffer_settle(&self.client.out)
+                self.loop.kept += self.client.out.size
                 if <size_t> sent < length:
                     self.writing = True
                     if sent == 0:
@@ -339,6 +369,11 @@ cdef class ClientConnection:
         return buffer_length(&self.client.out) + self.client.early
 
     @property
+    def kept(self):
+        """Bytes of memory for what is unsent and what is not parsed."""
+        return self.client.out.size + self.client.early + self.inbox.size
+
+    @property
     def unparsed(self):
         """Bytes of requests that are incomplete or wait."""
         return buffer_length(&self.inbox)
@@ -356,6 +391,7 @@ cdef class ClientConnection:
         if self.closed:
             return
         self.closed = True
+        self.loop.kept -= self.counted
         self.loop.poller.forget(&self.watch)
         self.sock.close()
         self.loop.forget_client(&self.client)

@@ -1,6 +1,8 @@
 """What becomes of a request that plain Python decides on."""
 
 from proxy.engine.resp cimport argument_t
-from proxy.engine.session cimport Session, verdict
+from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
 
-cdef verdict decide(Session session, const argument_t* arguments, int count, const char* data, size_t size)
+cdef verdict decide(
+    Session session, const argument_t* arguments, int count, const char* data, size_t size
+) except VERDICT_FAILED

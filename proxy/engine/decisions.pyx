@@ -11,10 +11,11 @@ from libc.string cimport strlen
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
-from proxy.engine.requests cimport REQUEST_PLACE, REQUEST_PLAIN, Loop, request_t
+from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, request_t
+from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router
-from proxy.engine.session cimport VERDICT_PAUSE, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
+from proxy.engine.session cimport VERDICT_FAILED, VERDICT_PAUSE, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
 from proxy.engine.statistics cimport UNCOUNTED
 
 from proxy.engine.outcomes import AFTER_OWED, AGAIN, ANY_SERVER, NO_REPLY, QUIT, Cleared, Unit, Waiting
@@ -45,10 +46,13 @@ cdef Backend shared(Session session, address):
     return router.backend(router.server_index(address), session.database, session.protocol, session.lane)
 
 
-cdef verdict decide(Session session, const argument_t* arguments, int count, const char* data, size_t size):
+cdef verdict decide(
+    Session session, const argument_t* arguments, int count, const char* data, size_t size
+) except VERDICT_FAILED:
     """Let plain Python decide."""
     cdef int index
     cdef int protocol = session.protocol
+    session.loop.decisions += 1
     argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
     outcome = session.router.slow_path.handle(session, argv)
     if session.protocol != protocol:
@@ -115,7 +119,7 @@ cdef verdict settle(Session session, object outcome, int32_t slot, object addres
     raise TypeError(f"the slow path answered {outcome!r}")
 
 
-cdef verdict clear(Session session, object cleared, const char* data, size_t size):
+cdef verdict clear(Session session, object cleared, const char* data, size_t size) except VERDICT_FAILED:
     """Call ``then`` once nothing stands in the keys' way, or wait until that is so."""
     cdef Router router = session.router
     cdef argument_t* keys
@@ -149,7 +153,7 @@ cdef verdict clear(Session session, object cleared, const char* data, size_t siz
     return settle(session, cleared.then(session, slot, address), slot, address, data, size)
 
 
-cdef verdict send_unit(Session session, object unit, int32_t slot, Backend backend):
+cdef verdict send_unit(Session session, object unit, int32_t slot, Backend backend) except VERDICT_FAILED:
     """Queue several requests in one piece; the reply to one of them is the session's."""
     cdef bytes payload = unit.payload
     cdef int before = unit.before
@@ -166,7 +170,7 @@ cdef verdict send_unit(Session session, object unit, int32_t slot, Backend backe
         if index != before:
             request.command = UNCOUNTED
         backend.queue(request)
-    if backend.congested():
+    if backend.congested(False):
         session.hold_back(backend)
     return VERDICT_TAKEN
 

@@ -1,7 +1,7 @@
 """Memory that comes and goes with every batch: output buffers of clients, and replies that wait for their turn.
 
-The system's allocator would take back and hand out the same pages over and over. What is kept here is bounded:
-:data:`SPARES` buffers of at most :data:`SPARE_MOST` bytes, and :data:`BLOCKS` blocks of :data:`BLOCK_SIZE` bytes.
+The system's allocator would take back and hand out the same pages over and over. What stays here is bounded:
+:data:`SPARES` buffers of at most :data:`SPARE_MOST` bytes, :data:`SMALL_ROOMS` and :data:`LARGE_ROOMS` rooms for replies.
 """
 
 from libc.stdlib cimport free, malloc
@@ -11,17 +11,26 @@ from proxy.engine.buffer cimport buffer_free, buffer_t
 cdef enum:
     SPARES = 64
     SPARE_MOST = 65536
-    BLOCK_SIZE = 256
-    BLOCKS = 4096
+    SMALL_ROOM = 256
+    SMALL_ROOMS = 4096
+    LARGE_ROOM = 4096
+    LARGE_ROOMS = 512
 
-ctypedef struct block_t:
-    block_t* next
+# Replies of several requests that came one after another, before their turn.
+ctypedef struct kept_t:
+    size_t room
+    # Requests whose replies are in it.
+    int users
+    char data[1]
 
 ctypedef struct memory_t:
     buffer_t spares[SPARES]
     int spare_count
-    block_t* blocks
-    int block_count
+    # Their addresses, and not a list through the rooms themselves: whoever takes one would wait for it to be read.
+    kept_t* small[SMALL_ROOMS]
+    int small_count
+    kept_t* large[LARGE_ROOMS]
+    int large_count
 
 
 cdef inline void take_spare(memory_t* memory, buffer_t* buffer) noexcept nogil:
@@ -43,25 +52,53 @@ cdef inline void give_spare(memory_t* memory, buffer_t* buffer) noexcept nogil:
         buffer_free(buffer)
 
 
-cdef inline char* new_block(memory_t* memory, size_t size) noexcept nogil:
-    """Memory for ``size`` bytes; NULL when there is none."""
-    cdef block_t* block = memory.blocks
-    if size > BLOCK_SIZE:
-        return <char*> malloc(size)
-    if block == NULL:
-        return <char*> malloc(BLOCK_SIZE)
-    memory.blocks = block.next
-    memory.block_count -= 1
-    return <char*> block
+cdef inline kept_t* new_kept(memory_t* memory, size_t size) noexcept nogil:
+    """Room for ``size`` bytes of replies, without users; NULL when there is no memory."""
+    cdef kept_t* kept
+    cdef size_t room = size + sizeof(kept_t)
+    if room <= SMALL_ROOM:
+        if memory.small_count:
+            memory.small_count -= 1
+            kept = memory.small[memory.small_count]
+            kept.users = 0
+            return kept
+        room = SMALL_ROOM
+    elif room <= LARGE_ROOM:
+        if memory.large_count:
+            memory.large_count -= 1
+            kept = memory.large[memory.large_count]
+            kept.users = 0
+            return kept
+        room = LARGE_ROOM
+    kept = <kept_t*> malloc(room)
+    if kept != NULL:
+        kept.room = room
+        kept.users = 0
+    return kept
 
 
-cdef inline void free_block(memory_t* memory, char* data, size_t size) noexcept nogil:
-    """Give back what :func:`new_block` gave for ``size`` bytes."""
-    if data == NULL:
+cdef inline void leave_kept(memory_t* memory, kept_t* kept) noexcept nogil:
+    """One user less; the last one gives the room back."""
+    kept.users -= 1
+    if kept.users > 0:
         return
-    if size > BLOCK_SIZE or memory.block_count >= BLOCKS:
-        free(data)
-        return
-    (<block_t*> data).next = memory.blocks
-    memory.blocks = <block_t*> data
-    memory.block_count += 1
+    if kept.room == SMALL_ROOM and memory.small_count < SMALL_ROOMS:
+        memory.small[memory.small_count] = kept
+        memory.small_count += 1
+    elif kept.room == LARGE_ROOM and memory.large_count < LARGE_ROOMS:
+        memory.large[memory.large_count] = kept
+        memory.large_count += 1
+    else:
+        free(kept)
+
+
+cdef inline void free_memory(memory_t* memory) noexcept nogil:
+    """Give everything back to the system."""
+    cdef int index
+    for index in range(memory.spare_count):
+        buffer_free(&memory.spares[index])
+    for index in range(memory.small_count):
+        free(memory.small[index])
+    for index in range(memory.large_count):
+        free(memory.large[index])
+    memory.spare_count = memory.small_count = memory.large_count = 0

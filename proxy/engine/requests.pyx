@@ -1,200 +1,57 @@
-"""Requests under way, the clients they are owed to, and the loop's list of what has bytes to send.
+"""Replies on their way from the servers to the clients they are owed to.
 
 A request stands in two queues: its backend's, because a server answers in order, and its client's, because a
 client is answered in order (**in-order**). A reply whose turn it is goes straight to the client's output; one
-that is early waits in its request. All of it is C memory: no Python object comes into being for a request.
+that is early waits in its request.
 
 A client may leave while requests of its are under way: they stay in the backends' queues without a client, and
-their replies are dropped. The slots' counters go on counting them, because **drained** is about what a server
-may still run, not about who asked.
+their replies are dropped.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, malloc, realloc, strtoll
+from libc.stdlib cimport calloc, free, malloc, strtoll
 from libc.string cimport memcpy, strlen
 from cpython.ref cimport Py_DECREF
 
-from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length
-from proxy.engine.memory cimport block_t, free_block, new_block, take_spare
-from proxy.engine.poller cimport Poller
+from proxy.engine.buffer cimport buffer_append, buffer_length
+from proxy.engine.memory cimport kept_t, new_kept, take_spare
+from proxy.engine.records cimport (
+    REQUEST_CALL,
+    REQUEST_PLACE,
+    REQUEST_PLAIN,
+    REQUEST_PUSH,
+    SPLIT_STATUS,
+    SPLIT_SUM,
+    client_t,
+    request_t,
+    split_kind,
+    split_t,
+)
 from proxy.engine.resp cimport PARSE_COMPLETE, measure_reply, reply_meter_t
 from proxy.engine.statistics cimport UNCOUNTED, Statistics, observe
-
-
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    cdef struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int CLOCK_MONOTONIC
-    int clock_gettime(int clock, timespec* now)
-
-cdef extern from "<stdlib.h>" nogil:
-    void* aligned_alloc(size_t alignment, size_t size)
-
-cdef enum:
-    CACHE_LINE = 64
-    BLOCK_REQUESTS = 256
-    # A sender may list others (a client resumed lists backends); past this, the next iteration goes on.
-    MOST_ROUNDS = 4
+from proxy.engine.underway cimport UnderWay
 
 cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this reply\r\n"
 cdef const char* TOO_FEW = b"-ERR a server answered with fewer values than keys\r\n"
 
 
-cdef void before_batch(void* owner) noexcept:
-    cdef Loop loop = <Loop> owner
-    loop.set_clock()
-    # What is listed now is sent at the end of the batch.
-    loop.scheduled = True
-
-
-cdef void after_batch(void* owner) noexcept:
-    (<Loop> owner).send_all()
-
-
-cdef class Loop:
+cdef class Loop(UnderWay):
     """One worker's event loop as the engine sees it: senders, the free list, the clock, the slots' counters."""
 
     def __cinit__(self, event_loop, int number_of_slots, bint portable=False):
-        self.event_loop = event_loop
-        self.number_of_slots = number_of_slots
-        self.in_flight = <int32_t*> calloc(number_of_slots, sizeof(int32_t))
         self.scratch = <char*> malloc(SCRATCH_SIZE)
-        if self.in_flight == NULL or self.scratch == NULL:
+        if self.scratch == NULL:
             raise MemoryError
-        self.set_clock()
 
     def __init__(self, event_loop, int number_of_slots, bint portable=False):
-        self.flush_bound = self.flush
+        super().__init__(event_loop, number_of_slots, portable)
         self.connected = set()
         self.statistics = Statistics()
-        self.command = UNCOUNTED
-        self.unsent_limit = INT64_MAX
-        self.poller = Poller(event_loop, portable)
-        self.poller.before = before_batch
-        self.poller.after = after_batch
-        self.poller.owner = <void*> self
-        self.poller.keeps = self
+        self.kept_limit = INT64_MAX
 
     def __dealloc__(self):
-        cdef int block
-        cdef block_t* spare
-        for block in range(self.block_count):
-            free(self.blocks[block])
-        free(self.blocks)
-        while self.memory.blocks != NULL:
-            spare = self.memory.blocks
-            self.memory.blocks = spare.next
-            free(spare)
-        for block in range(self.memory.spare_count):
-            buffer_free(&self.memory.spares[block])
-        free(self.in_flight)
         free(self.scratch)
-
-    # -- requests ------------------------------------------------------------------------------------------
-
-    cdef bint more_requests(self) noexcept:
-        """Cut another block into free requests; false when there is no memory for it."""
-        cdef void** blocks = <void**> realloc(self.blocks, sizeof(void*) * (self.block_count + 1))
-        cdef request_t* cut
-        cdef int index
-        if blocks == NULL:
-            return False
-        self.blocks = blocks
-        cut = <request_t*> aligned_alloc(CACHE_LINE, sizeof(request_t) * BLOCK_REQUESTS)
-        if cut == NULL:
-            return False
-        blocks[self.block_count] = cut
-        self.block_count += 1
-        for index in range(BLOCK_REQUESTS):
-            cut[index].next_at_backend = self.free_requests
-            self.free_requests = &cut[index]
-        return True
-
-    cdef bint have_requests(self, int count) noexcept:
-        """Make sure that the next ``count`` requests can be had; false when there is no memory for them."""
-        cdef request_t* request = self.free_requests
-        cdef int found = 0
-        while found < count and request != NULL:
-            found += 1
-            request = request.next_at_backend
-        while found < count:
-            if not self.more_requests():
-                return False
-            found += BLOCK_REQUESTS
-        return True
-
-    cdef request_t* new_request(self, request_kind kind, client_t* client, int32_t slot) noexcept:
-        """A request at the end of the client's queue (where there is a client), counted for its slot."""
-        cdef request_t* request
-        if self.free_requests == NULL and not self.more_requests():
-            return NULL
-        request = self.free_requests
-        self.free_requests = request.next_at_backend
-        prefetch(self.free_requests)
-        request.next_at_backend = NULL
-        request.next_at_client = NULL
-        request.client = client
-        request.extra = NULL
-        request.reply = NULL
-        request.sent = self.since
-        request.command = self.command
-        request.slot = slot
-        request.kind = kind
-        request.done = 0
-        if slot >= 0:
-            self.in_flight[slot] += 1
-        if client != NULL:
-            if client.tail != NULL:
-                client.tail.next_at_client = request
-            else:
-                client.head = request
-            client.tail = request
-            client.owed += 1
-        return request
-
-    cdef void free_request(self, request_t* request) noexcept:
-        if request.reply != NULL:
-            free_block(&self.memory, request.reply, request.reply_size)
-        if request.kind == REQUEST_CALL and request.extra != NULL:
-            Py_DECREF(<object> request.extra)
-        request.next_at_backend = self.free_requests
-        self.free_requests = request
-
-    cdef void leave_slot(self, int32_t slot) noexcept:
-        """A request of the slot is answered, or will never be."""
-        if slot >= 0:
-            self.in_flight[slot] -= 1
-            if self.drain_watched and self.in_flight[slot] == 0:
-                self.drain_changed = True
-
-    def hold_slot(self, int slot):
-        """Count something of the proxy's own, such as a move, as under way for the slot."""
-        self.in_flight[slot] += 1
-
-    def release_slot(self, int slot):
-        """The reverse of :meth:`hold_slot`."""
-        self.leave_slot(slot)
-        self.check_drained()
-
-    def slot_in_flight(self, int slot):
-        """Requests under way of a slot."""
-        return self.in_flight[slot]
-
-    def watch_drain(self, callback):
-        """Have ``callback()`` called whenever a slot's last request has been answered; None to stop."""
-        self.on_drained = callback
-        self.drain_watched = callback is not None
-        self.drain_changed = False
-
-    cpdef check_drained(self):
-        """Tell the watcher if a slot's last request was answered since the last call."""
-        if self.drain_changed:
-            self.drain_changed = False
-            if self.on_drained is not None:
-                self.on_drained()
 
     # -- replies -------------------------------------------------------------------------------------------
 
@@ -207,29 +64,47 @@ cdef class Loop:
 
     cdef void put_reply(self, client_t* client, const char* data, size_t size) noexcept:
         """Append to the client's output, within its limit."""
+        if size == 0:
+            # Nothing for the client; it may go on all the same.
+            self.list_client(&client.sender)
+            return
         if self.too_much(client, size):
             return
+        self.kept -= client.out.size
         if client.out.data == NULL:
             take_spare(&self.memory, &client.out)
         if buffer_append(&client.out, data, size):
-            self.unsent += size
             client.reply_bytes += size
         else:
             client.broken = b"out of memory"
+        self.kept += client.out.size
         self.list_client(&client.sender)
 
     cdef void pop_done(self, client_t* client) noexcept:
         """Send the replies at the head of the queue that were waiting for their turn."""
         cdef request_t* request = client.head
+        cdef request_t* following
+        cdef size_t size
         while request != NULL and request.done:
-            client.early -= request.reply_size
-            self.unsent -= request.reply_size
-            self.put_reply(client, request.reply, request.reply_size)
-            client.head = request.next_at_client
-            client.owed -= 1
-            client.replies += 1
-            self.free_request(request)
-            request = client.head
+            size = request.reply_size
+            following = request.next_at_client
+            while (
+                following != NULL
+                and following.done
+                and following.extra == request.extra
+                and following.reply == request.reply + size
+            ):
+                size += following.reply_size
+                following = following.next_at_client
+            client.early -= size
+            self.kept -= size
+            self.put_reply(client, request.reply, size)
+            while request != following:
+                client.head = request.next_at_client
+                client.owed -= 1
+                client.replies += 1
+                self.free_request(request)
+                request = client.head
         if request == NULL:
             client.tail = NULL
 
@@ -248,6 +123,8 @@ cdef class Loop:
         if client == NULL:
             self.free_request(place)
             return
+        if place.muted:
+            size = 0
         if client.head == place:
             self.put_reply(client, data, size)
             client.head = place.next_at_client
@@ -256,52 +133,119 @@ cdef class Loop:
             self.free_request(place)
             self.pop_done(client)
             return
-        place.done = 1
-        place.reply_size = 0
-        if self.too_much(client, size):
+        place.next_at_backend = NULL
+        if size == 0:
+            place.done = 1
+            place.reply_size = 0
             return
-        place.reply = new_block(&self.memory, size)
-        if place.reply == NULL:
-            client.broken = b"out of memory"
-            self.list_client(&client.sender)
-            return
-        memcpy(place.reply, data, size)
         place.reply_size = size
-        client.early += size
-        self.unsent += size
+        self.keep_early(client, place, data, size)
+
+    cdef void keep_early(self, client_t* client, request_t* first, const char* data, size_t size) noexcept:
+        """Keep replies that came before their turn, within the client's limit.
+
+        They are those to ``first`` and to what follows it at its backend, as far as ``data`` reaches; each of these
+        requests knows the size of its own.
+        """
+        cdef request_t* request = first
+        cdef size_t left = size
+        cdef kept_t* kept = NULL
+        cdef char* reply = NULL
+        if not self.too_much(client, size):
+            kept = new_kept(&self.memory, size)
+            if kept == NULL:
+                client.broken = b"out of memory"
+                self.list_client(&client.sender)
+            else:
+                reply = kept.data
+                memcpy(reply, data, size)
+                client.early += size
+                self.kept += size
+        while True:
+            left -= request.reply_size
+            request.done = 1
+            if kept == NULL:
+                request.reply_size = 0
+            else:
+                kept.users += 1
+                request.extra = kept
+                request.reply = reply
+                reply += request.reply_size
+            if left == 0:
+                return
+            request = request.next_at_backend
 
     cdef void deliver(self, request_t* request, const char* data, size_t size) noexcept:
         """The reply to a request that has left its backend's queue, an error made by the proxy included."""
         self.leave_slot(request.slot)
+        if request.kind == REQUEST_CALL:
+            if request.extra != NULL:
+                self.tell_caller(request, data[:size])
+            self.free_request(request)
+            return
         if size and data[0] == c'-':
             self.errors += 1
         if request.kind == REQUEST_PLAIN:
             self.finish_place(request, data, size)
-        elif request.kind == REQUEST_PART:
-            self.finish_part(request, data, size)
         else:
-            callback = <object> request.extra
-            try:
-                callback(data[:size])
-            except Exception as error:
-                self.event_loop.call_exception_handler({"message": "a reply's callback failed", "exception": error})
-            self.free_request(request)
+            self.finish_part(request, data, size)
+
+    cdef void tell_caller(self, request_t* request, bytes reply) noexcept:
+        """Give a request of the proxy's own its reply; nothing that comes later is told."""
+        callback = <object> request.extra
+        request.extra = NULL
+        Py_DECREF(callback)
+        if reply.startswith(b"-"):
+            self.errors += 1
+        try:
+            callback(reply)
+        except Exception as error:
+            self.event_loop.call_exception_handler({"message": "a reply's callback failed", "exception": error})
 
     cdef void answer(self, client_t* client, const char* data, size_t size) noexcept:
         """A reply by the proxy itself, in its turn."""
         cdef request_t* place
         if client.head == NULL:
+            client.replies += 1
             self.put_reply(client, data, size)
             return
         place = self.place(client)
         if place != NULL:
             place.command = UNCOUNTED
+            # Whoever gives it has seen to that.
+            place.muted = 0
             self.finish_place(place, data, size)
+
+    cdef void push(self, client_t* client, const char* data, size_t size) noexcept:
+        """Something between two replies: now, or right behind the one of which a part is out (**in-order**)."""
+        cdef request_t* before = client.head
+        cdef request_t* request
+        cdef int64_t expected = client.reply_bytes
+        if not client.streaming:
+            self.put_reply(client, data, size)
+            # It says nothing about how large replies are.
+            client.reply_bytes = expected
+            return
+        request = self.new_request(REQUEST_PUSH, NULL, -1)
+        if request == NULL:
+            client.broken = b"out of memory"
+            self.list_client(&client.sender)
+            return
+        while before.next_at_client != NULL and before.next_at_client.kind == REQUEST_PUSH:
+            before = before.next_at_client
+        request.client = client
+        request.next_at_client = before.next_at_client
+        before.next_at_client = request
+        if client.tail == before:
+            client.tail = request
+        client.owed += 1
+        request.reply_size = size
+        self.keep_early(client, request, data, size)
 
     cdef request_t* place(self, client_t* client) noexcept:
         """Keep a place in the client's queue for a reply that comes later."""
         cdef request_t* place = self.new_request(REQUEST_PLACE, client, -1)
-        if place == NULL:
+        if place == NULL and client != NULL:
             client.broken = b"out of memory"
             self.list_client(&client.sender)
         return place
@@ -313,11 +257,12 @@ cdef class Loop:
         while request != NULL:
             following = request.next_at_client
             if request.done:
-                self.unsent -= request.reply_size
+                self.kept -= request.reply_size
                 self.free_request(request)
             elif request.kind == REQUEST_PLACE:
                 if request.extra != NULL:
                     (<split_t*> request.extra).place = NULL
+                    self.drop_parts(<split_t*> request.extra)
                     self.free_request(request)
                 else:
                     # Whoever holds the place finishes it, and finish_place frees it.
@@ -326,7 +271,7 @@ cdef class Loop:
                 request.client = NULL
             request = following
         client.head = client.tail = NULL
-        self.unsent -= buffer_length(&client.out)
+        self.kept -= client.out.size
         client.owed = 0
         client.early = 0
         self.unlist(&client.sender)
@@ -349,6 +294,15 @@ cdef class Loop:
             return NULL
         return split
 
+    cdef void drop_parts(self, split_t* split) noexcept:
+        """Nobody waits for the parts' replies any more: keep none of them."""
+        cdef int32_t part
+        for part in range(split.parts):
+            free(split.replies[part])
+            split.replies[part] = NULL
+        self.kept -= split.held
+        split.held = 0
+
     cdef void free_split(self, split_t* split) noexcept:
         cdef int32_t part
         if split.replies != NULL:
@@ -363,27 +317,35 @@ cdef class Loop:
     cdef void finish_part(self, request_t* request, const char* data, size_t size) noexcept:
         cdef split_t* split = <split_t*> request.extra
         cdef int32_t key
-        if split.place != NULL and split.place.client != NULL and not self.too_much(split.place.client, size):
+        if (
+            split.place != NULL
+            and split.place.client != NULL
+            and not split.place.muted
+            and not self.too_much(split.place.client, size)
+        ):
             split.replies[request.part] = <char*> malloc(size if size else 1)
             if split.replies[request.part] != NULL:
                 memcpy(split.replies[request.part], data, size)
                 split.reply_sizes[request.part] = size
                 split.held += size
                 split.place.client.early += size
-                self.unsent += size
+                self.kept += size
         self.free_request(request)
         split.parts_left -= 1
         if split.parts_left:
             return
         for key in range(split.keys):
             self.leave_slot(split.key_slot[key])
-        self.unsent -= split.held
+        self.kept -= split.held
         if split.place != NULL and split.place.client == NULL:
             # Whoever asked wants no reply.
             self.free_request(split.place)
         elif split.place != NULL:
             split.place.client.early -= split.held
-            self.join(split)
+            if split.place.muted:
+                self.finish_place(split.place, b"", 0)
+            else:
+                self.join(split)
         self.free_split(split)
 
     cdef void join(self, split_t* split) noexcept:
@@ -445,92 +407,19 @@ cdef class Loop:
         free(joined)
         free(offsets)
 
-    # -- sending -------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------
 
-    cdef void list_client(self, sender_t* sender) noexcept:
-        if not sender.listed:
-            sender.listed = True
-            sender.next = self.clients
-            self.clients = sender
-            self.schedule()
-
-    cdef void list_backend(self, sender_t* sender) noexcept:
-        if not sender.listed:
-            sender.listed = True
-            sender.next = self.backends
-            self.backends = sender
-            self.schedule()
-
-    cdef void unlist(self, sender_t* sender) noexcept:
-        cdef sender_t** link
-        if not sender.listed:
-            return
-        sender.listed = False
-        link = &self.clients
-        while link[0] != NULL and link[0] != sender:
-            link = &link[0].next
-        if link[0] == NULL:
-            link = &self.backends
-            while link[0] != NULL and link[0] != sender:
-                link = &link[0].next
-        if link[0] != NULL:
-            link[0] = sender.next
-
-    cdef void schedule(self) noexcept:
-        if not self.scheduled:
-            self.scheduled = True
-            try:
-                self.event_loop.call_soon(self.flush_bound)
-            except RuntimeError:
-                # The event loop is closed: the worker is on its way out.
-                self.scheduled = False
-
-    def flush(self):
-        """Send what was listed outside of a batch."""
-        self.set_clock()
-        self.send_all()
-
-    cdef void send_all(self) noexcept:
-        """Give every backend, then every client, that has bytes to send one ``send``."""
-        cdef sender_t* sender
-        cdef int rounds = 0
-        while (self.backends != NULL or self.clients != NULL) and rounds < MOST_ROUNDS:
-            rounds += 1
-            while self.backends != NULL:
-                sender = self.backends
-                self.backends = sender.next
-                sender.listed = False
-                sender.send(sender.owner)
-            while self.clients != NULL:
-                sender = self.clients
-                self.clients = sender.next
-                sender.listed = False
-                sender.send(sender.owner)
-        self.scheduled = False
-        if self.backends != NULL or self.clients != NULL:
-            self.schedule()
+    cdef void sent(self) noexcept:
         if self.drain_changed:
             self.tell_drained()
-        if self.unsent > self.unsent_limit and self.on_excess is not None:
+        if self.kept > self.kept_limit and self.on_excess is not None:
             try:
                 self.on_excess()
             except Exception as error:
                 self.event_loop.call_exception_handler({"message": "limiting what is kept", "exception": error})
 
-    def tell_drained(self):
-        """As :meth:`check_drained`, where an exception cannot be passed on."""
-        try:
-            self.check_drained()
-        except Exception as error:
-            self.event_loop.call_exception_handler({"message": "telling of drained slots", "exception": error})
-
     def tick(self):
         """Move the coarse clock on; the worker calls it a few times a second."""
         self.set_clock()
+        self.statistics.tick()
         return self.now
-
-    cdef void set_clock(self) noexcept:
-        cdef timespec now
-        clock_gettime(CLOCK_MONOTONIC, &now)
-        self.now = now.tv_sec + now.tv_nsec * 1e-9
-        self.ticks = self.since = <uint32_t> ((<uint64_t> now.tv_sec * 1000000000 + <uint64_t> now.tv_nsec) >> 12)

@@ -38,6 +38,7 @@ cdef class Router:
         readonly int number_of_slots
         readonly int databases
         readonly int lanes
+        size_t per_server
         route_t* routes
         slot_function hash_key
         readonly AbsentKeys absent

@@ -14,6 +14,7 @@ from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport CommandLookup
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t, free_parse
+from proxy.engine.serverconnection cimport BACKEND_READY
 from slots.functions cimport find
 
 OFFLINE = ROUTE_OFFLINE
@@ -48,6 +49,8 @@ cdef class Router:
     def __init__(self, Loop loop, str slot_function, int databases, options, settings, commands):
         self.databases = databases
         self.lanes = settings.backend_connections
+        # As many again for large replies.
+        self.per_server = databases * 2 * 2 * self.lanes
         self.options = options
         self.settings = settings
         self.commands = CommandLookup(commands, self.loop.statistics)
@@ -89,7 +92,7 @@ cdef class Router:
         """Index of a server, the same for as long as the worker lives."""
         cdef void** backends
         cdef int32_t* parts
-        cdef size_t per_server = self.databases * 2 * self.lanes
+        cdef size_t per_server = self.per_server
         index = self.server_indices.get(address)
         if index is not None:
             return index
@@ -111,7 +114,7 @@ cdef class Router:
 
     cdef Backend backend(self, int32_t server, int database, int protocol, int lane):
         """The shared backend of a server, database, RESP version and lane."""
-        cdef size_t place = ((server * self.databases + database) * 2 + (protocol - 2)) * self.lanes + lane
+        cdef size_t place = self.per_server * server + (database * 2 + protocol - 2) * 2 * self.lanes + lane
         cdef Backend backend
         if self.backends[place] != NULL:
             return <Backend> self.backends[place]
@@ -144,7 +147,7 @@ cdef class Router:
         """Close the backends of every server that is not in ``addresses``."""
         cdef Backend backend
         cdef size_t place
-        cdef size_t per_server = self.databases * 2 * self.lanes
+        cdef size_t per_server = self.per_server
         for address, index in self.server_indices.items():
             if address in addresses:
                 continue
@@ -191,11 +194,19 @@ cdef class Router:
 
     def any_address(self):
         """A server that owns slots, one that is connected if there is one; None where there is no server."""
+        cdef size_t place
+        cdef int32_t server
+        cdef int32_t last = -1
+        cdef int32_t first = -1
         cdef int slot
-        for backend in self.backend_objects:
-            if backend.is_ready:
-                return backend.address
         for slot in range(self.number_of_slots):
-            if self.routes[slot].server >= 0:
-                return self.addresses[self.routes[slot].server]
-        return None
+            server = self.routes[slot].server
+            if server < 0 or server == last:
+                continue
+            last = server
+            if first < 0:
+                first = server
+            for place in range(self.per_server * <size_t> server, self.per_server * (<size_t> server + 1)):
+                if self.backends[place] != NULL and (<Backend> self.backends[place]).state == BACKEND_READY:
+                    return self.addresses[server]
+        return self.addresses[first] if first >= 0 else None

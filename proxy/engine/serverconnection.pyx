@@ -199,7 +199,9 @@ cdef class ServerConnection:
                 self.options.on_fenced(self.address)
                 return "has fenced this proxy off; it needs a new identity from topom"
         elif reply.startswith(b"-"):
-            return f"refuses {asked}: {reply[1:].decode(errors='replace').strip()}"
+            # A server that does not know HELLO or AUTH repeats what it was sent: the password, too.
+            said = reply[1:].partition(b", with args beginning with")[0]
+            return f"refuses {asked}: {said.decode(errors='replace').strip()}"
         if not self.greetings_left:
             self.state = BACKEND_READY
             self.became_ready()

@@ -5,11 +5,13 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport command_t
 from proxy.engine.connection cimport ClientConnection
-from proxy.engine.requests cimport client_t
+from proxy.engine.records cimport client_t
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 
 ctypedef enum verdict:
+    # An exception was raised.
+    VERDICT_FAILED = -1
     # The request is done with, or under way.
     VERDICT_TAKEN
     # It stays at the front of the input until the session is woken.
@@ -24,7 +26,9 @@ cdef class Session(ClientConnection):
     cdef:
         Router router
         int64_t cleared
+        # Which of the shared connections its requests go over, and the one for small replies.
         readonly int lane
+        int first_lane
         size_t most_request
         # Bits of proxy.engine.outcomes; while there is one, every command goes to the slow path.
         public int attention
@@ -46,15 +50,17 @@ cdef class Session(ClientConnection):
         uint32_t waits_since
         int16_t waiting_command
 
-    cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size)
-    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads)
+    cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size) except VERDICT_FAILED
+    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED
+    cdef void choose_lane(self) noexcept
+    cdef void advance(self) noexcept
     cdef client_t* asker(self) noexcept
     cdef void reply(self, const char* data, size_t size) noexcept
     cdef verdict split(
         self, const command_t* row, const argument_t* arguments, int count, const char* data, size_t size
-    )
-    cdef verdict inline_request(self, const char* line, size_t size)
-    cdef verdict clear_keys(self, const argument_t* keys, int count, int step)
-    cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size)
+    ) except VERDICT_FAILED
+    cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED
+    cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED
+    cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size) except VERDICT_FAILED
     cdef verdict refuse(self, const char* text) noexcept
     cdef void protocol_error(self, const char* text) noexcept

@@ -14,7 +14,8 @@ from proxy.engine.buffer cimport buffer_consume, buffer_length
 from proxy.engine.commandlookup cimport PATH_KEYED, PATH_PING, PATH_SPLIT, command_t
 from proxy.engine.connection cimport ClientConnection
 from proxy.engine.decisions cimport decide
-from proxy.engine.requests cimport REQUEST_PLAIN, Loop, client_t, request_t
+from proxy.engine.records cimport REQUEST_PLAIN, client_t, request_t
+from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport (
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
@@ -55,9 +56,14 @@ cdef enum:
     UNAUTHENTICATED_ARGUMENTS = 10
     # GATED of proxy.engine.outcomes.
     GATED_BIT = 1
+    # Bytes of a reply, on average, from which they go over a connection of their own.
+    LARGE_REPLY = 4096
+    FORGOTTEN_REPLIES = 1024
     # MUTED and MUTED_ONCE of it.
     MUTED_BIT = 1
     MUTED_ONCE_BITS = 3
+    # Requests of one session that plain Python decides on before others have their turn.
+    MOST_DECISIONS = 64
 
 cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 cdef size_t LONGEST_BULK = 536870912
@@ -78,7 +84,8 @@ cdef class Session(ClientConnection):
         self.router = router
         self.most_request = router.settings.session_max_request_bytes
         self.id = id
-        self.lane = id % router.lanes
+        # Numbers of one worker's sessions are as far apart as there are workers.
+        self.lane = self.first_lane = id // router.settings.worker_count % router.lanes
         self.protocol = 2
         self.attention = GATED_BIT if router.gated else 0
         self.replica_reads = router.replica_reads
@@ -94,6 +101,7 @@ cdef class Session(ClientConnection):
         cdef parse_status status
         cdef verdict outcome
         cdef bint gated
+        cdef int64_t decisions = self.loop.decisions
         self.processing = True
         self.need = 0
         while position < size and not self.closing and self.client.broken == NULL:
@@ -123,6 +131,11 @@ cdef class Session(ClientConnection):
                     self.protocol_error(router.parse.error)
                 break
             request_size = router.parse.size
+            if request_size > self.most_request:
+                self.protocol_error(b"request is larger than the proxy's limit")
+                break
+            if self.client.owed == 0:
+                self.choose_lane()
             self.woken = False
             self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
             if status == PARSE_INLINE:
@@ -147,17 +160,26 @@ cdef class Session(ClientConnection):
                 # The send that brings what is owed to nothing resumes it.
                 self.loop.list_client(&self.client.sender)
                 break
-            self.cleared = -1
-            self.waits_since = 0
-            self.taken += 1
+            self.advance()
             position += request_size
-            if self.muted > MUTED_BIT:
-                # CLIENT REPLY SKIP has no reply itself; then it is the next request's turn, and then over.
-                self.muted = self.muted - 1 if self.muted == MUTED_ONCE_BITS else 0
             if self.stopped or self.paused or self.held_back:
+                break
+            if self.loop.decisions - decisions >= MOST_DECISIONS and position < size:
+                # Others have their turn.
+                self.held_back = True
+                self.loop.event_loop.call_soon(self.resume_reading)
                 break
         self.processing = False
         return position
+
+    cdef void advance(self) noexcept:
+        """The request at the front is done with, or under way."""
+        self.cleared = -1
+        self.waits_since = 0
+        self.taken += 1
+        if self.muted > MUTED_BIT:
+            # CLIENT REPLY SKIP has no reply itself; then it is the next request's turn, and then over.
+            self.muted = self.muted - 1 if self.muted == MUTED_ONCE_BITS else 0
 
     cdef void protocol_error(self, const char* text) noexcept:
         cdef char line[256]
@@ -203,22 +225,22 @@ cdef class Session(ClientConnection):
         )
         if status == PARSE_COMPLETE or status == PARSE_INLINE:
             buffer_consume(&self.inbox, router.parse.size, 0)
+            self.count_inbox()
         if reply.startswith(b"-"):
             self.loop.errors += 1
         self.loop.command = self.waiting_command
         self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
         self.reply(reply, len(reply))
-        self.cleared = -1
-        self.waits_since = 0
-        self.taken += 1
+        self.advance()
         self.stopped = False
         self._resume()
 
     # -- replies -------------------------------------------------------------------------------------------
 
     cdef client_t* asker(self) noexcept:
-        """To whom the reply to a request goes; NULL while replies are not wanted."""
-        return NULL if self.muted else &self.client
+        """To whom the reply to a request goes. While replies are not wanted it has a place, and is dropped there."""
+        self.client.muted = self.muted != 0
+        return &self.client
 
     cdef void reply(self, const char* data, size_t size) noexcept:
         """A reply by the proxy itself, in its turn."""
@@ -241,17 +263,12 @@ cdef class Session(ClientConnection):
 
     def push(self, bytes data):
         """Send something between two replies, as soon as may be."""
-        if self.closed:
-            return
-        if self.client.streaming:
-            # Half of a reply is out already.
-            self.loop.answer(&self.client, data, len(data))
-        else:
-            self.loop.put_reply(&self.client, data, len(data))
+        if not self.closed:
+            self.loop.push(&self.client, data, len(data))
 
     # -- routing -------------------------------------------------------------------------------------------
 
-    cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size):
+    cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size) except VERDICT_FAILED:
         """Decide on one request, whose bytes are ``data`` and whose arguments point into them."""
         cdef const command_t* row = self.router.commands.find(arguments[0].data, arguments[0].size)
         cdef argument_t* keys
@@ -298,7 +315,7 @@ cdef class Session(ClientConnection):
         self.reply(text, strlen(text))
         return VERDICT_TAKEN
 
-    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads):
+    cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED:
         """Send a request unchanged to the server of its keys' slot, or find out what stands in its way."""
         cdef Router router = self.router
         cdef int32_t slot = router.slot_of(keys[0].data, keys[0].size)
@@ -322,7 +339,7 @@ cdef class Session(ClientConnection):
             router.backend(route.server, self.database, self.protocol, self.lane), slot, data, size
         )
 
-    cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size):
+    cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size) except VERDICT_FAILED:
         cdef request_t* request = self.loop.new_request(REQUEST_PLAIN, self.asker(), slot)
         self.loop.requests += 1
         if request == NULL:
@@ -330,9 +347,21 @@ cdef class Session(ClientConnection):
             self.loop.list_client(&self.client.sender)
             return VERDICT_TAKEN
         backend.push(request, data, size)
-        if backend.congested():
+        if backend.congested(self.client.owed == 1):
             self.hold_back(backend)
         return VERDICT_TAKEN
+
+    cdef void choose_lane(self) noexcept:
+        """Have large replies go over other connections than small ones, so that these need not wait behind them.
+
+        in-order: only while nothing is owed.
+        """
+        if self.client.replies > FORGOTTEN_REPLIES:
+            self.client.replies //= 2
+            self.client.reply_bytes //= 2
+        self.lane = self.first_lane
+        if self.client.reply_bytes > LARGE_REPLY * <int64_t> (self.client.replies + 1):
+            self.lane += self.router.lanes
 
     def _refuse_offline(self, int slot):
         self.loop.requests += 1
@@ -340,7 +369,7 @@ cdef class Session(ClientConnection):
         self.refuse(text)
         return VERDICT_TAKEN
 
-    cdef verdict clear_keys(self, const argument_t* keys, int count, int step):
+    cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED:
         """Wait while any of the keys' slots is locked, or any key may still be at its slot's source.
 
         absent-first: for a slot in migration, VERDICT_TAKEN means that every key was seen absent from the source.
@@ -368,7 +397,7 @@ cdef class Session(ClientConnection):
 
     cdef verdict split(
         self, const command_t* row, const argument_t* arguments, int count, const char* data, size_t size
-    ):
+    ) except VERDICT_FAILED:
         """Send a multi-key request's keys to their servers, one request each, and keep a place for the whole."""
         cdef Router router = self.router
         cdef Loop loop = self.loop
@@ -422,14 +451,16 @@ cdef class Session(ClientConnection):
         ClientConnection.close(self)
         if waiting is not None:
             self.waiting = None
-            waiting.cancel()
+            # Not before it has begun: what it awaits may have something to undo.
+            self.loop.event_loop.call_soon(waiting.cancel)
         if self.state is not None:
             self.router.slow_path.session_closed(self)
 
-    cdef verdict inline_request(self, const char* line, size_t size):
+    cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED:
         """A request typed by hand: split as Redis does, then dispatched as if it had come in RESP."""
         cdef bytes request
         cdef Router router = self.router
+        self.loop.decisions += 1
         try:
             argv = split_inline(line[:size])
         except ValueError:

@@ -2,7 +2,7 @@
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport command_t
-from proxy.engine.requests cimport client_t
+from proxy.engine.records cimport client_t
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 

@@ -12,7 +12,8 @@ from libc.string cimport strlen
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
 from proxy.engine.commandlookup cimport command_t
-from proxy.engine.requests cimport REQUEST_PART, Loop, client_t, request_t, split_kind, split_t
+from proxy.engine.records cimport REQUEST_PART, client_t, request_t, split_kind, split_t
+from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 
@@ -123,7 +124,7 @@ cdef Backend send_in_parts(
             split = NULL
     if split == NULL:
         loop.errors += 1
-        if client != NULL:
+        if client != NULL and not client.muted:
             loop.answer(client, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY))
         return None
     split.place.extra = split
@@ -158,7 +159,7 @@ cdef Backend send_in_parts(
         else:
             write_part(backend, split, part, part_keys, row, arguments)
             backend.queue(request)
-        if backend.congested():
+        if backend.congested(client != NULL and client.owed == 1):
             congested = backend
         if following == NULL:
             break

@@ -3,6 +3,9 @@
 from libc.stdint cimport int16_t, int64_t, uint32_t
 
 cdef enum:
+    # Slow requests that are told of between two ticks of the worker: where everything is slow, telling of it all would
+    # make it slower.
+    SLOW_TOLD = 128
     # Buckets of a histogram: four to a power of two of clock ticks.
     BUCKETS = 124
     # What is not a client's request, and is not counted.
@@ -24,11 +27,16 @@ cdef class Statistics:
         int capacity
         int known
         dict numbers
+        list names
         # Counting is switched on.
         public bint on
         # Latency in ticks from which a request is told to ``on_slow``.
         uint32_t slow
         public object on_slow
+        # How many more are told of before the next tick.
+        int slow_room
+        # Slow requests, told of or not.
+        readonly int64_t slow_requests
 
     cdef void tell_slow(self, int16_t command, uint32_t ticks, int slot, void* client, object address) noexcept
 

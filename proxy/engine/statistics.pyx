@@ -38,6 +38,8 @@ cdef class Statistics:
 
     def __init__(self):
         self.numbers = {}
+        self.names = []
+        self.slow_room = SLOW_TOLD
         self.number(OTHER)
 
     def __dealloc__(self):
@@ -57,13 +59,21 @@ cdef class Statistics:
             self.rows = rows
             self.capacity *= 2
         self.numbers[name] = self.known
+        self.names.append(name)
         self.known += 1
         return self.known - 1
 
     def watch_slow(self, double microseconds, on_slow):
-        """Call ``on_slow(name, microseconds, slot, session, address)`` for each request that takes so long."""
+        """Call ``on_slow(name, microseconds, slot, session, address)`` for requests that take so long.
+
+        **bounded**: of many at once only the first; :meth:`tick` makes room for more.
+        """
         self.slow = <uint32_t> max(1, min(microseconds / TICK_MICROSECONDS, UINT32_MAX))
         self.on_slow = on_slow
+
+    def tick(self):
+        """Let the next slow requests be told of."""
+        self.slow_room = SLOW_TOLD
 
     def read(self):
         """``{name: (calls, errors, microseconds, buckets)}`` of all commands that were called."""
@@ -86,12 +96,13 @@ cdef class Statistics:
         memset(self.rows, 0, sizeof(statistic_t) * self.capacity)
 
     cdef void tell_slow(self, int16_t command, uint32_t ticks, int slot, void* client, object address) noexcept:
-        if self.on_slow is None:
+        self.slow_requests += 1
+        if self.on_slow is None or self.slow_room <= 0:
             return
+        self.slow_room -= 1
         session = <object> client if client != NULL else None
         try:
-            name = next(name for name, number in self.numbers.items() if number == command)
-            self.on_slow(name, ticks * TICK_MICROSECONDS, slot, session, address)
+            self.on_slow(self.names[command], ticks * TICK_MICROSECONDS, slot, session, address)
         except Exception:
             # The log of slow requests is no reason to fail one.
             self.on_slow = None

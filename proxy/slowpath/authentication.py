@@ -1,12 +1,14 @@
 """AUTH, HELLO and SELECT: who a session is, and what it may do.
 
 A user's limits hold where the engine looks before anything is sent: ``read_only`` keeps writes off its fast path, and
-the bit LIMITED of ``attention`` every request of a session whose database is not one of its user's.
+the bit LIMITED of ``attention`` every request of a session whose database is not one of its user's. Between MULTI and
+EXEC it is the database that the transaction has come to by its SELECTs that counts.
 """
 
-from proxy.engine.session import GATED, LIMITED, Session
-from proxy.slowpath import replies
-from proxy.slowpath.connection import NOT_AN_INTEGER, SERVER_VERSION, SYNTAX_ERROR, integer, printable
+from proxy.engine.session import GATED, IN_TRANSACTION, LIMITED, Session
+from proxy.slowpath import databases, replies
+from proxy.slowpath.connection import SERVER_VERSION, SYNTAX_ERROR, integer, printable
+from proxy.slowpath.databases import DatabaseError
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.services import Services
 from proxy.slowpath.state import SessionState, state_of
@@ -29,6 +31,8 @@ OF_ALL_DATABASES = frozenset(
     {"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "FLUSHALL", "FUNCTION", "SCRIPT", "SWAPDB"}
 )
 """Not for users limited to some databases: a script may SELECT another one; scripts and functions are everyone's."""
+OF_EVERYBODY = frozenset({"FUNCTION|KILL", "SCRIPT|KILL"})
+"""Not for users that are no administrators, as what Redis counts as ``@admin``: they end what others run."""
 
 
 class Authentication(Family):
@@ -79,18 +83,27 @@ class Authentication(Family):
         if session.read_only and command.writes:
             return _no_permission(command)
         user = user_of(session)
-        if user is None or user.databases is None:
+        if user is None:
+            return None
+        if not user.admin and ("admin" in command.flags or command.name in OF_EVERYBODY):
+            return _no_permission(command)
+        if user.databases is None:
             return None
         if command.name.partition("|")[0] in OF_ALL_DATABASES:
             return _no_permission(command)
         if session.attention & LIMITED and _uses_database(command):
-            return _no_database(session.database)
+            return self.select_refusal(session, database_of(session))
         return None
 
     def select_refusal(self, session: Session, database: int) -> bytes | None:
         """The error for a database that the session's user may not use; None if it may."""
         user = user_of(session)
         return None if user is None or user.may_use(database) else _no_database(database)
+
+    def enter(self, session: Session, database: int) -> None:
+        """Have a session use another database, which its user may."""
+        session.database = database
+        self._look_at_database(session, user_of(session))
 
     # -- commands ------------------------------------------------------------------------------------------
 
@@ -136,7 +149,7 @@ class Authentication(Family):
                 state_of(session).name = argv[position + 1]
                 position += 2
             else:
-                return replies.error(f"ERR Syntax error in HELLO option '{argv[position].decode(errors='replace')}'")
+                return replies.error(f"ERR Syntax error in HELLO option '{replies.shown(argv[position])}'")
         if session.attention & GATED:
             return HELLO_NOT_AUTHENTICATED
         session.protocol = protocol
@@ -155,18 +168,14 @@ class Authentication(Family):
 
     def select(self, session: Session, argv: list[bytes]) -> Outcome:
         """SELECT index."""
-        database = integer(argv[1])
-        if database is None:
-            return NOT_AN_INTEGER
-        if not -(2**31) <= database < 2**31:
-            return b"-ERR value is out of range, value must between -2147483648 and 2147483647\r\n"
-        if not 0 <= database < self._databases:
-            return b"-ERR DB index is out of range\r\n"
+        try:
+            database = databases.index(argv[1], self._databases)
+        except DatabaseError as error:
+            return replies.error(str(error))
         refused = self.select_refusal(session, database)
         if refused is not None:
             return refused
-        session.database = database
-        self._look_at_database(session, user_of(session))
+        self.enter(session, database)
         return replies.OK
 
 
@@ -174,6 +183,15 @@ def user_of(session: Session) -> User | None:
     """The session's user; None for ``default`` where that user may do everything."""
     state: SessionState | None = session.state
     return state.user if state is not None else None
+
+
+def database_of(session: Session) -> int:
+    """The database that the session's next command is for: between MULTI and EXEC the transaction's."""
+    state: SessionState | None = session.state
+    if session.attention & IN_TRANSACTION and state is not None and not state.transaction.executing:
+        database: int = state.transaction.database
+        return database
+    return session.database
 
 
 def _uses_database(command: Command) -> bool:

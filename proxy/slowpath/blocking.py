@@ -18,6 +18,7 @@ from proxy.ownconnections import OwnConnection, OwnConnectionError
 from proxy.slowpath import acknowledged, replies, streamreads
 from proxy.slowpath.blockedcommand import ERROR, TIMEOUT, BlockedCommand, StoppedError
 from proxy.slowpath.blockingrequest import BlockingRequest
+from proxy.slowpath.everywhere import NO_SERVER
 from proxy.slowpath.family import Answer, Family, Handler, Outcome
 from proxy.slowpath.services import Services
 from proxy.slowpath.state import state_of
@@ -162,8 +163,10 @@ class BlockingCommands(Family):
         return self._wait_for(waiter, self._run(waiter, address))
 
     def _begin_wait(self, request: BlockingRequest, session: Session, slot: int, address: str) -> Outcome:
-        waiter = Waiter(session, request, NO_SLOT)
         masters = self._services.masters()
+        if not masters:
+            return NO_SERVER
+        waiter = Waiter(session, request, NO_SLOT)
         waiter.commands.extend(self._command() for _ in masters)
         return self._wait_for(waiter, self._run_everywhere(waiter, masters))
 
@@ -340,7 +343,7 @@ class BlockingCommands(Family):
     def client_unblock(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT UNBLOCK id [TIMEOUT | ERROR]."""
         if len(argv) > 4:
-            name = argv[1][:128].decode(errors="replace")
+            name = replies.shown(argv[1])
             return replies.error(f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLIENT HELP.")
         reason = argv[3].upper() if len(argv) == 4 else TIMEOUT
         if reason not in (TIMEOUT, ERROR):

@@ -36,8 +36,11 @@ def seconds_of(text: bytes) -> float | None:
         return None
     if nothing:
         return 0.0
+    if text.startswith(b"-"):
+        # Redis rounds up to milliseconds before it looks for a sign, and -0.001 is a little more than that.
+        return 0.0 if value >= -LEAST_SECONDS else None
     # Too small for a float here, not for a server.
-    return max(value, LEAST_SECONDS) if value >= 0 and not text.startswith(b"-") else None
+    return max(value, LEAST_SECONDS)
 
 
 def milliseconds_of(text: bytes) -> float | None:

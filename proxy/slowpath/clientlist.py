@@ -1,5 +1,6 @@
 """CLIENT LIST, INFO and KILL: all clients of the proxy, over all of its workers."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +19,10 @@ from proxy.users import DEFAULT
 NOT_A_NUMBER = b"-ERR client-id should be greater than 0\r\n"
 NOT_AN_AGE = b"-ERR maxage is not an integer or out of range\r\n"
 NO_SUCH_CLIENT = b"-ERR No such client\r\n"
+COUNTS_SECONDS = 0.1
+"""How long clients that were counted are not counted again: when thousands connect anew, some libraries ask for INFO on
+each of their connections, and it is all the clients that are counted.
+"""
 TYPES = {b"normal": "normal", b"pubsub": "pubsub", b"master": "master", b"replica": "replica", b"slave": "replica"}
 
 
@@ -69,13 +74,15 @@ class ClientList(Family):
         self._users = {DEFAULT, *(user.name for user in services.settings.users)}
         # What CLIENT KILL has come to for sessions that are to be closed themselves, until their reply is given.
         self._killed: dict[int, int] = {}
+        self._counted: dict[str, int] = {}
+        self._counted_at = -math.inf
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
         return {"CLIENT|LIST": self.all, "CLIENT|INFO": self.info, "CLIENT|KILL": self.kill}
 
     def answers(self) -> dict[str, Answer]:
-        """``clients``: a line for each that is meant. ``kill_clients``: how many were. ``client_counts``, by sort."""
+        """``clients``: number and line of each meant. ``kill_clients``: how many were. ``client_counts``, by sort."""
         return {"clients": self._lines, "kill_clients": self._close, "client_counts": self._counts}
 
     def session_closed(self, session: Session) -> None:
@@ -85,13 +92,13 @@ class ClientList(Family):
     def _meant(self, message: Message) -> Iterator[Session]:
         wanted = Filter(**message["filter"])
         now = self._now()
-        for session in sorted(self._router.sessions, key=lambda session: session.id):
+        for session in self._router.sessions:
             if wanted.means(session, now):
                 yield session
 
-    def _lines(self, message: Message) -> list[str]:
+    def _lines(self, message: Message) -> list[tuple[int, str]]:
         now = self._now()
-        return [describe(session, now) for session in self._meant(message)]
+        return [(session.id, describe(session, now)) for session in self._meant(message)]
 
     def _close(self, message: Message) -> int:
         meant = list(self._meant(message))
@@ -102,11 +109,15 @@ class ClientList(Family):
         return len(meant)
 
     def _counts(self, message: Message) -> dict[str, int]:
-        states = [session.state for session in self._router.sessions if session.state is not None]
-        return {
-            "blocked": sum(state.blocking is not None for state in states),
-            "subscribed": sum(bool(state.subscription) for state in states),
-        }
+        now = self._now()
+        if now - self._counted_at >= COUNTS_SECONDS:
+            states = [session.state for session in self._router.sessions if session.state is not None]
+            self._counted_at = now
+            self._counted = {
+                "blocked": sum(state.blocking is not None for state in states),
+                "subscribed": sum(bool(state.subscription) for state in states),
+            }
+        return self._counted
 
     # -- commands ------------------------------------------------------------------------------------------
 
@@ -135,7 +146,10 @@ class ClientList(Family):
 
     async def _list(self, protocol: int, wanted: Filter) -> bytes:
         answers = await self._ask_all("clients", filter=asdict(wanted))
-        return replies.verbatim("".join(line + "\n" for answer in answers for line in answer), protocol)
+        lines = {number: line for answer in answers for number, line in answer}
+        # As in Redis: those that were asked for by their numbers in that order.
+        order = sorted(lines) if wanted.ids is None else [number for number in wanted.ids if number in lines]
+        return replies.verbatim("".join(lines[number] + "\n" for number in order), protocol)
 
     def kill(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT KILL address | [ID id] [TYPE type] [USER name] [ADDR address] [LADDR address] [SKIPME yes|no] ..."""
@@ -183,7 +197,7 @@ class ClientList(Family):
                 case b"USER":
                     wanted.user = _text(value)
                     if wanted.user not in self._users:
-                        raise FilterError(replies.error(f"ERR No such user '{wanted.user}'"))
+                        raise FilterError(replies.error(f"ERR No such user '{replies.shown(value)}'"))
                 case b"MAXAGE":
                     too_small = b"-ERR maxage should be greater than 0\r\n"
                     wanted.least_age = _positive(value, NOT_AN_AGE, too_small)
@@ -203,13 +217,13 @@ def _said(killed: int, by_address: bool) -> bytes:
 
 
 def _text(value: bytes) -> str:
-    return value.decode(errors="replace")
+    return value.decode(errors="surrogateescape")
 
 
 def _kind(value: bytes) -> str:
     kind = TYPES.get(value.lower())
     if kind is None:
-        raise FilterError(replies.error(f"ERR Unknown client type '{_text(value)}'"))
+        raise FilterError(replies.error(f"ERR Unknown client type '{replies.shown(value)}'"))
     return kind
 
 
@@ -242,6 +256,7 @@ def describe(session: Session, now: float) -> str:
         "P" if subscription else "",
         "x" if transaction is not None else "",
         "b" if state is not None and state.blocking is not None else "",
+        "U" if session.peer.startswith("/") else "",
     ]
     fields = {
         "id": session.id,
@@ -266,7 +281,7 @@ def describe(session: Session, now: float) -> str:
         "obl": session.unsent,
         "oll": 0,
         "omem": session.unsent,
-        "tot-mem": session.unparsed + session.unsent,
+        "tot-mem": session.kept,
         "events": "rw" if session.unsent else "r",
         "cmd": _text(session.last_command or b"NULL"),
         "user": user_name(session),

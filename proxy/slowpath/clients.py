@@ -72,7 +72,7 @@ class ClientCommands(Family):
         """CLIENT SETINFO LIB-NAME name | LIB-VER version."""
         attribute = argv[2].upper()
         if attribute not in (b"LIB-NAME", b"LIB-VER"):
-            return replies.error(f"ERR Unrecognized option '{argv[2].decode(errors='replace')}'")
+            return replies.error(f"ERR Unrecognized option '{replies.shown(argv[2])}'")
         if not printable(argv[3]):
             return replies.error(
                 f"ERR {attribute.decode().lower()} cannot contain spaces, newlines or special characters."

@@ -6,6 +6,7 @@ from proxy.engine.session import QUIT, Session
 from proxy.slowpath import replies
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.services import Services
+from proxy.slowpath.state import state_of
 from proxy.slowpath.watching import read_from_replicas
 from slots.keys import INTEGER
 
@@ -65,8 +66,14 @@ class ConnectionCommands(Family):
         return QUIT
 
     def reset(self, session: Session, argv: list[bytes]) -> Outcome:
-        """RESET: as a new connection, with everything that the session was, had or wanted gone."""
-        session.state = None
+        """RESET: as a new connection, with everything that the session was, had or wanted gone.
+
+        But for the name of the client's library, which is the same as before.
+        """
+        was, session.state = session.state, None
+        if was is not None and (was.library or was.library_version):
+            state = state_of(session)
+            state.library, state.library_version = was.library, was.library_version
         session.database = 0
         session.protocol = 2
         session.attention = 0

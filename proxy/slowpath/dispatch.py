@@ -9,7 +9,7 @@ from proxy.engine.session import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCR
 from proxy.slowpath import replies
 from proxy.slowpath.families import Families
 from proxy.slowpath.family import Answer, Handler, Outcome
-from proxy.slowpath.pubsub import mark, ping, subscription_of
+from proxy.slowpath.pubsub import CONFIRMED, CONFIRMING, mark, ping, subscription_of
 from slots import commands
 from slots.commands import Command, CommandError, KeysError, Route, UnknownCommandError
 from slots.table import SlotTable
@@ -43,6 +43,7 @@ class SlowPath:
             self._handlers.update(family.handlers())
             self._answers.update(family.answers())
         self._tasks: set[asyncio.Task[None]] = set()
+        self._going_on: tuple[Session, int] | None = None
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -52,6 +53,8 @@ class SlowPath:
         if argv[0].lower() in HTTP:
             session.close()
             return NO_REPLY
+        if session.attention & CONFIRMING and argv[0].upper() not in CONFIRMED:
+            return AFTER_OWED
         try:
             command = self._families.learned.find(argv)
             session.last_command = command.name.lower().encode()
@@ -116,6 +119,16 @@ class SlowPath:
         """Hold on to a task of a reply that comes later, until it is done."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if self._going_on is not None:
+            session, muted = self._going_on
+            self._going_on = None
+            session.muted = muted
+            session.wake()
+
+    def go_on(self, session: Session) -> None:
+        """Have a session go on behind the request that is looked at, whose reply comes later and is not muted."""
+        self._going_on = session, session.muted
+        session.muted = 0
 
     # -- what the families are told ------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ from proxy.slowpath.authentication import Authentication
 from proxy.slowpath.blocking import BlockingCommands
 from proxy.slowpath.clientlist import ClientList
 from proxy.slowpath.clients import ClientCommands
+from proxy.slowpath.configuration import ConfigurationCommands
 from proxy.slowpath.connection import ConnectionCommands
+from proxy.slowpath.crossing import CrossingCommands
 from proxy.slowpath.debugging import DebugCommand
 from proxy.slowpath.family import Family
 from proxy.slowpath.functions import FunctionCommands
@@ -21,6 +23,7 @@ from proxy.slowpath.scanning import Scanning
 from proxy.slowpath.scripts import ScriptCommands
 from proxy.slowpath.server import ServerCommands
 from proxy.slowpath.services import Services
+from proxy.slowpath.sorting import SortCommands
 from proxy.slowpath.transactions import TransactionCommands
 
 
@@ -42,6 +45,7 @@ def make(services: Services) -> Families:
         ClientCommands(),
         ClientList(services),
         ServerCommands(),
+        ConfigurationCommands(services),
         Information(services),
         MeasuredCommands(services),
         DebugCommand(services),
@@ -54,13 +58,15 @@ def make(services: Services) -> Families:
     pubsub = PubSubCommands(services)
     blocking = BlockingCommands(services)
     learned = LearnedCommands(services)
-    transactions = TransactionCommands(services, Preparation(scripts, functions))
+    crossing = CrossingCommands(services, authentication.select_refusal)
+    sorting = SortCommands(services)
+    transactions = TransactionCommands(services, authentication, Preparation(scripts, functions))
     return Families(
         transactions,
         authentication,
         learned,
         (
             *(authentication, connection, *server, keyspace, scanning, scripts, functions, pubsub, blocking),
-            *(transactions, learned),
+            *(crossing, sorting, transactions, learned),
         ),
     )

@@ -2,6 +2,7 @@
 
 FCALL goes where its keys are, or to any server. Libraries change at every master or at none: FUNCTION LOAD, DELETE,
 FLUSH and RESTORE are refused while a master cannot be reached, and put the others back as they were where one fails.
+The masters of groups without slots are among them, else a library that was deleted came back with their next slots.
 
 A server that joined later, or that lost its libraries, gets what it lacks before the first FCALL there, once for each
 time that it was connected to: its libraries are compared with those of a master that is known to have them all, else
@@ -68,7 +69,7 @@ class FunctionCommands(Family):
 
     def table_applied(self, table: SlotTable) -> None:
         """A server that comes back as a master may be another one."""
-        for address in self._level.keys() - set(self._services.masters()):
+        for address in self._level.keys() - set(self._services.every_master()):
             del self._level[address]
 
     # -- running -------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class FunctionCommands(Family):
     async def look_for(self, requests: Sequence[list[bytes]]) -> None:
         """Give every master the libraries that it lacks, if ``requests`` call functions; as far as they are reached."""
         if any(argv[0].upper() in (b"FCALL", b"FCALL_RO") for argv in requests):
-            for address in self._services.masters():
+            for address in self._services.every_master():
                 if not self.is_level(address):
                     await self.level(address)
 
@@ -150,7 +151,7 @@ class FunctionCommands(Family):
 
     async def _libraries_elsewhere(self, address: str) -> dict[bytes, bytes] | None:
         """The libraries that the other masters have; None if none of them could be asked."""
-        others = [master for master in self._services.masters() if master != address]
+        others = [master for master in self._services.every_master() if master != address]
         level = [master for master in others if self.is_level(master)]
         asked = [self._router.shared_backend(master) for master in (level[:1] or others)]
         given = await asyncio.gather(*map(_libraries, asked))
@@ -169,7 +170,7 @@ class FunctionCommands(Family):
 
     async def _change(self, session: Session, argv: list[bytes]) -> bytes:
         async with self._changing:
-            masters = self._services.masters()
+            masters = self._services.every_master()
             if not masters:
                 return NO_SERVER
             what = f"FUNCTION {argv[1].decode(errors='replace').upper()}"

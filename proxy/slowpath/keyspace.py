@@ -1,4 +1,4 @@
-"""DBSIZE, KEYS, RANDOMKEY, FLUSHDB and FLUSHALL: every master is asked, see :mod:`proxy.slowpath.fanout`.
+"""DBSIZE, KEYS, RANDOMKEY, LASTSAVE, FLUSHDB and FLUSHALL: every master is asked, see :mod:`proxy.slowpath.fanout`.
 
 A flush while slots move: the sources have answered before the targets are flushed, so a key that a MIGRATE took
 from a source just before is deleted where it went, and none that was there when the command came is left. What is
@@ -13,7 +13,7 @@ from typing import Any
 import hiredis
 
 from proxy.engine.backend import command
-from proxy.engine.session import Session
+from proxy.engine.session import AFTER_OWED, Session
 from proxy.slowpath import replies
 from proxy.slowpath.connection import SYNTAX_ERROR
 from proxy.slowpath.family import Family, Handler, Outcome
@@ -24,6 +24,7 @@ from proxy.slowpath.services import Services
 RANDOM_ATTEMPTS = 3
 """How often RANDOMKEY counts the keys anew when the servers that had some gave none: keys expire, and move."""
 DBSIZE = command(("DBSIZE",))
+LASTSAVE = command(("LASTSAVE",))
 RANDOMKEY = command(("RANDOMKEY",))
 NULLS = (b"$-1\r\n", b"_\r\n")
 ARRAY = re.compile(rb"\*([0-9]+)\r\n")
@@ -46,6 +47,7 @@ class KeyspaceCommands(Family):
             "DBSIZE": self.dbsize,
             "KEYS": self.keys,
             "RANDOMKEY": self.randomkey,
+            "LASTSAVE": self.lastsave,
             "FLUSHDB": self.flush,
             "FLUSHALL": self.flush,
         }
@@ -84,10 +86,21 @@ class KeyspaceCommands(Family):
                 del sizes[address]
         return replies.null(session.protocol)
 
+    def lastsave(self, session: Session, argv: list[bytes]) -> Outcome:
+        """LASTSAVE: the oldest one, so that what was written before is saved everywhere."""
+        return _or_error(self._lastsave(session))
+
+    async def _lastsave(self, session: Session) -> bytes:
+        said = await self._fan_out.ask(session, LASTSAVE)
+        return replies.integer(min(int(reply[1:]) for reply in said.all))
+
     def flush(self, session: Session, argv: list[bytes]) -> Outcome:
         """FLUSHDB [ASYNC|SYNC], FLUSHALL [ASYNC|SYNC]."""
         if len(argv) > 2 or (len(argv) == 2 and argv[1].upper() not in (b"ASYNC", b"SYNC")):
             return SYNTAX_ERROR
+        if session.owed and argv[0].upper() == b"FLUSHALL":
+            # in-order: what the session has sent in other databases goes over other connections.
+            return AFTER_OWED
         return _or_error(self._flush(session, command(tuple(argv))))
 
     async def _flush(self, session: Session, request: bytes) -> bytes:

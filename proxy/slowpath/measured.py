@@ -93,7 +93,8 @@ class MeasuredCommands(Family):
     def slowlog_get(self, session: Session, argv: list[bytes]) -> Outcome:
         """SLOWLOG GET [count]: the newest of all workers. -1 is all of them."""
         if len(argv) > 3:
-            return b"-ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.\r\n"
+            name = replies.shown(argv[1])
+            return replies.error(f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try SLOWLOG HELP.")
         count = integer(argv[2]) if len(argv) == 3 else DEFAULT_COUNT
         if count is None or count < -1:
             return BAD_COUNT
@@ -143,7 +144,7 @@ class MeasuredCommands(Family):
 
     def latency_graph(self, session: Session, argv: list[bytes]) -> Outcome:
         """LATENCY GRAPH event."""
-        return replies.error(f"ERR No samples available for event '{argv[2].decode(errors='replace')}'")
+        return replies.error(f"ERR No samples available for event '{replies.shown(argv[2])}'")
 
     def latency_reset(self, session: Session, argv: list[bytes]) -> Outcome:
         """LATENCY RESET [event ...]: how many there were."""

@@ -2,13 +2,16 @@
 
 PUBLISH and SPUBLISH are not here: they are routed to the owner of the channel's slot as if the channel were a key.
 
-A subscription is confirmed when the servers have it (see :mod:`proxy.subscriptions`); the session goes on behind it
-only then, so what it publishes next reaches it. **in-order**: subscribing and unsubscribing wait until everything owed
-to the session has been answered. **bounded**: ``session_max_subscriptions`` and ``max_subscriptions``.
+A subscription is confirmed when the servers have it (see :mod:`proxy.subscriptions`). Meanwhile the session may
+subscribe to more and leave others, so that what a client sends in one go is at the servers after one round trip; with
+anything else it goes on behind the confirmation, so what it publishes next reaches it. **in-order**: subscribing and
+unsubscribing wait until everything else owed to the session has been answered, and a name that is joined or left is
+neither left nor joined again before that is confirmed. **bounded**: ``session_max_subscriptions`` and
+``max_subscriptions``.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 from proxy.channel import Message, MessageTooLong
@@ -19,18 +22,26 @@ from proxy.slowpath import replies
 from proxy.slowpath.family import Answer, Family, Handler, Outcome
 from proxy.slowpath.services import Services
 from proxy.slowpath.state import state_of
-from proxy.subscriptions import Subscriptions, cost
+from proxy.subscriptions import Subscriptions, cost, push_in_turn
 from slots.table import SlotTable
+
+CONFIRMING = 16
+"""Bit of a session's ``attention``: it waits for confirmations, and goes on with nothing but more of their kind."""
+CONFIRMED = frozenset(word.upper().encode() for kind in Kind for word in (kind.joining, kind.leaving))
+"""The commands that have confirmations."""
 
 
 class Subscription:
     """What one session is subscribed to, in the order in which it subscribed."""
 
-    __slots__ = ("cost", "names")
+    __slots__ = ("cost", "names", "unconfirmed")
 
     def __init__(self) -> None:
         self.names: dict[Kind, dict[bytes, None]] = {kind: {} for kind in Kind}
+        """With those that are not confirmed yet, and without those whose end is not."""
         self.cost = 0
+        self.unconfirmed = 0
+        """Requests whose confirmations are owed."""
 
     def count(self, kind: Kind) -> int:
         """The count in a confirmation: channels and patterns together, or shard channels."""
@@ -107,58 +118,29 @@ class PubSubCommands(Family):
 
     def subscribe(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
         """SUBSCRIBE, PSUBSCRIBE or SSUBSCRIBE name [name ...]."""
-        if session.owed:
+        if _owes_else(session) or self._any(self._hub.is_leaving, session, kind, argv[1:]):
             return AFTER_OWED
         state = state_of(session)
         if state.subscription is None:
             state.subscription = Subscription()
         subscription: Subscription = state.subscription
-        new = {name: cost(name) for name in argv[1:] if name not in subscription.names[kind]}
+        mine = subscription.names[kind]
+        new = {name: cost(name) for name in argv[1:] if name not in mine}
         price = sum(new.values())
         problem = self._too_many(subscription, price)
         if problem is not None:
             return problem
-        # CLIENT REPLY OFF and SKIP do not keep a confirmation back, which is a push.
-        muted = bool(session.muted)
-        if not new:
-            return _give(session, muted, self._joined(kind, session, subscription, argv[1:], new))
-        self._charge(subscription, price)
-        self._hub.take(kind, new)
-        return self._subscribe(kind, session, subscription, argv[1:], new, muted)
-
-    async def _subscribe(
-        self,
-        kind: Kind,
-        session: Session,
-        subscription: Subscription,
-        names: list[bytes],
-        new: dict[bytes, int],
-        muted: bool,
-    ) -> bytes:
-        joined = False
-        try:
-            await self._hub.settled()
-            joined = not session.closed
-        finally:
-            if not joined:
-                self._charge(subscription, -sum(new.values()))
-                self._hub.give_up(kind, new)
-        if not joined:
-            return b""
-        confirmed = self._joined(kind, session, subscription, names, new)
-        mark(session)
-        return _later(session, muted, confirmed)
-
-    def _joined(
-        self, kind: Kind, session: Session, subscription: Subscription, names: list[bytes], new: Collection[bytes]
-    ) -> bytes:
         confirmed = []
-        for name in names:
-            if name in new and name not in subscription.names[kind]:
-                subscription.names[kind][name] = None
-                self._hub.add(session, kind, name)
+        for name in argv[1:]:
+            mine[name] = None
             confirmed.append(confirmation(session.protocol, kind.joining, name, subscription.count(kind)))
-        return b"".join(confirmed)
+        if not new:
+            return _give(session, b"".join(confirmed))
+        self._charge(subscription, price)
+        mark(session)
+        settled = self._hub.join(session, kind, new)
+        done = partial(self._hub.joined, session, kind, new)
+        return self._later(session, subscription, b"".join(confirmed), settled, done)
 
     def _too_many(self, subscription: Subscription, price: int) -> bytes | None:
         settings = self._settings
@@ -178,39 +160,73 @@ class PubSubCommands(Family):
 
     def unsubscribe(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
         """UNSUBSCRIBE, PUNSUBSCRIBE or SUNSUBSCRIBE [name ...]; without names, from all."""
-        if session.owed:
-            return AFTER_OWED
         subscription = subscription_of(session)
         mine = subscription.names[kind]
         names: list[bytes | None] = list(argv[1:] or mine) or [None]
-        count = subscription.count(kind)
+        if _owes_else(session) or self._any(self._hub.is_joining, session, kind, argv[1:] or mine):
+            return AFTER_OWED
         leaving: list[bytes] = []
+        count = subscription.count(kind)
         confirmed = []
         for name in names:
             if name is not None and name in mine:
-                # At once: a session that is closed while it waits has nothing to do with it any more.
                 del mine[name]
                 leaving.append(name)
                 count -= 1
             confirmed.append(confirmation(session.protocol, kind.leaving, name, count))
-        muted = bool(session.muted)
         if not leaving:
-            return _give(session, muted, b"".join(confirmed))
+            return _give(session, b"".join(confirmed))
         self._charge(subscription, -sum(map(cost, leaving)))
-        self._hub.give_up(kind, leaving)
-        return self._unsubscribe(kind, session, leaving, muted, b"".join(confirmed))
+        mark(session)
+        # What was published before is delivered before the confirmation.
+        settled = self._hub.leave(session, kind, leaving)
+        done = partial(self._hub.remove, session, kind, leaving)
+        return self._later(session, subscription, b"".join(confirmed), settled, done)
 
-    async def _unsubscribe(
-        self, kind: Kind, session: Session, leaving: list[bytes], muted: bool, confirmed: bytes
+    # -- confirming ----------------------------------------------------------------------------------------
+
+    def _any(
+        self,
+        is_so: Callable[[Session, Kind, bytes], bool],
+        session: Session,
+        kind: Kind,
+        names: Collection[bytes],
+    ) -> bool:
+        """Whether something is so of one of the names, for a session that waits for confirmations."""
+        return bool(session.attention & CONFIRMING) and any(is_so(session, kind, name) for name in names)
+
+    def _later(
+        self,
+        session: Session,
+        subscription: Subscription,
+        confirmed: bytes,
+        settled: "asyncio.Future[None]",
+        done: Callable[[], None],
+    ) -> Outcome:
+        """Confirm once the servers have settled it, and let the session go on with more of the kind."""
+        subscription.unconfirmed += 1
+        session.attention |= CONFIRMING
+        self._router.slow_path.go_on(session)
+        return self._confirm(session, subscription, confirmed, settled, done)
+
+    async def _confirm(
+        self,
+        session: Session,
+        subscription: Subscription,
+        confirmed: bytes,
+        settled: "asyncio.Future[None]",
+        done: Callable[[], None],
     ) -> bytes:
         try:
-            # What was published before is delivered before the confirmation.
-            await self._hub.settled()
+            # Others wait for the same.
+            await asyncio.shield(settled)
         finally:
-            for name in leaving:
-                self._hub.remove(session, kind, name)
-        mark(session)
-        return _later(session, muted, confirmed)
+            done()
+            subscription.unconfirmed -= 1
+            if not subscription.unconfirmed:
+                session.attention &= ~CONFIRMING
+                self._hub.confirmed(session)
+        return confirmed
 
     def session_closed(self, session: Session) -> None:
         """The session is gone, or RESET makes a new one of it."""
@@ -220,10 +236,9 @@ class PubSubCommands(Family):
         subscription: Subscription = state.subscription
         state.subscription = None
         for kind, names in subscription.names.items():
-            self._charge(subscription, -sum(map(cost, names)))
-            self._hub.give_up(kind, names)
-            for name in names:
-                self._hub.remove(session, kind, name)
+            if names:
+                self._charge(subscription, -sum(map(cost, names)))
+                self._hub.forget(session, kind, names)
         session.attention &= ~SUBSCRIBED
 
     # -- PUBSUB --------------------------------------------------------------------------------------------
@@ -289,18 +304,17 @@ class PubSubCommands(Family):
         self._hub.close()
 
 
-def _give(session: Session, muted: bool, confirmed: bytes) -> Outcome:
-    if not muted:
+def _owes_else(session: Session) -> bool:
+    """Whether a session is owed anything but confirmations."""
+    return bool(session.owed) and not session.attention & CONFIRMING
+
+
+def _give(session: Session, confirmed: bytes) -> Outcome:
+    if not session.muted:
         return confirmed
-    session.push(confirmed)
+    # CLIENT REPLY OFF and SKIP do not keep a confirmation back, which is a push.
+    push_in_turn(session, confirmed)
     return NO_REPLY
-
-
-def _later(session: Session, muted: bool, confirmed: bytes) -> bytes:
-    if not muted:
-        return confirmed
-    session.push(confirmed)
-    return b""
 
 
 def _settle(waiting: "asyncio.Future[bytes]", reply: bytes) -> None:

@@ -13,6 +13,11 @@ def error(message: str) -> bytes:
     return b"-%b\r\n" % message.replace("\r", " ").replace("\n", " ").encode("utf-8", "surrogateescape")
 
 
+def shown(value: bytes) -> str:
+    """An argument as Redis repeats it in an error, for :func:`error`: up to the first zero byte."""
+    return value.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
 def bulk(value: bytes | str) -> bytes:
     """A bulk string."""
     data = value.encode() if isinstance(value, str) else value

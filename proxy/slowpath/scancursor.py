@@ -2,11 +2,13 @@
 
 ::
 
-    | 2 bits: pass | 15 bits: epoch | 14 bits: group | 32 bits: the server's own cursor |
+    | 32 bits: the server's own cursor | 2 bits: pass | 15 bits: epoch | 14 bits: group |
 
-Clients keep it as a signed 64-bit number at least, and Redis reads it as an unsigned one. The epoch is kept modulo
-2^15. A server's cursor is the number of a bucket of its hash table, so 32 bits are enough for four thousand million
-keys at one server.
+Redis reads it as an unsigned number of 64 bits. Most clients keep it as text or as a signed one; some have nothing
+but floating-point numbers, exact below 2^53. A server's cursor is the number of a bucket of its hash table, and
+stands at the top so that the whole is as small as that table allows: below 2^53 for tables of up to 2^22 buckets,
+which have about as many keys. 32 bits are enough for four thousand million keys of one server's database. The epoch
+is kept modulo 2^15.
 """
 
 from dataclasses import dataclass
@@ -51,8 +53,8 @@ class Cursor:
                 f"ERR the server of group {self.group} gave the cursor {self.position}, and SCAN over all groups has"
                 f" room for cursors below {1 << SERVER_BITS}; scan that server by itself"
             )
-        packed = self.number
-        for value, bits in ((self.epoch % EPOCHS, EPOCH_BITS), (self.group, GROUP_BITS), (self.position, SERVER_BITS)):
+        packed = self.position
+        for value, bits in ((self.number, PASS_BITS), (self.epoch % EPOCHS, EPOCH_BITS), (self.group, GROUP_BITS)):
             packed = packed << bits | value
         return packed
 
@@ -60,8 +62,8 @@ class Cursor:
     def unpack(cls, packed: int) -> Self:
         """The reverse of :meth:`pack`, for any number of 63 bits."""
         values = []
-        for bits in (SERVER_BITS, GROUP_BITS, EPOCH_BITS):
+        for bits in (GROUP_BITS, EPOCH_BITS, PASS_BITS):
             values.append(packed & ((1 << bits) - 1))
             packed >>= bits
-        position, group, epoch = values
-        return cls(packed, epoch, group, position)
+        group, epoch, number = values
+        return cls(number, epoch, group, packed)

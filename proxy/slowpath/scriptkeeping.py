@@ -1,7 +1,8 @@
 """Once a second: whether servers still have the scripts they are known to have, and whether new ones have any.
 
-A server that was restarted, or has just become a master, gets the scripts that clients loaded, before anybody asks
-for them: clients of other proxies do not find them in this one's memory. A server whose scripts were flushed past
+A server that was restarted, or has just become a master, gets the scripts that clients loaded through this proxy
+before anybody asks for them: most clients of other proxies do not have to wait, and none needs this one's memory while
+topom, which gives it to all of them, is away. A server whose scripts were flushed past
 the proxy is noticed, and gets them again as they are used. **bounded**: one question of a few scripts at a time.
 """
 
@@ -28,7 +29,7 @@ class ScriptKeeping:
     Args:
         scripts: what this worker remembers.
         router: gives the connections.
-        masters: gives the addresses of the masters.
+        masters: gives the addresses of all masters.
     """
 
     def __init__(self, scripts: Scripts, router: Router, masters: Callable[[], list[str]]) -> None:

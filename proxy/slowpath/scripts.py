@@ -1,10 +1,10 @@
-"""Scripts: a client never sees NOSCRIPT for a script that any client of the proxy has loaded or run.
+"""Scripts: a client never sees NOSCRIPT for a script that any client of any proxy has loaded or run.
 
 EVAL and EVALSHA go where their keys are; those without keys go to any server. The worker remembers the scripts it sees
 (:mod:`proxy.scripts`). Before an EVALSHA at a server that is not known to have the script, the script is loaded there,
 over the same connection; the server runs a connection's requests in their order, so nobody waits. Once the server has
-said that it has it, EVALSHA passes as it came. What another worker of the proxy has seen is asked of it when it is
-first needed.
+said that it has it, EVALSHA passes as it came. What this worker has not seen is asked for when it is first needed: of
+the supervisor, which knows what other proxies have told (:mod:`proxy.sharedscripts`), then of the other workers.
 """
 
 import asyncio
@@ -16,14 +16,16 @@ from proxy.channel import Message
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import LOCKED, OFFLINE
 from proxy.engine.session import AGAIN, ANY_SERVER, Cleared, Session, Unit, Waiting
-from proxy.scripts import Scripts, digest
+from proxy.scripts import Scripts
 from proxy.slowpath import replies
 from proxy.slowpath.everywhere import NO_SERVER, ask, ask_each, first_error
 from proxy.slowpath.family import Answer, Family, Handler, Outcome
 from proxy.slowpath.killing import ask_busy, verdict
 from proxy.slowpath.scriptkeeping import ScriptKeeping
+from proxy.slowpath.scripttelling import ScriptTelling
 from proxy.slowpath.services import Services
 from slots import commands
+from slots.scripts import LOADED, RUN, digest
 from slots.table import SlotTable
 
 NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
@@ -44,7 +46,8 @@ class ScriptCommands(Family):
         self.scripts = Scripts(settings.scripts_remembered, settings.scripts_remembered_bytes)
         # Loads under way: what is sent over the same connection behind one finds the script.
         self._loading: set[tuple[Backend, bytes, int]] = set()
-        self._keeping = ScriptKeeping(self.scripts, services.router, services.masters)
+        self._keeping = ScriptKeeping(self.scripts, services.router, services.every_master)
+        self._telling = ScriptTelling(self.scripts, services.script_flushes, services.ask_all)
         self._row = commands.table()["EVALSHA"]
 
     def handlers(self) -> dict[str, Handler]:
@@ -71,32 +74,54 @@ class ScriptCommands(Family):
 
     def table_applied(self, table: SlotTable) -> None:
         """A server that comes back as a master may be another one."""
-        masters = self._services.masters()
-        self.scripts.keep_servers(masters)
+        self.scripts.keep_servers(self._services.every_master())
         self._keeping.keep_servers()
 
     def tick(self) -> None:
         """Look after the servers now and then."""
         self._keeping.tick()
+        self._telling.tick()
 
     async def close(self) -> None:
         """The worker ends."""
         await self._keeping.close()
+        await self._telling.close()
 
     # -- running -------------------------------------------------------------------------------------------
 
     def eval(self, session: Session, argv: list[bytes]) -> Outcome:
         """EVAL and EVAL_RO: the server loads the script by running it, but may drop it again when it likes."""
         keys = commands.keys_of(self._row, argv)
-        self.scripts.remember(argv[1])
+        # Refused for its keys, it would not be known to a server either.
+        if not self._crosses(keys):
+            self._remember(argv[1])
         return keys or ANY_SERVER
+
+    def _remember(self, body: bytes) -> None:
+        """A client runs a script: remember it, and have others do so."""
+        name = digest(body)
+        if self.scripts.body(name) is None:
+            self.scripts.remember(body)
+            self._telling.note(name)
+
+    def _crosses(self, keys: list[bytes]) -> bool:
+        """Whether keys are of several slots, which is refused before anything else is looked at."""
+        slot_of_key = self._router.slot_of_key
+        return len(keys) > 1 and len({slot_of_key(key) for key in keys}) > 1
 
     def evalsha(self, session: Session, argv: list[bytes]) -> Outcome:
         """EVALSHA and EVALSHA_RO."""
+        try:
+            keys = commands.keys_of(self._row, argv)
+        except commands.KeysError:
+            if len(argv[1]) != DIGEST_LENGTH:
+                # Redis looks no further.
+                return NO_SCRIPT
+            raise
+        if self._crosses(keys):
+            return keys
         if len(argv[1]) != DIGEST_LENGTH:
-            # Redis looks no further.
             return NO_SCRIPT
-        keys = commands.keys_of(self._row, argv)
         name = argv[1].lower()
         if keys:
             state, address, _ = self._router.route(self._router.slot_of_key(keys[0]))
@@ -135,8 +160,8 @@ class ScriptCommands(Family):
             self.scripts.note_at(name, backend)
 
     async def _look_for(self, session: Session, name: bytes, address: str) -> Any:
-        """Ask the other workers for a script, then the server; AGAIN once it is there or known, else an error."""
-        if await self._ask_workers(name):
+        """Ask the proxy for a script, then the server; AGAIN once it is there or known, else an error."""
+        if await self._ask_proxy(name):
             return AGAIN
         flushes = self.scripts.flushes
         exists = replies.array([replies.integer(1)])
@@ -152,12 +177,18 @@ class ScriptCommands(Family):
             return AGAIN
         return reply if reply.startswith(b"-") else NO_SCRIPT
 
-    async def _ask_workers(self, name: bytes) -> bool:
-        """Remember what another worker remembers of a script; false where none does."""
-        for answer in await self._services.ask_all("script", name=name.decode("latin-1")):
-            if answer is not None:
-                self.scripts.remember(answer["body"].encode("latin-1"), answer["loaded"])
-        return name in self.scripts
+    async def _ask_proxy(self, name: bytes) -> bool:
+        """Remember what the proxy, or else another of its workers, remembers of a script; false where none does."""
+        for what in ("shared_script", "script"):
+            flushes = self._telling.flushes
+            found = await self._services.ask_all(what, name=name.decode("latin-1"))
+            # What was forgotten meanwhile stays forgotten.
+            if flushes == self._telling.flushes:
+                for answer in found:
+                    self.scripts.remember(answer["body"].encode("latin-1"), answer["loaded"])
+            if name in self.scripts:
+                return True
+        return False
 
     def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
         """What has to be sent to a server before ``requests``, and how many replies that has.
@@ -168,13 +199,10 @@ class ScriptCommands(Family):
         for argv in requests:
             match argv[0].upper():
                 case b"EVAL" | b"EVAL_RO" if len(argv) > 1:
-                    self.scripts.remember(argv[1])
-                case b"SCRIPT" if len(argv) > 2 and argv[1].upper() == b"LOAD":
-                    # At this one server; the others get it when it is needed there.
-                    self.scripts.remember(argv[2])
+                    self._remember(argv[1])
                 case b"SCRIPT" if len(argv) == 3 and argv[1].upper() == b"LOAD":
                     # At one server only, and nobody knows yet whether it can be loaded.
-                    self.scripts.remember(argv[2])
+                    self._remember(argv[2])
                 case b"EVALSHA" | b"EVALSHA_RO" if len(argv) > 1:
                     name = argv[1].lower()
                     body = self.scripts.body(name)
@@ -183,18 +211,18 @@ class ScriptCommands(Family):
         return b"".join(command(("SCRIPT", "LOAD", body)) for body in found.values()), len(found)
 
     async def look_for(self, requests: Sequence[list[bytes]]) -> None:
-        """Ask the other workers for the scripts of ``requests`` that this one has not seen."""
+        """Ask the proxy for the scripts of ``requests`` that this worker has not seen."""
         asked = [argv for argv in requests if argv[0].upper() in (b"EVALSHA", b"EVALSHA_RO") and len(argv) > 1]
         names = {argv[1].lower() for argv in asked}
         for name in names:
             if len(name) == DIGEST_LENGTH and name not in self.scripts:
-                await self._ask_workers(name)
+                await self._ask_proxy(name)
 
     # -- SCRIPT --------------------------------------------------------------------------------------------
 
-    def _shared(self, session: Session) -> list[Backend]:
-        """The connections that a session shares to every master: its own requests stay in their order."""
-        return [self._router.shared(session, address) for address in self._services.masters()]
+    def _shared(self, session: Session, addresses: Sequence[str]) -> list[Backend]:
+        """The connections that a session shares to servers: its own requests stay in their order."""
+        return [self._router.shared(session, address) for address in addresses]
 
     def script_load(self, session: Session, argv: list[bytes]) -> Outcome:
         """SCRIPT LOAD body: at every master that can be reached; the others get it when it is needed there."""
@@ -209,7 +237,8 @@ class ScriptCommands(Family):
             if reply == done and flushes == self.scripts.flushes:
                 self.scripts.note_at(name, backend)
 
-        said = await ask_each(self._shared(session), command(("SCRIPT", "LOAD", body)), heard)
+        shared = self._shared(session, self._services.every_master())
+        said = await ask_each(shared, command(("SCRIPT", "LOAD", body)), heard)
         if done not in said.values():
             return first_error(said) or NO_SERVER
         for address, reply in said.items():
@@ -217,7 +246,7 @@ class ScriptCommands(Family):
                 self._keeping.incomplete(address)
         if self.scripts.remember(body, loaded=True) in self.scripts:
             # Before the client is told: its next request may be another worker's.
-            await self._services.ask_all("script_loaded", body=body.decode("latin-1"))
+            await self._services.ask_all("script_loaded", body=body.decode("latin-1"), flushes=self._telling.flushes)
         return done
 
     def script_exists(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -226,8 +255,10 @@ class ScriptCommands(Family):
 
     async def _exists(self, session: Session, argv: list[bytes]) -> bytes:
         names = [name.lower().decode("latin-1") for name in argv[2:]]
-        known = [self._answer_known({"names": names}), *await self._services.ask_all("scripts_known", names=names)]
-        said = await ask_each(self._shared(session), command(tuple(argv)))
+        known = [self._answer_known({"names": names})]
+        for what in ("shared_scripts_known", "scripts_known"):
+            known += await self._services.ask_all(what, names=names)
+        said = await ask_each(self._shared(session, self._services.masters()), command(tuple(argv)))
         there = [_numbers(reply) for reply in said.values() if not reply.startswith(b"-")]
         if not there:
             return first_error(said) or NO_SERVER
@@ -237,11 +268,11 @@ class ScriptCommands(Family):
             # One that was only run may be none that can be loaded: then it is at no server.
             level = max((answer[index] for answer in known), default=0)
             everywhere = len(there) == len(said) and all(present)
-            found.append(replies.integer(int(everywhere or level == 2 or (level == 1 and any(present)))))
+            found.append(replies.integer(int(everywhere or level == LOADED or (level == RUN and any(present)))))
         return replies.array(found)
 
     def script_flush(self, session: Session, argv: list[bytes]) -> Outcome:
-        """SCRIPT FLUSH [ASYNC | SYNC]: forgotten by every worker, then at every master."""
+        """SCRIPT FLUSH [ASYNC | SYNC]: forgotten by every worker of every proxy, then at every master."""
         if len(argv) > 3 or (len(argv) == 3 and argv[2].upper() not in (b"SYNC", b"ASYNC")):
             return b"-ERR SCRIPT FLUSH only support SYNC|ASYNC option\r\n"
         return self._flush(session, argv)
@@ -249,7 +280,7 @@ class ScriptCommands(Family):
     async def _flush(self, session: Session, argv: list[bytes]) -> bytes:
         self.scripts.forget()
         await self._services.ask_all("scripts_flushed", bodies=True)
-        said = await ask_each(self._shared(session), command(tuple(argv)))
+        said = await ask_each(self._shared(session, self._services.every_master()), command(tuple(argv)))
         # What was loaded meanwhile may have been flushed again; what it is nobody has forgotten.
         self.scripts.forget_servers()
         await self._services.ask_all("scripts_flushed", bodies=False)
@@ -275,16 +306,18 @@ class ScriptCommands(Family):
         return None if body is None else {"body": body.decode("latin-1"), "loaded": self.scripts.is_loaded(name)}
 
     def _answer_loaded(self, message: Message) -> Any:
-        self.scripts.remember(message["body"].encode("latin-1"), loaded=True)
+        if self._telling.is_current(message):
+            self.scripts.remember(message["body"].encode("latin-1"), loaded=True)
         return None
 
     def _answer_known(self, message: Message) -> Any:
         names = [name.encode("latin-1") for name in message["names"]]
-        return [2 if self.scripts.is_loaded(name) else int(name in self.scripts) for name in names]
+        return [self.scripts.level(name) for name in names]
 
     def _answer_flushed(self, message: Message) -> Any:
         if message["bodies"]:
             self.scripts.forget()
+            self._telling.forget(message)
         else:
             self.scripts.forget_servers()
         return None

@@ -41,3 +41,14 @@ class Services:
     """The time on the sessions' clock, in seconds."""
     started: float
     """When the worker was started, as time.time() gives it."""
+    script_flushes: int
+    """How often the proxy had forgotten its scripts when the worker was started."""
+
+    def every_master(self) -> list[str]:
+        """Addresses of the masters of all groups, also of those without slots, by group id.
+
+        What is at every server for good is kept up there, too: slots may come back any time.
+        """
+        table = self.table()
+        groups = sorted(table.groups.items()) if table is not None else []
+        return [group.master for _, group in groups if group.master is not None]

@@ -16,6 +16,7 @@ class SessionState:
         "blocking",
         "blocking_seen",
         "blocking_seen_at",
+        "elsewhere",
         "library",
         "library_version",
         "name",
@@ -39,6 +40,10 @@ class SessionState:
         """The last blocking command that was looked at and is not over: its deadline counts from its first look."""
         self.blocking_seen_at = 0
         """How many requests the session had taken by then."""
+        self.elsewhere: tuple[int, int] | None = None
+        """How many requests the session had taken, and the migration, when the keys that the next one names in other
+        databases were seen to be absent from their source.
+        """
 
 
 def state_of(session: Session) -> SessionState:

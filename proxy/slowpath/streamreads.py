@@ -59,6 +59,9 @@ def parse(argv: Sequence[bytes]) -> StreamRead:
             if not INTEGER.fullmatch(argv[place + 1]) or not -(2**63) <= int(argv[place + 1]) < 2**63:
                 raise KeysError(NOT_AN_INTEGER)
             place += 2
+        elif word == b"CLAIM" and more and group_allowed:
+            # Of Redis 8.4; an older server says what is wrong with it.
+            place += 2
         elif word == b"STREAMS" and more:
             if more % 2:
                 raise KeysError(

@@ -6,14 +6,22 @@ nothing comes between on a connection that all sessions share. With a watch it g
 
 **absent-first**: EXEC waits until every key of the transaction is absent from its slot's source. An EXEC that cannot
 be sent (its slot is locked for too long, a key does not move) ends its transaction with that error; nothing has run.
+So does one with a SORT whose patterns name keys, while its slot migrates: which keys these are may depend on what the
+transaction itself does before.
+
+One that does something in another database than it begins in goes alone: after everything that is owed, and before
+anything that follows (:mod:`proxy.slowpath.elsewhere`). The session is in the database that it ends in once it has run.
 """
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from proxy.engine.backend import Backend
+from proxy.engine.router import MIGRATING
 from proxy.engine.session import AFTER_OWED, AGAIN, IN_TRANSACTION, Cleared, Session, Unit, Waiting
-from proxy.slowpath import replies
+from proxy.slowpath import elsewhere, replies
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.queueing import QueueError, Transaction
 from proxy.slowpath.services import Services
@@ -24,6 +32,22 @@ from slots.commands import Command
 QUEUED = b"+QUEUED\r\n"
 ABORTED = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
 NOTHING_DONE = b"*0\r\n"
+PATTERNS_WHILE_MIGRATING = (
+    b"-TRYAGAIN the keys that the patterns of a SORT in a transaction name cannot be looked for while their slot moves "
+    b"to another server; nothing was run\r\n"
+)
+HEADER = re.compile(rb"\*([0-9]+)\r\n")
+"""How the reply to an EXEC begins that has run."""
+
+
+class Permissions(Protocol):
+    """What is needed of who a session is."""
+
+    def select_refusal(self, session: Session, database: int) -> bytes | None:
+        """The error for a database that the session's user may not use; None if it may."""
+
+    def enter(self, session: Session, database: int) -> None:
+        """Have a session use another database, which its user may."""
 
 
 class Scripts(Protocol):
@@ -41,11 +65,14 @@ class TransactionCommands(Family):
 
     Args:
         services: the worker's parts.
+        permissions: which databases a session may use.
         scripts: the scripts' family.
     """
 
-    def __init__(self, services: Services, scripts: Scripts | None = None) -> None:
+    def __init__(self, services: Services, permissions: Permissions, scripts: Scripts | None = None) -> None:
         self._router = services.router
+        self._databases = services.databases
+        self._permissions = permissions
         self._limit = services.settings.session_max_request_bytes
         self._scripts = scripts
         self._watching = Watching(services)
@@ -121,7 +148,14 @@ class TransactionCommands(Family):
             return b"-ERR MULTI calls can not be nested\r\n"
         watch = self._watching.of(session)
         slot = watch.slot if watch is not None else None
-        state_of(session).transaction = Transaction(slot, self._limit, self._router.slot_of_key)
+        state_of(session).transaction = Transaction(
+            slot,
+            self._limit,
+            self._router.slot_of_key,
+            session.database,
+            self._databases,
+            partial(self._permissions.select_refusal, session),
+        )
         session.attention |= IN_TRANSACTION
         return replies.OK
 
@@ -148,6 +182,10 @@ class TransactionCommands(Family):
         if not session.attention & IN_TRANSACTION:
             return b"-ERR EXEC without MULTI\r\n"
         transaction: Transaction = state_of(session).transaction
+        if transaction.executing and transaction.executing_at != session.taken:
+            # The EXEC before it was answered with an error, without having been sent.
+            self._end(session)
+            return b"-ERR EXEC without MULTI\r\n"
         watch = self._watching.of(session)
         if transaction.spoiled:
             self._end(session)
@@ -157,9 +195,10 @@ class TransactionCommands(Family):
             return NOTHING_DONE
         # Whatever the session sends next comes after this EXEC, sent or not.
         transaction.executing = True
+        transaction.executing_at = session.taken
+        if session.owed and (watch is not None or transaction.crosses):
+            return AFTER_OWED
         if watch is not None:
-            if session.owed:
-                return AFTER_OWED
             if not self._watching.holds(session, watch):
                 return self._changed(session)
             if watch.database != session.database:
@@ -167,7 +206,8 @@ class TransactionCommands(Family):
         if self._scripts is not None and transaction.scripts and not transaction.scripts_known:
             transaction.scripts_known = True
             return Waiting(self._look_for(self._scripts, transaction))
-        keys = list(transaction.keys)
+        # Those elsewhere are seen to once their slot lets them through.
+        keys = list(transaction.keys) or [key for _, key in transaction.elsewhere][:1]
         if watch is not None:
             return Cleared(keys, partial(self._run_watched, transaction, watch))
         if not keys and transaction.channel is not None:
@@ -180,25 +220,57 @@ class TransactionCommands(Family):
         return AGAIN
 
     def _run(self, transaction: Transaction, session: Session, slot: int, address: str) -> Outcome:
+        obstacle = self._obstacle(transaction, session, slot)
+        if obstacle is not None:
+            return obstacle
         payload, before = self._unit(transaction, session, address)
         self._end(session)
-        return Unit(payload, before)
+        if not transaction.crosses:
+            return Unit(payload, before)
+        backend = self._router.shared(session, address)
+        finish = partial(self._executed, transaction, session, backend)
+        return elsewhere.send(self._router, slot, backend, payload, before, finish)
+
+    def _obstacle(self, transaction: Transaction, session: Session, slot: int) -> Outcome | None:
+        """What stands in the way of a transaction whose keys in its own database are out of the way."""
+        if transaction.patterns and self._router.route(slot)[0] == MIGRATING:
+            self._end(session)
+            return PATTERNS_WHILE_MIGRATING
+        return elsewhere.cleared(self._router, session, slot, transaction.elsewhere)
 
     def _run_watched(
         self, transaction: Transaction, watch: Watch, session: Session, slot: int, address: str
     ) -> Outcome:
         if not self._watching.holds(session, watch) or watch.connection is None:
             return self._changed(session)
+        obstacle = self._obstacle(transaction, session, slot)
+        if obstacle is not None:
+            return obstacle
         payload, before = self._unit(transaction, session, watch.connection.address)
         self._close(session)
-        return self._watching.run(session, watch, payload, before)
+        finish = partial(self._executed, transaction, session, watch.connection.backend)
+        return self._watching.run(session, watch, payload, before, finish)
+
+    def _executed(self, transaction: Transaction, session: Session, backend: Backend, reply: bytes) -> bytes:
+        """The reply to EXEC for the client, whose session is where the transaction has led it, if it has run."""
+        header = HEADER.match(reply)
+        if header is None:
+            return reply
+        self._permissions.enter(session, transaction.database)
+        if not transaction.returns:
+            return reply
+        if not reply.endswith(replies.OK):
+            # Nothing else may go over a connection that is not where it is taken to be.
+            backend.reset("was left: it is in another database")
+            return reply
+        return b"*%d\r\n%b" % (int(header[1]) - 1, reply[header.end() : -len(replies.OK)])
 
     def _unit(self, transaction: Transaction, session: Session, address: str) -> tuple[bytes, int]:
         """What is sent, and how many replies come before EXEC's."""
         first, replies_first = b"", 0
         if self._scripts is not None and transaction.scripts:
             first, replies_first = self._scripts.preload(session, address, transaction.scripts)
-        return first + transaction.payload(), replies_first + 1 + transaction.count
+        return first + transaction.payload(), replies_first + 1 + transaction.queued
 
     def _changed(self, session: Session) -> bytes:
         """The answer to an EXEC whose watched keys may have been changed."""

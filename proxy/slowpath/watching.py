@@ -15,7 +15,6 @@ worker's ``own_connections``, for ``watch_seconds`` at the most.
 """
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from proxy.engine.backend import command
 from proxy.engine.session import AFTER_OWED, AGAIN, Cleared, Session, Waiting
 from proxy.ownconnections import OwnConnection, OwnConnectionError
 from proxy.slowpath import replies
+from proxy.slowpath.elsewhere import Finish
 from proxy.slowpath.family import Outcome
 from proxy.slowpath.services import Services
 from proxy.slowpath.state import state_of
@@ -157,14 +157,15 @@ class Watching:
         # The slot may have gone elsewhere meanwhile.
         return AGAIN
 
-    def _watched(self, session: Session, watch: Watch, first: bool, reply: bytes) -> None:
+    def _watched(self, session: Session, watch: Watch, first: bool, reply: bytes) -> bytes:
         if reply == replies.OK or _watch_of(session) is not watch:
-            return
+            return reply
         if first:
             # As in Redis, a WATCH that fails watches nothing.
             self.end(session)
         else:
             self._let_go(watch)
+        return reply
 
     # -- EXEC ----------------------------------------------------------------------------------------------
 
@@ -172,34 +173,35 @@ class Watching:
         """Have the connection follow the session to another database, before WATCH or EXEC; what it watches stays."""
         database = session.database
 
-        def selected(reply: bytes) -> None:
+        def selected(reply: bytes) -> bytes:
             if reply == replies.OK:
                 watch.database = database
                 watch.moved = True
             else:
                 self._let_go(watch)
+            return reply
 
         return self._send(watch, command(("SELECT", database)), 0, selected, again=True)
 
-    def run(self, session: Session, watch: Watch, payload: bytes, before: int) -> Outcome:
+    def run(self, session: Session, watch: Watch, payload: bytes, before: int, finish: Finish) -> Outcome:
         """Send a transaction over the connection that watches, which ends the watch.
 
-        To be called in the step in which the watch was seen to hold. ``before`` replies are dropped.
+        To be called in the step in which the watch was seen to hold. ``before`` replies are dropped; ``finish`` gives
+        the session's reply for EXEC's.
         """
         self._forget(session, watch)
         watch.over = True
-        return self._send(watch, payload, before, partial(self._executed, watch))
+        return self._send(watch, payload, before, partial(self._executed, watch, finish))
 
-    def _executed(self, watch: Watch, reply: bytes) -> None:
+    def _executed(self, watch: Watch, finish: Finish, reply: bytes) -> bytes:
         if not reply.startswith(b"-"):
             watch.slot = None
+        return finish(reply)
 
     # -- sending -------------------------------------------------------------------------------------------
 
-    def _send(
-        self, watch: Watch, payload: bytes, before: int, heard: Callable[[bytes], None], again: bool = False
-    ) -> Waiting:
-        """Send requests now; the reply to the last one, or AGAIN after it, is the session's."""
+    def _send(self, watch: Watch, payload: bytes, before: int, heard: Finish, again: bool = False) -> Waiting:
+        """Send requests now; what ``heard`` makes of the reply to the last one, or AGAIN after it, is the session's."""
         connection, slot = watch.connection, watch.slot
         assert connection is not None
         assert slot is not None
@@ -208,13 +210,13 @@ class Watching:
         # Not in the session's coroutine: its client may leave, and these are things to be done all the same.
         def done(reply: bytes) -> None:
             watch.busy = False
-            heard(reply)
+            given = heard(reply)
             # drained: the server has answered, or the connection is known to be lost.
             self._router.loop.release_slot(slot)
             if watch.over:
                 self._let_go(watch)
             if not answered.done():
-                answered.set_result(AGAIN if again else reply)
+                answered.set_result(AGAIN if again else given)
 
         watch.busy = True
         self._router.loop.hold_slot(slot)

@@ -189,7 +189,8 @@ TOUCH <any>...
 TYPE <key>
 RENAME <key> <key>
 RENAMENX <key> <key>
-COPY <key> <key> [REPLACE]
+COPY <key> <key> [DB <database>] [REPLACE]
+MOVE <key> <database>
 EXPIRE <key> <ttl> [NX|XX|GT|LT]
 PEXPIRE <key> <ttl-ms> [NX|XX|GT|LT]
 EXPIREAT <key> <future> [NX|XX|GT|LT]
@@ -204,6 +205,9 @@ DUMP <key>
 RESTORE <key> <ttl-ms> <value> [REPLACE]
 SORT (<list>|<set>|<zset>) [LIMIT <index> <count>] [ASC|DESC] ALPHA [STORE <list>]
 SORT (<list>|<set>|<zset>) [BY nosort] [GET #] [ASC|DESC]
+SORT (<list>|<set>|<zset>) BY <named> [LIMIT <index> <count>] [GET <named>] [GET #] [ASC|DESC] [STORE <list>]
+SORT (<list>|<zset>) [BY <named>] (GET <named>)... ALPHA [STORE <list>]
+SORT_RO (<list>|<zset>) BY (nosort|<named>) [GET <named>] [ALPHA]
 SORT_RO (<list>|<zset>) [LIMIT <index> <count>] [ALPHA] [DESC]
 MEMORY USAGE <key> [SAMPLES <count>]
 HSCAN <hash> <cursor> [MATCH <pattern>] [COUNT <all>]

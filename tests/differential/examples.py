@@ -176,6 +176,8 @@ class Blocks:
         commands.append((b"MULTI",))
         families = [*self.families, "scripts"] if self.draw(st.booleans()) else self.families
         for _ in range(self.draw(st.integers(0, 5))):
+            if self.draw(st.integers(1, 6)) == 6:
+                commands.append((b"SELECT", self.draw(WORDS["database"])))
             commands.append(self.command(families, tag))
         if self.draw(st.integers(1, 10)) == 10:
             commands.insert(

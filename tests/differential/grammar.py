@@ -3,7 +3,8 @@
 ``word`` stands for itself, ``<name>`` for a word of :data:`tests.differential.vocabulary.WORDS` or a key of that type,
 ``[x]`` for x or nothing, ``(x | y)`` and ``[x | y]`` for one of several, ``x...`` for x once or more. ``#<set>`` is a
 number and as many keys; ``@float`` then as many words. ``<x->`` means many words in one command, ``<key>`` a key of any
-type, ``<any>`` one of any slot as well: all other keys of a command share a slot.
+type, ``<any>`` one of any slot as well: all other keys of a command share a slot. ``<named>`` stands for keys by a
+pattern with the command's tag.
 """
 
 import re
@@ -16,6 +17,7 @@ from tests.differential.vocabulary import KEYS_PER_KIND, KINDS, TAGS, WORDS, man
 
 _TOKEN = re.compile(r"\s+|(#?<[a-z-]+>|@[a-z]+|\.\.\.|[\[\]()|]|[^\s\[\]()|]+?(?=\.\.\.|[\s\[\]()|]|$))")
 MOST_REPEATED = 3
+NAMED = (b"string*", b"hash*->a", b"hash*->1", b"*", b"list*", b"zset*->", b"string1*")
 ANOTHER_TYPE = 10
 """One key in so many is of another type than the command is for."""
 
@@ -49,6 +51,8 @@ def _word(text: str) -> Emit:
 def _placeholder(name: str) -> Emit:
     if name.endswith("-") and name[:-1] in WORDS:
         return lambda scope: scope.words.extend(scope.draw(many(name[:1].encode())))
+    if name == "named":
+        return lambda scope: scope.words.append(scope.tag + scope.draw(st.sampled_from(NAMED)))
     if name in (*KINDS, "key", "any"):
         return lambda scope: scope.words.append(key(scope, name))
     return lambda scope: scope.words.append(scope.draw(WORDS[name]))

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from slots import commands
 from slots.commands import CommandError, KeysError, Route
 from slots.functions import slot
+from slots.keys import KeysRefused
+from slots.sorting import patterns
 from tests.differential.wire import Node, decode
 
 Command = tuple[bytes, ...]
@@ -34,7 +36,7 @@ def refused(command: Command) -> bool:
             return True
         commands.key_positions(found, command)
     except KeysError as error:
-        return "refused" in str(error)
+        return isinstance(error, KeysRefused)
     except CommandError:
         return False
     return False
@@ -45,6 +47,14 @@ def for_every_server(command: Command) -> bool:
     try:
         return commands.find(command).route is Route.SPREAD
     except CommandError:
+        return False
+
+
+def sorts_by_keys(command: Command) -> bool:
+    """Whether the command is a SORT whose patterns name keys."""
+    try:
+        return name(command) in ("SORT", "SORT_RO") and bool(patterns(command))
+    except IndexError:
         return False
 
 
@@ -78,7 +88,7 @@ class Client:
             return False
         together = slots_of(keys)
         if self.in_transaction or called == "WATCH":
-            if called == "CLIENT" or for_every_server(command):
+            if called in ("CLIENT", "CONFIG") or for_every_server(command):
                 return False
             return len(self.bound | together) <= 1
         if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH"):

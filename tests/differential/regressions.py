@@ -57,6 +57,19 @@ EXAMPLES: dict[str, Example] = {
             Send(0, (words("EXEC"), words("GET {a}y"))),
         ),
     ),
+    "a key taken to another database, and looked at there": alone(
+        *("SET {a}x 1", "MOVE {a}x 3", "EXISTS {a}x", "SELECT 3", "GET {a}x", "COPY {a}x {a}y DB 0", "SELECT 0"),
+        *("GET {a}y", "MOVE {a}y 3", "MOVE {a}y 3", "MOVE {a}y 16", "COPY {a}y {a}x DB x"),
+    ),
+    "SELECT within MULTI": alone(
+        *("SET {a}x 0", "MULTI", "SELECT 3", "GET {a}x", "SET {a}x 3", "EXEC", "GET {a}x", "MULTI", "SELECT 0"),
+        *("DISCARD", "GET {a}x", "WATCH {a}x", "MULTI", "MOVE {a}x 0", "SELECT 0", "MOVE {a}x 3", "EXEC", "GET {a}x"),
+    ),
+    "elements sorted by keys": alone(
+        *("RPUSH {a}l 1 2 3", "MSET {a}w1 3 {a}w2 2 {a}w3 1", "SORT {a}l BY {a}w* GET # GET {a}w*"),
+        *("SORT {a}l BY {a}w* STORE {a}m", "LRANGE {a}m 0 -1", "SORT_RO {a}l GET {a}none*"),
+        protocol=3,
+    ),
     "all keys, by steps of one": Example(
         (3,),
         (Send(0, tuple(words(f"SET {{{tag}}}{tag} 1") for tag in "abcdefgh")), Walk(0, b"SCAN", b"", (b"COUNT", b"1"))),

@@ -21,7 +21,7 @@ DEPENDENCIES = [
     *INSTRUMENTED,
     "proxy/engine/resp.pxd",
     "proxy/engine/commandlookup.pxd",
-    "proxy/engine/requests.pxd",
+    "proxy/engine/records.pxd",
     "proxy/engine/statistics.pxd",
 ]
 SANITIZE = [

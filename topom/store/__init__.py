@@ -6,9 +6,12 @@ with a limit on the size of a value or of a transaction can hold them.
 
 **epochs**: a write made from another version than the stored one changes nothing, so a topom that lost its
 place can do no harm.
+
+Scripts are kept apart from the documents: they are larger, there are many, and nothing that proxies agree on depends
+on them. Their version is their *generation*, which grows by one whenever all of them are forgotten.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +38,24 @@ class Stored:
     documents: Mapping[str, bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredScript:
+    """A script; ``sequence`` says in which order they came to be known, ``loaded`` that a client asked to keep it."""
+
+    name: str
+    sequence: int
+    loaded: bool
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScripts:
+    """All scripts of ``generation``, by ascending sequence; generation 0 for a store never written to."""
+
+    generation: int
+    scripts: Sequence[StoredScript]
+
+
 class Store(Protocol):
     """What topom needs of a store. No method blocks the event loop; each has a time limit of its own."""
 
@@ -51,6 +72,20 @@ class Store(Protocol):
             StoreConflict: nothing was written, for the stored version is not ``expected``.
             StoreError: the outcome is unknown.
         """
+
+    async def read_scripts(self) -> StoredScripts:
+        """Every script. Raises :class:`StoreError`."""
+
+    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
+        """Drop the scripts of some names and put others, in the place of those of their names, all or nothing.
+
+        Raises:
+            StoreConflict: nothing was written, for the stored generation is not ``generation``.
+            StoreError: the outcome is unknown.
+        """
+
+    async def forget_scripts(self, generation: int) -> None:
+        """Drop every script and let ``generation`` grow by one, all or nothing. Raises as :meth:`write_scripts`."""
 
     async def close(self) -> None:
         """Let go of what :meth:`open` took. Never raises."""

@@ -6,12 +6,13 @@ long as the disk takes, so everything runs on one thread of the store's own, off
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from topom.store import Store, StoreConflict, Stored, StoreError
+from topom.store import Store, StoreConflict, Stored, StoredScript, StoredScripts, StoreError
 
 T = TypeVar("T")
 
@@ -19,6 +20,10 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS version (id INTEGER PRIMARY KEY CHECK (id = 0), version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS documents (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO version VALUES (0, 0);
+CREATE TABLE IF NOT EXISTS generation (id INTEGER PRIMARY KEY CHECK (id = 0), generation INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS scripts
+    (name TEXT PRIMARY KEY, sequence INTEGER NOT NULL, loaded INTEGER NOT NULL, body BLOB NOT NULL);
+INSERT OR IGNORE INTO generation VALUES (0, 0);
 """
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock on the file (a backup, a shell)."""
@@ -40,6 +45,15 @@ class SqliteStore(Store):
 
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
         await self._run(lambda connection: self._write(connection, expected, version, documents))
+
+    async def read_scripts(self) -> StoredScripts:
+        return await self._run(self._read_scripts)
+
+    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
+        await self._run(lambda connection: self._write_scripts(connection, generation, put, drop))
+
+    async def forget_scripts(self, generation: int) -> None:
+        await self._run(lambda connection: self._forget_scripts(connection, generation))
 
     async def close(self) -> None:
         def close() -> None:
@@ -79,19 +93,15 @@ class SqliteStore(Store):
         connection.executescript(_SCHEMA)
 
     def _read(self, connection: sqlite3.Connection) -> Stored:
-        connection.execute("BEGIN")
-        try:
+        with _transaction(connection, "BEGIN"):
             (version,) = connection.execute("SELECT version FROM version").fetchone()
             documents = dict(connection.execute("SELECT name, value FROM documents").fetchall())
-        finally:
-            connection.execute("ROLLBACK")
         return Stored(version, documents)
 
     def _write(
         self, connection: sqlite3.Connection, expected: int, version: int, documents: Mapping[str, bytes | None]
     ) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(connection):
             # epochs: the write counts only if nobody has written since it was made.
             changed = connection.execute("UPDATE version SET version = ? WHERE version = ?", (version, expected))
             if changed.rowcount != 1:
@@ -104,8 +114,48 @@ class SqliteStore(Store):
                     connection.execute("DELETE FROM documents WHERE name = ?", (name,))
                 else:
                     connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (name, value))
-            connection.execute("COMMIT")
-        finally:
-            # After a failed COMMIT, or one that SQLite rolled back itself, there may be nothing left to end.
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+
+    def _read_scripts(self, connection: sqlite3.Connection) -> StoredScripts:
+        with _transaction(connection, "BEGIN"):
+            (generation,) = connection.execute("SELECT generation FROM generation").fetchone()
+            rows = connection.execute("SELECT name, sequence, loaded, body FROM scripts ORDER BY sequence").fetchall()
+        return StoredScripts(generation, [StoredScript(row[0], row[1], bool(row[2]), row[3]) for row in rows])
+
+    def _write_scripts(
+        self, connection: sqlite3.Connection, generation: int, put: Sequence[StoredScript], drop: Collection[str]
+    ) -> None:
+        with _transaction(connection):
+            self._grow_generation(connection, generation, 0)
+            connection.executemany("DELETE FROM scripts WHERE name = ?", [(name,) for name in drop])
+            connection.executemany(
+                "INSERT OR REPLACE INTO scripts VALUES (?, ?, ?, ?)",
+                [(script.name, script.sequence, int(script.loaded), script.body) for script in put],
+            )
+
+    def _forget_scripts(self, connection: sqlite3.Connection, generation: int) -> None:
+        with _transaction(connection):
+            self._grow_generation(connection, generation, 1)
+            connection.execute("DELETE FROM scripts")
+
+    def _grow_generation(self, connection: sqlite3.Connection, generation: int, by: int) -> None:
+        changed = connection.execute(
+            "UPDATE generation SET generation = generation + ? WHERE generation = ?", (by, generation)
+        )
+        if changed.rowcount != 1:
+            raise StoreConflict(
+                f"the scripts in the store {self._path} are not of generation {generation}: another topom has written "
+                "to it"
+            )
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    """All of what is done inside is committed, or nothing."""
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        # After a failed COMMIT, or one that SQLite rolled back itself, there may be nothing left to end.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

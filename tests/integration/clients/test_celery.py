@@ -6,7 +6,6 @@ All keys share the hash tag of ``global_keyprefix``; Celery is used with a Redis
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from typing import Any
 import pytest
 import redis
 from celery import chord, group
+from celery.exceptions import TimeoutError as NotInTime
 
 from cli.local import LocalCluster
 
 ROOT = Path(__file__).parents[3]
 APPLICATION = "tests.integration.clients.celery_application"
 SECONDS = 30
-POLL_SECONDS = 0.01
+NOTICED_SECONDS = 10
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +68,14 @@ def tasks(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> It
 def result_of(result: Any) -> Any:
     """What a task, or a group of them, gave.
 
-    Celery learns of results by SUBSCRIBE, whose confirmation it does not wait for; what is published before every
-    server has the subscription is not heard. So it is asked again and again whether the result is stored.
+    Celery does not wait for the confirmation of SUBSCRIBE. On a machine with too few processors a worker of the proxy
+    may not come to read it for so long that the result is published by way of the other one before; what is stored is
+    found when it is asked for again.
     """
-    deadline = time.monotonic() + SECONDS
-    while not result.ready():
-        assert time.monotonic() < deadline, "no result"
-        time.sleep(POLL_SECONDS)
-    return result.get(timeout=SECONDS)
+    try:
+        return result.get(timeout=NOTICED_SECONDS)
+    except NotInTime:
+        return result.get(timeout=SECONDS)
 
 
 def test_tasks_are_done_and_give_results(tasks: Any, address: tuple[str, int]) -> None:
@@ -91,7 +91,8 @@ def test_a_group_and_a_chord(tasks: Any) -> None:
     several = group(tasks.add.s(number, number) for number in range(20)).apply_async()
     assert result_of(several) == [2 * number for number in range(20)]
     # The results are collected at the server; the last of the tasks has the next one begin.
-    assert result_of(chord((tasks.add.s(number, 1) for number in range(20)), tasks.total.s())()) == 210
+    summed = chord((tasks.add.s(number, 1) for number in range(20)), tasks.total.s())()
+    assert result_of(summed) == 210
 
 
 def test_a_chain_a_retry_and_a_failure(tasks: Any) -> None:

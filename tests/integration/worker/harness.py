@@ -52,6 +52,8 @@ class WorkerHarness:
         self.servers: list[RedisServer] = []
         self.messages: list[Message] = []
         self.table = SlotTable.empty()
+        self.answering = True
+        """Whether the worker's questions to all workers are passed on."""
         self._arrived = asyncio.Event()
         self._ended = False
 
@@ -117,7 +119,7 @@ class WorkerHarness:
     async def _read(self) -> None:
         while (message := await self.channel.receive()) is not None:
             self.messages.append(message)
-            if message["type"] == "ask":
+            if message["type"] == "ask" and self.answering:
                 # As a supervisor with this one worker: the question goes back to it, and so does its answer.
                 self.channel.send(message)
             if message["type"] == "answer":

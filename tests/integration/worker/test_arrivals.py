@@ -15,6 +15,7 @@ import redis.asyncio
 
 from proxy.engine.backend import command
 from tests.certificates import Authority
+from tests.integration.worker.blocked import blocked_at
 from tests.integration.worker.harness import LIMIT, WorkerHarness, WorkerProcess
 from tests.integration.worker.places import (
     answer,
@@ -29,10 +30,13 @@ from tests.integration.worker.places import (
     trusting,
     until_logged,
 )
+from tests.integration.worker.replicated import eventually
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 PING = command(("PING",))
 LARGE = 3_000_000
+RECORD = 16384
+"""The most bytes that one record of TLS has."""
 
 
 @pytest.fixture
@@ -97,29 +101,77 @@ async def test_the_end_of_the_stream_is_said(start_worker: StartWorker, authorit
     assert await asyncio.to_thread(quit_and_read) == b"+OK\r\n"
 
 
+async def shake_hands(
+    tls: ssl.SSLObject,
+    incoming: ssl.MemoryBIO,
+    outgoing: ssl.MemoryBIO,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """The handshake but for its last message, which is in ``outgoing``."""
+    while True:
+        try:
+            tls.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            writer.write(outgoing.read())
+            async with asyncio.timeout(LIMIT):
+                incoming.write(await reader.read(65536))
+
+
+async def read_tls(tls: ssl.SSLObject, incoming: ssl.MemoryBIO, reader: asyncio.StreamReader, size: int) -> bytes:
+    """At least so many bytes, unless the connection ends before."""
+    received = b""
+    async with asyncio.timeout(LIMIT):
+        while len(received) < size and not reader.at_eof():
+            incoming.write(await reader.read(65536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                # One record at a time.
+                while True:
+                    received += tls.read(65536)
+    return received
+
+
 async def test_a_request_right_behind_the_handshake(start_worker: StartWorker, authority: Authority) -> None:
     """What comes in one piece with the end of the handshake is not lost."""
     worker = await start_worker(servers=1, **tls_settings(authority.issue("proxy")))
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
     async with opened(worker.settings.tls_listen) as (reader, writer):
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                writer.write(outgoing.read())
-                async with asyncio.timeout(LIMIT):
-                    incoming.write(await reader.read(65536))
+        await shake_hands(tls, incoming, outgoing, reader, writer)
         tls.write(PING * 2)
         writer.write(outgoing.read())
-        received = b""
-        async with asyncio.timeout(LIMIT):
-            while len(received) < 14:
-                incoming.write(await reader.read(65536))
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    received += tls.read(65536)
-        assert received == b"+PONG\r\n" * 2
+        assert await read_tls(tls, incoming, reader, 14) == b"+PONG\r\n" * 2
+
+
+async def test_what_comes_behind_a_request_that_waits_is_not_forgotten(
+    start_worker: StartWorker, authority: Authority
+) -> None:
+    """TLS takes whole records off the socket: what is left of them makes it readable no more."""
+    worker = await start_worker(servers=1, **tls_settings(authority.issue("proxy")))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    async with opened(worker.settings.tls_listen) as (reader, writer), worker.client() as other:
+        await shake_hands(tls, incoming, outgoing, reader, writer)
+        waiting = command(("BLPOP", "list", 0))
+        tls.write(waiting)
+        writer.write(outgoing.read())
+        await blocked_at(worker.servers[0])
+        # Two records in one piece, of which the second does not fit into what is read at once.
+        behind = [command(("SET", "a", "b")), command(("SET", "c", "x" * (RECORD - 40)))]
+        for request in behind:
+            assert len(request) <= RECORD
+            tls.write(request)
+        writer.write(outgoing.read())
+
+        async def taken() -> bool:
+            [entry] = [entry for entry in await other.client_list() if entry["cmd"] == "blpop"]
+            return int(entry["qbuf"]) > len(waiting)
+
+        await eventually(taken, "what comes behind")
+        assert await other.rpush("list", "v") == 1
+        expected = b"*2\r\n$4\r\nlist\r\n$1\r\nv\r\n" + b"+OK\r\n" * 2
+        assert await read_tls(tls, incoming, reader, len(expected)) == expected
 
 
 async def test_a_client_that_shakes_hands_a_byte_at_a_time(start_worker: StartWorker, authority: Authority) -> None:

@@ -344,6 +344,16 @@ async def test_clients_that_leave_at_once_leave_nothing_behind(start_worker: Sta
 # -- WAIT --------------------------------------------------------------------------------------------------
 
 
+async def test_wait_where_nobody_owns_a_slot(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1)
+    async with Wire(worker.settings.listen) as wire:
+        # The connection to the server stays.
+        await wire.say("SET", "k", "x")
+        await worker.apply([Slot(index) for index in range(1024)])
+        for words in (("WAIT", 0, 1), ("WAITAOF", 0, 0, 1)):
+            assert (await wire.say(*words)).startswith(b"-ERR no group has a server yet")
+
+
 async def test_wait_counts_the_replicas_that_have_what_was_written(start_worker: StartWorker, tmp_path: Path) -> None:
     worker = await start_worker(extra=PROMPT)
     gate = await Gate.before(worker.servers[0])

@@ -118,24 +118,63 @@ async def test_a_server_that_lost_its_functions(worker: WorkerHarness) -> None:
 
 async def test_a_server_that_joins(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3)
-    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    address = worker.servers[2].address
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)], [Group(3)])
     async with worker.client() as client:
         for number in range(3):
             await client.function_load(library(f"lib{number}", function=f"f{number}"))
         assert await libraries(worker, 3) == set()
-        await worker.apply([Slot(index, 3) for index in range(512, 1024)])
+        await worker.apply([Slot(index, 3) for index in range(512, 1024)], [Group(3, (address,))])
         assert await client.fcall("f2", 1, key_at(2)) == key_at(2).encode()
         assert await libraries(worker, 3) == {"lib0", "lib1", "lib2"}
 
 
 async def test_the_first_to_ask_is_a_change(start_worker: StartWorker) -> None:
     """A server that joins has the others' libraries before one is taken off all of them."""
-    worker = await start_worker(servers=3)
+    worker = await start_worker(servers=2)
+    address = worker.servers[1].address
+    await worker.apply([], [Group(2)])
     async with worker.client() as client:
         await client.function_load(library())
-        await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+        await worker.apply([Slot(index, 2) for index in range(512, 1024)], [Group(2, (address,))])
         assert await client.function_delete("mylib")
         assert [await libraries(worker, group) for group in (1, 2)] == [set(), set()]
+
+
+CHANGES: dict[str, Callable[[Any, bytes], Awaitable[Any]]] = {
+    "flush": lambda client, empty: client.function_flush(),
+    "delete": lambda client, empty: client.function_delete("mylib"),
+    "restore": lambda client, empty: client.function_restore(empty, "FLUSH"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_reaches_a_server_whose_slots_have_left_it(worker: WorkerHarness, change: str) -> None:
+    """Else what was deleted comes back to everybody, once that server gets slots again."""
+    async with worker.client() as client:
+        empty = await client.function_dump()
+        await client.function_load(library())
+        await worker.apply([Slot(index, 2) for index in range(512)])
+        await CHANGES[change](client, empty)
+        await worker.apply([Slot(index, 1) for index in range(512)])
+        for group in (1, 2):
+            with pytest.raises(ResponseError, match=r"^Function not found$"):
+                await client.fcall("f", 1, key_at(group))
+        assert [await libraries(worker, group) for group in (1, 2)] == [set(), set()]
+
+
+async def test_nothing_changes_while_a_master_without_slots_is_away(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=2)
+    async with worker.client() as client:
+        await client.function_load(library())
+        away = worker.servers[1]
+        await away.stop()
+        with pytest.raises(ResponseError, match=f"{away.address}.*nothing was changed"):
+            await client.function_flush()
+        assert await client.fcall("f", 1, "k") == b"k"
+        # An operator who does not want it back takes it out of the table.
+        await worker.apply([], [Group(2)])
+        assert await client.function_flush()
 
 
 async def test_a_function_of_a_slot_on_its_way(worker: WorkerHarness) -> None:

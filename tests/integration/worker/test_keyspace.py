@@ -1,14 +1,16 @@
 """DBSIZE, KEYS, RANDOMKEY, FLUSHDB and FLUSHALL over several servers, as over one."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
-from tests.integration.worker.conversations import Talk, converse
-from tests.integration.worker.harness import WorkerHarness, slot_of
+from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
+from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
+from tests.integration.worker.test_scan import carry
 from tests.integration.worker.test_slot_states import frozen
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
@@ -95,6 +97,17 @@ async def test_replies_are_those_of_one_server(start_worker: StartWorker, protoc
     )
 
 
+async def test_the_oldest_save_is_the_last_of_all(worker: WorkerHarness) -> None:
+    async with worker.direct(1) as first, worker.direct(2) as second, Talk(worker.settings.listen) as talk:
+        for saved, other in ((first, second), (second, first)):
+            before = await other.lastsave()
+            async with asyncio.timeout(LIMIT):
+                # It is told in seconds.
+                while await saved.lastsave() <= before:
+                    await saved.save()
+            assert await talk.ask("LASTSAVE") == b":%d\r\n" % before.timestamp()
+
+
 async def test_databases_are_flushed_each_or_all(worker: WorkerHarness) -> None:
     for database in (0, 1, 2):
         await fill(worker, database)
@@ -104,6 +117,21 @@ async def test_databases_are_flushed_each_or_all(worker: WorkerHarness) -> None:
         assert await sizes(worker, 1) == [0, 0]
         assert await client.flushall(asynchronous=True)
         assert await sizes(worker, 0) == await sizes(worker, 2) == [0, 0]
+
+
+@pytest.mark.parametrize("how", [(), ("SYNC",), ("ASYNC",)])
+async def test_in_order_what_was_sent_in_other_databases_is_flushed_too(
+    worker: WorkerHarness, how: tuple[str, ...]
+) -> None:
+    """Also over connections that are only made for it."""
+    # The connections of database 0 are up, those of the others are not.
+    await fill(worker)
+    requests: list[Request] = []
+    for database in (1, 2):
+        requests += [("SELECT", database), *(("SET", name, "value") for name in NAMES[:8])]
+    requests += [("SELECT", 0), ("FLUSHALL", *how), ("SET", "after", "1"), ("SELECT", 2), ("SET", "after", "1")]
+    assert await converse_at_once(worker.settings.listen, requests) == [b"+OK\r\n"] * len(requests)
+    assert [sum(await sizes(worker, database)) for database in (0, 1, 2)] == [1, 0, 1]
 
 
 async def test_every_key_may_be_the_random_one(worker: WorkerHarness) -> None:
@@ -294,3 +322,39 @@ async def test_a_new_master_is_asked(start_worker: StartWorker) -> None:
         assert await client.dbsize() == 0
         await worker.apply(groups=[Group(1, (worker.servers[2].address,)), Group(3, ())])
         assert await client.dbsize() == len(NAMES)
+
+
+@pytest.mark.parametrize("words", [("FLUSHALL", "ASYNC"), ("FLUSHDB",)])
+async def test_nothing_survives_a_flush_or_comes_back_while_slots_go_to_and_fro(
+    start_worker: StartWorker, words: tuple[str, ...]
+) -> None:
+    worker = await start_worker()
+    moving = sorted({slot_of(name) for name in NAMES})
+    flushed = (0, 3) if words[0] == "FLUSHALL" else (0,)
+    over = asyncio.Event()
+
+    async def move() -> None:
+        there, back = (1, 2), (2, 1)
+        while not over.is_set():
+            await carry(worker, moving, *there)
+            there, back = back, there
+
+    async def read() -> None:
+        async with worker.client() as client:
+            # Each has its key moved at once.
+            while not over.is_set():
+                await client.get(random.choice(NAMES))
+
+    others = [asyncio.create_task(move()), *(asyncio.create_task(read()) for _ in range(4))]
+    async with worker.client(single_connection_client=True) as client:
+        for _ in range(10):
+            for database in flushed:
+                await fill(worker, database)
+            begun = worker.table.epoch
+            assert await client.execute_command(*words) in (b"OK", True)
+            # Through as many states as may bring something back.
+            async with asyncio.timeout(LIMIT):
+                while worker.table.epoch < begun + 3:
+                    assert [await sizes(worker, database) for database in flushed] == [[0, 0]] * len(flushed)
+    over.set()
+    await asyncio.gather(*others)

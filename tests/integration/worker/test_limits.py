@@ -3,14 +3,23 @@
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
+from proxy.engine.backend import command
+from slots.table import Slot
+from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conftest import StartWorker
-from tests.integration.worker.harness import LIMIT, WorkerHarness
+from tests.integration.worker.conversations import Talk
+from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
+from tests.integration.worker.places import closed as ended
+from tests.integration.worker.places import logged
+from tests.integration.worker.replicated import eventually
 
 LARGE_BYTES = 65536
 STUCK = 40
 REQUESTS = 2000
 GET = b"*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n"
+MEGABYTE = 2**20
 
 
 def resident(pid: int) -> int:
@@ -18,8 +27,8 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
-async def stuck_client(worker: WorkerHarness) -> socket.socket:
-    """A client that has asked for 125 MB and reads none of it."""
+async def stuck_client(worker: WorkerHarness, requests: int = REQUESTS) -> socket.socket:
+    """A client that has asked for much, as 125 MB, and reads none of it."""
     host, port = worker.settings.listen.split(":")
     client = socket.socket()
     # What the kernel keeps for it is not what is tested.
@@ -29,7 +38,7 @@ async def stuck_client(worker: WorkerHarness) -> socket.socket:
     await loop.sock_connect(client, (host, int(port)))
     try:
         async with asyncio.timeout(0.2):
-            await loop.sock_sendall(client, GET * REQUESTS)
+            await loop.sock_sendall(client, GET * requests)
     except TimeoutError:
         # The worker has stopped reading from it.
         pass
@@ -71,7 +80,7 @@ async def test_clients_that_read_nothing_are_served_no_further(worker: WorkerHar
 
 
 async def test_all_together_are_owed_no_more_than_the_limit(start_worker: StartWorker) -> None:
-    worker = await start_worker(output_limit_bytes=4 * 2**20)
+    worker = await start_worker(sessions_limit_bytes=4 * 2**20)
     client = worker.client()
     await client.set("large", b"x" * LARGE_BYTES)
     stuck = [await stuck_client(worker) for _ in range(STUCK)]
@@ -82,7 +91,97 @@ async def test_all_together_are_owed_no_more_than_the_limit(start_worker: StartW
             gone = await closed(stuck)
     assert await client.get("large") == b"x" * LARGE_BYTES
     log = (worker.directory / "worker.log").read_text()
-    assert "output_limit_bytes" in log
+    assert "sessions_limit_bytes" in log
     for one in stuck:
         one.close()
     await client.aclose()
+
+
+async def number_of(talk: Talk) -> int:
+    return int((await talk.ask("CLIENT", "ID"))[1:])
+
+
+async def peers(worker: WorkerHarness) -> list[dict[str, Any]]:
+    """All clients of the worker but the one that asks, oldest first."""
+    async with worker.client() as client:
+        own = await client.client_id()
+        return [dict(entry) for entry in await client.client_list() if int(entry["id"]) != own]
+
+
+async def test_bounded_only_those_go_for_whom_much_is_kept(start_worker: StartWorker) -> None:
+    """What had come of the replies to split requests of a client that has gone is given up with it."""
+    worker = await start_worker(sessions_limit_bytes=20 * MEGABYTE, backend_reply_seconds=60.0)
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    here = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") < 512)
+    there = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") >= 512)
+    address = worker.settings.listen
+    async with Talk(address) as greedy, Talk(address) as idle, Talk(address) as busy:
+        assert await greedy.ask("MSET", here, "x" * MEGABYTE, there, "y") == b"+OK\r\n"
+        assert await idle.ask("PING") == b"+PONG\r\n"
+        number = await number_of(greedy)
+        [name] = [entry["addr"] for entry in await peers(worker) if int(entry["id"]) == number]
+        async with frozen(worker.servers[1]):
+            # In one piece: by the time the first part comes, all are under way.
+            greedy.writer.write(command(("MGET", here, there)) * 40)
+            assert await ended(greedy.reader) == b""
+            for _ in range(3):
+                assert await busy.ask("STRLEN", here) == b":%d\r\n" % MEGABYTE
+                assert await idle.ask("PING") == b"+PONG\r\n"
+        assert await idle.ask("GET", there) == b"$1\r\ny\r\n"
+    gone = [entry["client"] for entry in logged(worker, "session_closed") if entry["reason"] == "sessions_limit_bytes"]
+    assert gone == [name]
+
+
+async def test_bounded_requests_that_are_not_complete_count_too(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1, sessions_limit_bytes=4 * MEGABYTE)
+    clients = [await worker.connect() for _ in range(8)]
+    async with Talk(worker.settings.listen) as other:
+        for _, writer in clients:
+            writer.write(b"*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$%d\r\n" % (2 * MEGABYTE) + b"x" * MEGABYTE)
+
+        async def limited() -> bool:
+            assert await other.ask("PING") == b"+PONG\r\n"
+            return len(logged(worker, "session_closed")) > 0
+
+        await eventually(limited, "a client to be closed")
+
+        async def taken() -> bool:
+            listed = [entry for entry in await peers(worker) if int(entry["qbuf"])]
+            return all(int(entry["qbuf"]) > MEGABYTE for entry in listed)
+
+        await eventually(taken, "the worker to have read what it was sent")
+        left = [entry for entry in await peers(worker) if int(entry["qbuf"])]
+        assert 0 < len(left) < len(clients)
+        assert sum(int(entry["tot-mem"]) for entry in left) <= 4 * MEGABYTE
+        assert all(entry["reason"] == "sessions_limit_bytes" for entry in logged(worker, "session_closed"))
+    for _, writer in clients:
+        writer.close()
+
+
+async def test_bounded_what_was_taken_of_a_large_reply_is_not_kept(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1)
+    size = 32 * MEGABYTE
+    async with worker.direct(1) as direct:
+        await direct.set("large", b"x" * size)
+    client = await stuck_client(worker, 1)
+    received = 0
+
+    async def kept() -> dict[str, int]:
+        [entry] = [entry for entry in await peers(worker) if entry["cmd"] == "NULL"]
+        return {name: int(entry[name]) for name in ("omem", "tot-mem")}
+
+    async def all_there() -> bool:
+        # What the kernels take aside.
+        return (await kept())["omem"] > size * 3 // 4
+
+    async def rest_only() -> bool:
+        # Memory is given back in halves.
+        now = await kept()
+        return 0 < now["omem"] < size - received and now["tot-mem"] <= 2 * now["omem"]
+
+    await eventually(all_there, "the reply")
+    while received < size * 3 // 5:
+        async with asyncio.timeout(LIMIT):
+            received += len(await asyncio.get_running_loop().sock_recv(client, MEGABYTE))
+    await eventually(rest_only, "what was taken to be given up")
+    client.close()

@@ -13,7 +13,7 @@ import redis.exceptions
 
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
-from tests.integration.worker.harness import WorkerHarness, slot_of
+from tests.integration.worker.harness import INSTANCE, WorkerHarness, slot_of
 from tests.integration.worker.wire import Wire
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
@@ -389,6 +389,25 @@ async def test_a_server_that_refuses_is_tried_again(start_worker: StartWorker) -
         assert await listeners(worker, 2) == 1
         await direct.execute_command("ACL", "SETUSER", "default", "+subscribe")
         await subscribed_at(worker, 1)
+        assert await client.publish(CHANNEL, "x") == 1
+        assert await messages(pubsub, 1) == [b"x"]
+
+
+async def test_a_new_identity_has_new_connections(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1)
+    async with worker.client() as client, client.pubsub() as pubsub, worker.direct(1) as direct:
+        await pubsub.subscribe(CHANNEL)
+        await confirmed(pubsub)
+        worker.channel.send(
+            {"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()}
+        )
+
+        async def renamed() -> bool:
+            (listener,) = [one["name"] for one in await direct.client_list() if one["sub"] == "1"] or [""]
+            return "f" * 32 in listener
+
+        await until(renamed)
+        assert not any(INSTANCE in one["name"] for one in await direct.client_list())
         assert await client.publish(CHANNEL, "x") == 1
         assert await messages(pubsub, 1) == [b"x"]
 

@@ -403,7 +403,7 @@ async def test_replies_before_their_turn_are_limited_too(start_worker) -> None: 
     many = [f"{{{fast}}}{number}" for number in range(10)]
     async with worker.client(protocol=2) as client:
         await client.set(slow, "1")
-        await client.set(fast, b"x" * 1_000_000)
+        await client.set(fast, b"x" * 2_000_000)
         await client.set(many[0], b"x" * 20_000_000)
     for asked in (request("GET", fast) * 50, request("GET", many[0]), request("MGET", *many, slow)):
         reader, writer = await worker.connect()
@@ -416,7 +416,7 @@ async def test_replies_before_their_turn_are_limited_too(start_worker) -> None: 
             os.kill(worker.servers[0].pid, signal.SIGCONT)
         writer.close()
     async with worker.client() as client:
-        assert await client.mget(fast, slow) == [b"x" * 1_000_000, b"1"]
+        assert await client.mget(fast, slow) == [b"x" * 2_000_000, b"1"]
 
 
 async def test_several_keys_at_a_congested_server_are_held_back(start_worker) -> None:  # type: ignore[no-untyped-def]
@@ -469,7 +469,10 @@ async def test_running_out_of_file_descriptors_does_not_spin(worker: WorkerHarne
         assert await client.get("k") == b"1"
         resource.prlimit(worker.process.pid, resource.RLIMIT_NOFILE, limits)
         async with asyncio.timeout(20):
-            assert await reader.readexactly(7) == b"$1\r\n1\r\n"
+            # It may find its server's connection in the pause after a failed attempt.
+            while (reply := await reader.readline()).startswith(b"-ERR server"):
+                writer.write(request("GET", "k"))
+            assert reply + await reader.readexactly(3) == b"$1\r\n1\r\n"
         writer.close()
 
 

@@ -51,16 +51,19 @@ async def test_every_key_once_at_rest(worker: WorkerHarness, protocol: int) -> N
 
 
 async def test_cursors_fit_where_clients_keep_them(worker: WorkerHarness) -> None:
+    worker.table = worker.table.changed(30_000)
+    await worker.apply()
     async with worker.client() as client:
         await fill(client)
         cursor, seen, cursors = None, set[bytes](), []
         while cursor != 0:
-            cursor, page = await client.scan(cursor or 0, count=50)
+            # Some clients have nothing but floating-point numbers.
+            cursor, page = await client.scan(int(float(cursor or 0)), count=50)
             seen |= set(page)
             cursors.append(cursor)
         assert seen == set(KEYS)
         assert cursors[-1] == 0
-        assert all(0 < cursor < 2**63 for cursor in cursors[:-1])
+        assert all(0 < cursor < 2**53 for cursor in cursors[:-1])
         assert len(set(cursors)) == len(cursors)
 
 

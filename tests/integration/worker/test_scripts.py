@@ -195,21 +195,24 @@ async def test_a_restarted_server_has_the_loaded_scripts_before_anybody_asks(wor
 
 async def test_a_server_that_joins(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3)
-    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    address = worker.servers[2].address
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)], [Group(3)])
     async with worker.client() as client:
         await client.script_load(ECHO)
         async with worker.direct(3) as direct:
             assert await direct.script_exists(ECHO_SHA1) == [False]
-        await worker.apply([Slot(index, 3) for index in range(512, 1024)])
+        await worker.apply([Slot(index, 3) for index in range(512, 1024)], [Group(3, (address,))])
         assert await client.evalsha(ECHO_SHA1, 1, key_at(2), "x") == [key_at(2).encode(), b"x"]
         assert await calls(worker, 3, "evalsha") == 1
 
 
 async def test_a_server_that_joins_has_the_loaded_scripts_before_anybody_asks(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=2)
+    address = worker.servers[1].address
+    await worker.apply([], [Group(2)])
     async with worker.client() as client:
         await client.script_load(ECHO)
-    await worker.apply([Slot(1023, 2)])
+    await worker.apply([], [Group(2, (address,))])
 
     async def loaded() -> bool:
         async with worker.direct(2) as direct:
@@ -285,6 +288,63 @@ async def test_a_flush_forgets_everywhere(worker: WorkerHarness) -> None:
         with pytest.raises(ResponseError, match=re.escape("SCRIPT FLUSH only support SYNC|ASYNC option")):
             await client.execute_command("SCRIPT FLUSH", "NOW")
         assert await client.script_exists(ECHO_SHA1) == [True]
+
+
+async def test_a_flush_reaches_a_server_whose_slots_have_left_it(worker: WorkerHarness) -> None:
+    async with worker.client() as client:
+        await client.script_load(ECHO)
+        await worker.apply([Slot(index, 1) for index in range(512, 1024)])
+        assert await client.script_flush()
+        await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+        for group in (1, 2):
+            with pytest.raises(NoScriptError):
+                await client.evalsha(ECHO_SHA1, 1, key_at(group), "x")
+
+
+async def test_a_transaction_whose_script_has_too_many_keys(worker: WorkerHarness) -> None:
+    """As Redis, which counts the keys before it looks at the script."""
+    body = "return 'never run'"
+    name = hashlib.sha1(body.encode()).hexdigest()
+    sent = b"".join(
+        request(*words)
+        for words in (
+            ["MULTI"],
+            ["EVAL", body, "10", "k"],
+            ["EVALSHA", name, "10", "k"],
+            ["EVALSHA", "short", "10", "k"],
+            ["EXEC"],
+            ["EVALSHA", name, "0"],
+            ["SCRIPT", "EXISTS", name],
+        )
+    )
+    host, port = worker.settings.listen.split(":")
+    ours = await raw((host, int(port)), sent, 11)
+    theirs = await raw(("127.0.0.1", worker.servers[1].port), sent, 11)
+    assert ours == theirs
+    assert ours[-3].startswith(b"-NOSCRIPT")
+
+
+async def test_keys_of_several_slots_are_refused_before_the_script_is_looked_for(worker: WorkerHarness) -> None:
+    """As a Redis Cluster does, within MULTI and without."""
+    body = "return 'never run'"
+    keys = [key_at(1), key_at(2)]
+    async with worker.client() as client:
+        for call in (
+            ("EVALSHA", UNKNOWN, 2, *keys),
+            ("EVALSHA_RO", UNKNOWN, 2, *keys),
+            ("EVALSHA", "short", 2, *keys),
+            ("EVAL", body, 2, *keys),
+        ):
+            with pytest.raises(ResponseError, match="same slot"):
+                await client.execute_command(*call)
+            async with client.pipeline() as pipe:
+                pipe.execute_command(*call)
+                with pytest.raises(ResponseError, match="same slot"):
+                    await pipe.execute()
+        with pytest.raises(NoScriptError):
+            await client.evalsha(hashlib.sha1(body.encode()).hexdigest(), 1, key_at(1))
+        with pytest.raises(NoScriptError):
+            await client.evalsha(UNKNOWN, 2, key_at(1), key_at(1))
 
 
 async def test_what_exists(worker: WorkerHarness) -> None:

@@ -428,7 +428,6 @@ async def test_what_cannot_be_had_is_refused_with_a_reason(beside: WorkerHarness
         ("CLIENT", "TRACKING", "ON"),
         ("CLIENT", "NO-TOUCH", "ON"),
         ("CLIENT", "PAUSE", "100"),
-        ("MOVE", "a", "1"),
         ("SWAPDB", "0", "1"),
         ("MONITOR",),
         ("DEBUG", "JMAP"),

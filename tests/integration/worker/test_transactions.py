@@ -48,11 +48,10 @@ async def test_as_one_redis(worker: WorkerHarness, protocol: int) -> None:
     [
         (("SET", OTHER, "1"), b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"),
         (("MGET", KEY, OTHER), b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"),
-        (("SELECT", 1), b"-ERR SELECT is refused by Slotferry within MULTI: it is for the proxy"),
         (("SUBSCRIBE", "x"), b"-ERR SUBSCRIBE is refused by Slotferry within MULTI: it is for the proxy"),
         (("CLIENT", "ID"), b"-ERR CLIENT ID is refused by Slotferry within MULTI: it is for the proxy"),
         (("DBSIZE",), b"-ERR DBSIZE is refused by Slotferry within MULTI: it is for every server"),
-        (("SORT", KEY, "BY", "w_*"), b"-ERR SORT with a BY pattern is refused"),
+        (("SORT", KEY, "BY", "w_*"), b"-ERR BY option of SORT denied in cluster mode when keys formed by the pattern"),
         (("SWAPDB", 0, 1), b"-ERR SWAPDB is refused by Slotferry:"),
     ],
 )
@@ -182,6 +181,37 @@ async def test_an_exec_that_cannot_be_sent_ends_its_transaction(start_worker: St
         await talk.ask("SET", KEY, "1")
         assert b"is offline" in await talk.ask("EXEC")
         assert await talk.ask("PING") == b"+PONG\r\n"
+
+
+async def test_an_exec_right_behind_one_that_was_not_sent_is_without_multi(start_worker: StartWorker) -> None:
+    """Nothing of the transaction runs after it was said that nothing has run."""
+    worker = await start_worker(lock_hold_seconds=0.2)
+
+    async def begin() -> None:
+        for words in (("MULTI",), ("INCR", KEY)):
+            assert await talk.ask(*words) in (b"+OK\r\n", b"+QUEUED\r\n")
+
+    async with Talk(worker.settings.listen) as talk:
+        assert await talk.ask("SET", KEY, "0") == b"+OK\r\n"
+        await worker.act([SLOT], SlotState.PREPARED)
+        await begin()
+        assert (await talk.ask("EXEC")).startswith(b"-TRYAGAIN ")
+        await worker.apply([Slot(SLOT, 1)])
+        assert await talk.ask("EXEC") == b"-ERR EXEC without MULTI\r\n"
+        await begin()
+        await worker.apply([Slot(SLOT, 0)])
+        assert b"is offline" in await talk.ask("EXEC")
+        await worker.apply([Slot(SLOT, 1)])
+        assert await talk.ask("EXEC") == b"-ERR EXEC without MULTI\r\n"
+        await worker.act([SLOT], SlotState.PREPARED)
+        await begin()
+        # In one pipeline it is another EXEC as well.
+        for _ in range(2):
+            talk.send("EXEC")
+        assert (await talk.reply()).startswith(b"-TRYAGAIN ")
+        assert await talk.reply() == b"-ERR EXEC without MULTI\r\n"
+        await worker.apply([Slot(SLOT, 1)])
+        assert await talk.ask("GET", KEY) == b"$1\r\n0\r\n"
 
 
 async def test_drained_a_lock_waits_for_exec(start_worker: StartWorker) -> None:

@@ -198,7 +198,7 @@ async def test_a_tenant_stays_in_its_databases(start_worker: StartWorker) -> Non
             expected = f"-NOPERM this user has no permissions to run the '{name}' command\r\n".encode()
             assert await client(list(request)) == expected
         for request in (["COPY", "mine", "mine", "DB", "0"], ["MOVE", "mine", "0"]):
-            assert (await client(list(request))).startswith(b"-ERR")
+            assert await client(list(request)) == NO_DATABASE % 0
         assert await client("AUTH writer w") == b"+OK\r\n"
         assert await client("SELECT 0") == b"+OK\r\n"
         assert await client("GET secret") == b"$1\r\n0\r\n"
@@ -247,7 +247,8 @@ async def test_the_user_is_listed(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=1, users=USERS)
     async with connected(worker.settings.listen, "reader r") as client:
         assert b" user=reader " in await client("CLIENT INFO")
-        assert b" user=reader " in await client("CLIENT LIST")
+        async with connected(worker.settings.listen, "writer w") as writer:
+            assert b" user=reader " in await writer("CLIENT LIST")
 
 
 async def test_failed_logins_are_counted(start_worker: StartWorker) -> None:
@@ -273,6 +274,9 @@ async def test_servers_with_a_user_of_few_rights(start_worker: StartWorker) -> N
     )
     async with worker.client() as client:
         await client.set("k", "v")
+        assert await client.lastsave()
+        assert await client.sort("{k}list", by="{k}weight_*", get="{k}object_*") == []
+        assert not await client.move("none", 1)
         # What is lost is settled.
         os.kill(worker.servers[0].pid, signal.SIGSTOP)
         try:
@@ -313,3 +317,38 @@ async def test_servers_with_a_user(start_worker: StartWorker) -> None:
     async with worker.direct(1, password="other") as direct:
         users = {entry["user"] for entry in await direct.client_list() if entry["name"].startswith("slotferry.")}
         assert users == {"proxy"}
+
+
+@pytest.mark.parametrize("user", ["", "slotferry"])
+async def test_servers_without_hello(start_worker: StartWorker, user: str) -> None:
+    """Where it is taken away, the command that logs in by it would be in the error, and so the password."""
+    acl = ("--user", "slotferry", "on", ">inner", "~*", "&*", "+@all", "--requirepass", "inner")
+    worker = await start_worker(
+        servers=1, extra=[*acl, "--rename-command", "HELLO", ""], redis_user=user, redis_password="inner"
+    )
+    servers = RedisServers(ServerAccess("inner", user), LIMIT)
+    assert await servers.unreachable(worker.addresses) == {}
+    assert await servers.fence("0" * 32, worker.addresses) == dict.fromkeys(worker.addresses)
+    assert [status.role for status in (await servers.status(worker.addresses)).values()] == ["master"]
+    await servers.close()
+    async with connected(worker.settings.listen) as client:
+        assert await client("SET k v") == b"+OK\r\n"
+
+
+@pytest.mark.parametrize("renamed", ["HELLO", "AUTH"])
+@pytest.mark.parametrize("user", ["", "slotferry"])
+async def test_no_client_is_told_the_servers_password(start_worker: StartWorker, renamed: str, user: str) -> None:
+    """A server that does not know what it is greeted with repeats it in its error."""
+    acl = ("--user", "slotferry", "on", ">inner", "~*", "&*", "+@all", "--requirepass", "inner")
+    worker = await start_worker(
+        servers=1, extra=[*acl, "--rename-command", renamed, ""], redis_user=user, redis_password="inner"
+    )
+    said = []
+    for protocol in (2, 3):
+        async with connected(worker.settings.listen) as client:
+            await client(f"HELLO {protocol}")
+            said.append(await client("GET k"))
+    # Login is by AUTH in RESP2, by HELLO in RESP3.
+    assert [reply.startswith(b"-ERR server ") for reply in said] == [renamed == "AUTH", renamed == "HELLO"]
+    assert b"inner" not in b"".join(said)
+    assert "inner" not in (worker.directory / "worker.log").read_text()

@@ -8,6 +8,7 @@ from typing import Any
 from cli.processes import free_ports
 from proxy.engine.backend import Backend, command
 from proxy.engine.requests import Loop
+from tests.unit.engine.inprocess import Server, Visit, until
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -16,6 +17,25 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         words = [(await reader.readline(), await reader.readline())[1].strip() for _ in range(int(line[1:]))]
         writer.write({b"PING": b"+PONG\r\n", b"ACL": b"*-1\r\n"}.get(words[0], b"+OK\r\n"))
     writer.close()
+
+
+def options() -> Any:
+    """As of a worker, as far as a connection needs them."""
+    return SimpleNamespace(
+        password="",
+        instance="f" * 32,
+        new_name=lambda: "name.",
+        connect_seconds=5.0,
+        queue_pause_bytes=1_000_000,
+        window_bytes=1_000_000,
+        own_reply_bytes=1_000_000,
+        retry_seconds_min=1.0,
+        retry_seconds_max=1.0,
+        on_lost=print,
+        on_disconnected=print,
+        tls=None,
+        user="",
+    )
 
 
 async def test_every_address_of_a_host_name_is_tried() -> None:
@@ -32,21 +52,7 @@ async def test_every_address_of_a_host_name_is_tried() -> None:
         ]
 
     event_loop.getaddrinfo = several  # type: ignore[method-assign]
-    options: Any = SimpleNamespace(
-        password="",
-        instance="f" * 32,
-        new_name=lambda: "name.",
-        connect_seconds=5.0,
-        queue_pause_bytes=1_000_000,
-        window_bytes=1_000_000,
-        retry_seconds_min=1.0,
-        retry_seconds_max=1.0,
-        on_lost=print,
-        on_disconnected=print,
-        tls=None,
-        user="",
-    )
-    backend = Backend(Loop(event_loop, 16), f"several:{port}", 0, 2, options, 5.0)
+    backend = Backend(Loop(event_loop, 16), f"several:{port}", 0, 2, options(), 5.0)
     answered: asyncio.Future[bytes] = event_loop.create_future()
     backend.call(command(("PING",)), answered.set_result)
     async with asyncio.timeout(10):
@@ -54,3 +60,78 @@ async def test_every_address_of_a_host_name_is_tried() -> None:
     assert backend.connects == 1
     backend.close()
     server.close()
+
+
+async def test_of_a_reply_that_is_too_large_nothing_is_kept() -> None:
+    """The caller has an error as soon as it is known, and the connection goes on behind the rest of the reply."""
+    sent = asyncio.Event()
+    rest = asyncio.Event()
+
+    async def serve_large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            words = [(await reader.readline(), await reader.readline())[1].strip() for _ in range(int(line[1:]))]
+            if words[0] == b"KEYS":
+                writer.write(b"*2\r\n$2000000\r\n" + b"x" * 1_500_000)
+                sent.set()
+                await rest.wait()
+                writer.write(b"-" * 500_000 + b"\r\n$1\r\ny\r\n")
+            else:
+                writer.write({b"PING": b"+PONG\r\n", b"ACL": b"*-1\r\n"}.get(words[0], b"+OK\r\n"))
+        writer.close()
+
+    server = await asyncio.start_server(serve_large, "127.0.0.1", 0)
+    event_loop = asyncio.get_running_loop()
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    loop = Loop(event_loop, 16)
+    backend = Backend(loop, address, 0, 2, options(), 5.0)
+    told: list[bytes] = []
+    large: asyncio.Future[None] = event_loop.create_future()
+    answered: asyncio.Future[bytes] = event_loop.create_future()
+
+    def tell(reply: bytes) -> None:
+        told.append(reply)
+        large.set_result(None)
+
+    backend.call(command(("KEYS", "*")), tell)
+    backend.call(command(("PING",)), answered.set_result)
+    async with asyncio.timeout(10):
+        await sent.wait()
+        await large
+        assert not answered.done()
+        rest.set()
+        assert await answered == b"+PONG\r\n"
+    [error] = told
+    assert error.startswith(b"-ERR the reply of server ")
+    assert b"session_output_limit_bytes" in error
+    assert backend.connects == 1
+    assert loop.errors == 1
+    backend.close()
+    server.close()
+
+
+async def test_a_callback_may_reset_the_connection_and_ask_again() -> None:
+    """What has come of the old one's replies behind its own is not taken for replies of the new one."""
+
+    async def answer(visit: Visit, words: list[bytes]) -> None:
+        # The replies to both come in one piece.
+        if words[0] == b"GET":
+            visit.say(b"+PONG\r\n$5\r\nstale\r\n")
+        elif words[0] == b"ECHO":
+            visit.say(b"$%d\r\n%b\r\n" % (len(words[1]), words[1]))
+
+    told: list[tuple[str, bytes]] = []
+    async with Server(answer) as server:
+        backend = Backend(Loop(asyncio.get_running_loop(), 16), server.address, 0, 2, options(), 5.0)
+
+        def first(reply: bytes) -> None:
+            told.append(("first", reply))
+            backend.reset("was left by the test")
+            backend.call(command(("ECHO", "fresh")), lambda reply: told.append(("fresh", reply)))
+
+        backend.call(command(("PING",)), first)
+        backend.call(command(("GET", "k")), lambda reply: told.append(("second", reply)))
+        await until(lambda: len(told) == 3)
+        backend.close()
+    left = f"-ERR server {server.address} was left by the test\r\n".encode()
+    assert told == [("first", b"+PONG\r\n"), ("second", left), ("fresh", b"$5\r\nfresh\r\n")]
+    assert len(server.visits) == 2

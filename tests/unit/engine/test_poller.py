@@ -45,6 +45,7 @@ def test_a_backend_connects_writes_and_reads(portable: bool, run: Any) -> None:
             connect_seconds=5.0,
             queue_pause_bytes=1_000_000,
             window_bytes=1_000_000,
+            own_reply_bytes=100_000_000,
             retry_seconds_min=1.0,
             retry_seconds_max=1.0,
             on_lost=print,

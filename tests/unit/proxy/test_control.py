@@ -185,6 +185,49 @@ async def test_what_is_no_message_ends_the_stream(topom: FakeTopom, text: str) -
         await topom.stream()
 
 
+class Hearing:
+    """A listener for messages of the type ``known``."""
+
+    def __init__(self) -> None:
+        self.heard_of: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+
+    def registration(self) -> dict[str, Any]:
+        return {"known": 5}
+
+    def registered(self, answer: dict[str, Any]) -> None:
+        self.heard_of.put_nowait(("registered", answer["proxy_id"]))
+
+    def heard(self, message: dict[str, Any]) -> bool:
+        if message["type"] == "known":
+            self.heard_of.put_nowait(("heard", message["what"]))
+        return bool(message["type"] == "known")
+
+    def lost(self) -> None:
+        self.heard_of.put_nowait(("lost", None))
+
+    async def next(self) -> tuple[str, Any]:
+        return await asyncio.wait_for(self.heard_of.get(), SECONDS)
+
+
+async def test_a_listener_hears_what_the_handler_does_not_know(topom: FakeTopom) -> None:
+    hearing = Hearing()
+    tried = Control([topom.url], "", Recorder(), hearing)
+    task = asyncio.create_task(tried.run())
+    try:
+        for _ in range(2):
+            stream = await topom.stream()
+            assert (await stream.register())["known"] == 5
+            await stream.send({"type": "unknown"})
+            await stream.send({"type": "known", "what": 1})
+            # One that lacks something ends the stream, and nothing else.
+            await stream.send({"type": "known"})
+            assert [await hearing.next() for _ in range(3)] == [("registered", 1), ("heard", 1), ("lost", None)]
+            await stream.end()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_handler_that_cannot_go_along_ends_the_stream(topom: FakeTopom) -> None:
     async with dialled(topom.url) as proxy:
         proxy.handler.problem = "another product"
@@ -230,6 +273,22 @@ async def test_leaving_does_not_wait_for_a_topom_that_is_gone(
         await stream.register()
         await proxy.handler.next("registered")
         assert not await proxy.control.leave()
+
+
+@pytest.mark.parametrize("seconds", ["soon", None, [1], 0, -1, float("nan"), float("inf")])
+async def test_a_heartbeat_that_makes_no_sense_ends_the_stream_and_not_the_proxy(
+    topom: FakeTopom, seconds: object
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with dialled(topom.url) as proxy:
+            stream = await topom.stream()
+            await stream.register(heartbeat_seconds=seconds)
+            await stream.end()
+            stream = await topom.stream()
+            await stream.register()
+            await proxy.handler.next("registered")
+    (problem,) = [entry["reason"] for entry in logs if entry["event"] == "topom_unreachable"]
+    assert problem == f"topom wants a heartbeat every {seconds!r} s, which is not a number of seconds"
 
 
 async def test_a_refused_token_is_explained() -> None:

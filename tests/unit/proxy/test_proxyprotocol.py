@@ -67,6 +67,8 @@ def version2(command: int, kind: int, body: bytes) -> bytes:
         (version2(1, 0x31, b"\0" * 216), "/:0"),
         (version2(0, 0x00, b""), None),
         (version2(0, 0x11, b"\0" * 12), None),
+        (version2(0, 0x11, b"\0"), None),
+        (version2(0, 0xF7, b"of a family to come"), None),
         (version2(1, 0x00, b""), None),
         (version2(1, 0x00, b"anything"), None),
         (version2(1, 0x12, b"\1" * 12), None),

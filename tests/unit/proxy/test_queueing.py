@@ -10,7 +10,7 @@ from slots.commands import Route
 
 def transaction(limit: int = 100_000, slot: int | None = None) -> Transaction:
     """An empty transaction, by a slot function that gives a key's first byte."""
-    return Transaction(slot, limit, lambda key: key[0])
+    return Transaction(slot, limit, lambda key: key[0], 0, 16, lambda number: b"-NOPERM\r\n" if number == 9 else None)
 
 
 def add(tried: Transaction, *words: bytes) -> None:
@@ -24,7 +24,7 @@ def test_every_command_is_taken_or_refused_with_a_reason() -> None:
             assert refused.startswith("ERR ")
             assert len(refused.split()) > 5
         elif command.route in (Route.LOCAL, Route.SPREAD):
-            assert command.name in {"ECHO", "PING", "SCRIPT|LOAD", "TIME", "UNWATCH", "WAIT", "WAITAOF"}
+            assert command.name in {"ECHO", "PING", "SCRIPT|LOAD", "SELECT", "TIME", "UNWATCH", "WAIT", "WAITAOF"}
         if command.route in (Route.KEYED, Route.SPLIT, Route.MOVABLE, Route.BLOCKING, Route.ANY):
             assert refused is None
 
@@ -70,8 +70,67 @@ def test_an_error_that_redis_gives_within_exec_stands_in_the_commands_place() ->
     assert b"MSET" not in tried.payload()
 
 
+def test_a_script_with_too_many_keys_is_not_one_that_was_run() -> None:
+    tried = transaction()
+    add(tried, b"EVAL", b"return 1", b"1", b"a")
+    add(tried, b"EVAL", b"return 2", b"10", b"a")
+    add(tried, b"EVALSHA", b"f" * 40, b"10", b"a")
+    add(tried, b"EVALSHA", b"short", b"10", b"a")
+    add(tried, b"FCALL", b"f", b"10", b"a")
+    assert [argv[1] for argv in tried.scripts] == [b"return 1", b"f"]
+    # What Redis looks at before it counts keys, the server has to look at.
+    assert b"short" in tried.payload()
+    assert b"f" * 40 not in tried.payload()
+
+
+def test_keys_are_of_the_database_that_they_are_in() -> None:
+    tried = transaction()
+    add(tried, b"GET", b"a1")
+    add(tried, b"COPY", b"a2", b"a3", b"DB", b"3")
+    add(tried, b"MOVE", b"a1", b"4")
+    assert tried.crosses
+    assert not tried.returns
+    add(tried, b"SELECT", b"3")
+    add(tried, b"GET", b"a4")
+    add(tried, b"SELECT", b"99")
+    add(tried, b"MOVE", b"a4", b"0")
+    assert list(tried.keys) == [b"a1", b"a2", b"a3", b"a4"]
+    assert list(tried.elsewhere) == [(3, b"a3"), (4, b"a1"), (3, b"a4")]
+    assert (tried.home, tried.database, tried.count, tried.queued) == (0, 3, 7, 8)
+    assert tried.payload().endswith(make_request(("SELECT", 0)) + make_request(("EXEC",)))
+    assert make_request(("SELECT", "99")) not in tried.payload()
+    add(tried, b"SELECT", b"0")
+    assert tried.crosses
+    assert (tried.count, tried.queued) == (8, 8)
+    assert tried.payload().count(make_request(("SELECT", "0"))) == 1
+
+
+def test_to_stay_is_not_to_leave() -> None:
+    tried = transaction()
+    add(tried, b"SELECT", b"0")
+    add(tried, b"COPY", b"a1", b"a2", b"DB", b"0")
+    add(tried, b"MOVE", b"a1", b"0")
+    assert not tried.crosses
+    assert (tried.count, tried.queued) == (3, 3)
+
+
+def test_patterns_of_a_sort() -> None:
+    tried = transaction()
+    add(tried, b"SORT", b"{x}list", b"BY", b"nosort", b"GET", b"#")
+    assert not tried.patterns
+    add(tried, b"SORT", b"{x}list", b"BY", b"{x}*")
+    assert tried.patterns
+    # The slot is the first byte's here, whatever the tag.
+    with pytest.raises(QueueError, match="GET option of SORT denied"):
+        add(tried, b"SORT", b"{x}list", b"GET", b"y{x}*")
+
+
 @pytest.mark.parametrize(
-    "words", [(b"SORT", b"a", b"BY", b"w_*"), (b"COPY", b"a", b"a2", b"DB", b"1"), (b"SAVE",), (b"SELECT", b"1")]
+    "words",
+    [
+        *[(b"SORT", b"a", b"BY", b"w_*"), (b"SAVE",), (b"SELECT", b"9"), (b"MOVE", b"a", b"9")],
+        (b"COPY", b"a", b"a2", b"DB", b"9"),
+    ],
 )
 def test_what_redis_would_run_is_refused(words: tuple[bytes, ...]) -> None:
     tried = transaction()

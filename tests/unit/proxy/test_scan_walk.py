@@ -464,6 +464,15 @@ def test_a_cursor_is_one_number(cursor: Cursor) -> None:
     assert Cursor.unpack(cursor.pack()) == cursor
 
 
+@given(
+    st.builds(Cursor, st.integers(0, 3), st.integers(0, EPOCHS - 1), st.integers(1, 16383), st.integers(0, 2**22 - 1))
+)
+def test_a_cursor_of_some_million_keys_is_exact_in_floating_point(cursor: Cursor) -> None:
+    """JavaScript and Lua have no other numbers."""
+    assert cursor.pack() < 2**53
+    assert Cursor.unpack(int(float(cursor.pack()))) == cursor
+
+
 def test_what_does_not_fit_into_a_cursor_is_said() -> None:
     with pytest.raises(CursorError, match="group of id 16384"):
         Cursor(0, 0, 16384, 0).pack()

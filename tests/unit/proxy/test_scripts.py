@@ -1,13 +1,9 @@
-"""What a worker remembers of scripts: bounded, and worth nothing once a connection is gone."""
+"""What a worker knows of the servers' scripts is worth nothing once a connection is gone."""
 
-import hashlib
 from typing import Any, cast
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from proxy.engine.backend import Backend
-from proxy.scripts import LONGEST_BODY, Scripts
+from proxy.scripts import Scripts
 
 
 class Connection:
@@ -21,56 +17,6 @@ class Connection:
 
 def connection(address: str = "a:1") -> Any:
     return cast(Backend, Connection(address))
-
-
-def test_a_script_goes_by_its_sha1() -> None:
-    scripts = Scripts(10, 1000)
-    name = scripts.remember(b"return 1")
-    assert name == hashlib.sha1(b"return 1").hexdigest().encode()
-    assert scripts.body(name) == b"return 1"
-    assert scripts.body(b"0" * 40) is None
-
-
-def test_the_least_recently_used_goes_first() -> None:
-    scripts = Scripts(3, 1000)
-    names = [scripts.remember(body) for body in (b"1", b"2", b"3")]
-    assert scripts.body(names[0]) == b"1"
-    scripts.remember(b"4")
-    assert [name in scripts for name in names] == [True, False, True]
-
-
-def test_what_was_loaded_outlasts_what_was_run() -> None:
-    scripts = Scripts(3, 1000)
-    loaded = scripts.remember(b"loaded", loaded=True)
-    names = [scripts.remember(b"run %d" % number) for number in range(10)]
-    assert loaded in scripts
-    assert [name in scripts for name in names] == [False] * 8 + [True] * 2
-    # Run, then loaded: from then on it counts as loaded.
-    scripts.remember(b"run 9", loaded=True)
-    assert scripts.is_loaded(names[9])
-    assert len(scripts) == 3
-
-
-def test_bytes_are_bounded() -> None:
-    scripts = Scripts(100, 100)
-    first = scripts.remember(b"x" * 60)
-    second = scripts.remember(b"y" * 60)
-    assert (first in scripts, second in scripts) == (False, True)
-    assert scripts.remember(b"z" * 101) not in scripts
-    assert second in scripts
-    assert Scripts(1, 2 * LONGEST_BODY).remember(b"z" * (LONGEST_BODY + 1)) not in scripts
-
-
-@given(st.lists(st.tuples(st.binary(max_size=40), st.booleans())))
-def test_never_over_the_limits(remembered: list[tuple[bytes, bool]]) -> None:
-    scripts = Scripts(4, 64)
-    for body, loaded in remembered:
-        name = scripts.remember(body, loaded)
-        assert scripts.body(name) == body
-        assert scripts.is_loaded(name) or not loaded
-        bodies = [scripts._loaded, scripts._seen]
-        assert sum(map(len, bodies)) <= 4
-        assert sum(len(body) for known in bodies for body in known.values()) == scripts._bytes <= 64
 
 
 def test_what_a_server_has_counts_while_the_connection_stands() -> None:

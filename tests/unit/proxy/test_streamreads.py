@@ -22,6 +22,7 @@ def words(text: str) -> list[bytes]:
         ("XREAD STREAMS STREAMS BLOCK 1 0", None, ["STREAMS", "BLOCK"]),
         ("XREADGROUP GROUP BLOCK STREAMS STREAMS a >", None, ["a"]),
         ("XREADGROUP NOACK GROUP g c BLOCK 1 STREAMS a >", 6, ["a"]),
+        ("XREADGROUP GROUP g c CLAIM STREAMS BLOCK 1 STREAMS a >", 7, ["a"]),
     ],
 )
 def test_what_blocks_and_the_keys(text: str, block: int | None, keys: list[str]) -> None:
@@ -43,6 +44,7 @@ def test_what_blocks_and_the_keys(text: str, block: int | None, keys: list[str])
         ("XREAD NOACK STREAMS a 0", "ERR The NOACK option is only supported by XREADGROUP"),
         ("XREAD BLOCK 1 GROUP g", "ERR syntax error"),
         ("XREAD BLOCK 1 COUNT", "ERR syntax error"),
+        ("XREAD BLOCK 1 CLAIM 5 STREAMS a 0", "ERR syntax error"),
         ("XREAD BLOCK 1 STREAMS", "ERR syntax error"),
         ("XREADGROUP BLOCK 1 NOACK STREAMS a >", "ERR Missing GROUP option for XREADGROUP"),
     ],

@@ -1,30 +1,37 @@
 """A worker's subscriptions at its servers, in the test's own process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 import redis.asyncio
 
-from proxy import subscriptions
 from proxy.engine.requests import Loop
 from proxy.messages import Kind
 from proxy.settings import ProxySettings
-from proxy.subscriptions import Subscriptions, cost
+from proxy.subscriptions import MARKS_AT_ONCE, Subscriptions, cost
 from slots.table import Group, Slot, SlotTable
 
 
 class Listener:
     """A session as far as messages go."""
 
-    def __init__(self, protocol: int) -> None:
+    def __init__(self, protocol: int = 3) -> None:
         self.protocol = protocol
+        self.muted = 0
         self.heard: list[bytes] = []
+        self.behind: list[bytes] = []
+        """What it gets behind its confirmations."""
 
     def push(self, data: bytes) -> None:
         self.heard.append(data)
+
+    def answer(self, data: bytes) -> None:
+        assert not self.muted
+        self.behind.append(data)
 
 
 class Played:
@@ -44,6 +51,7 @@ class Played:
             connect_seconds=5.0,
             queue_pause_bytes=1_000_000,
             window_bytes=4_194_304,
+            own_reply_bytes=1_000_000,
             retry_seconds_min=0.01,
             retry_seconds_max=0.05,
             on_lost=lambda address, name: None,
@@ -59,6 +67,22 @@ class Played:
             now=lambda: self.loop.now,
         )
         self.hub = Subscriptions(services)
+        self.hub.table_applied(self.table)
+
+    def join(self, listener: Any, *names: bytes, kind: Kind = Kind.CHANNEL) -> "asyncio.Future[None]":
+        return self.hub.join(listener, kind, names)
+
+    def leave(self, listener: Any, *names: bytes, kind: Kind = Kind.CHANNEL) -> "asyncio.Future[None]":
+        return self.hub.leave(listener, kind, names)
+
+    async def joined(self, listener: Any, *names: bytes, kind: Kind = Kind.CHANNEL) -> None:
+        await self.join(listener, *names, kind=kind)
+        self.hub.joined(listener, kind, names)
+        self.hub.confirmed(listener)
+
+    async def left(self, listener: Any, *names: bytes, kind: Kind = Kind.CHANNEL) -> None:
+        await self.leave(listener, *names, kind=kind)
+        self.hub.remove(listener, kind, names)
 
     def tick(self) -> None:
         self.loop.tick()
@@ -79,30 +103,37 @@ async def direct(redis_server: str) -> AsyncIterator[redis.asyncio.Redis]:
         yield client
 
 
+@pytest.fixture
+def blocking(redis_server: str) -> Iterator[redis.Redis]:
+    """A client that lets nobody read what it has published, until the test waits for something."""
+    host, port = redis_server.split(":")
+    with redis.Redis(host=host, port=int(port)) as client:
+        yield client
+
+
 async def until_heard(listener: Listener, count: int) -> None:
     async with asyncio.timeout(10):
         while len(listener.heard) < count:
             await asyncio.sleep(0.001)
 
 
-async def test_sessions_that_subscribe_together_cost_one_request(played: Played, direct: redis.asyncio.Redis) -> None:
-    played.hub.take(Kind.CHANNEL, [b"warm"])
-    await played.hub.settled()
-    before = (await direct.info("commandstats"))["cmdstat_subscribe"]["calls"]
-    for number in range(100):
-        played.hub.take(Kind.CHANNEL, [b"all", b"%d" % number])
-    await asyncio.gather(*(played.hub.settled() for _ in range(100)))
-    stats = await direct.info("commandstats")
-    assert stats["cmdstat_subscribe"]["calls"] == before + 1
-    assert len(await direct.pubsub_channels()) == 102
+async def test_sessions_that_subscribe_together_cost_little(played: Played, direct: redis.asyncio.Redis) -> None:
+    async def calls(command: str) -> int:
+        return int((await direct.info("commandstats"))[f"cmdstat_{command}"]["calls"])
+
+    await played.joined(Listener(), b"warm")
+    subscribed, marked = await calls("subscribe"), await calls("hello")
+    # A channel is subscribed to once, and most have their mark together.
+    await asyncio.gather(*(played.join(Listener(), b"all") for _ in range(1000)))
+    assert await calls("subscribe") == subscribed + 1
+    assert await calls("hello") == marked + MARKS_AT_ONCE + 1
+    assert await direct.pubsub_numsub("all") == [(b"all", 1)]
 
 
 async def test_a_message_is_encoded_for_each_protocol_once(played: Played, direct: redis.asyncio.Redis) -> None:
     listeners: list[Any] = [Listener(2), Listener(3), Listener(2), Listener(3)]
     for listener in listeners:
-        played.hub.take(Kind.CHANNEL, [b"c"])
-        played.hub.add(listener, Kind.CHANNEL, b"c")
-    await played.hub.settled()
+        await played.joined(listener, b"c")
     await direct.publish("c", "m")
     for listener in listeners:
         await until_heard(listener, 1)
@@ -112,43 +143,115 @@ async def test_a_message_is_encoded_for_each_protocol_once(played: Played, direc
     assert listeners[1].heard[0] is listeners[3].heard[0]
 
 
-async def test_connections_are_closed_when_nobody_has_subscribed_for_a_while(
-    played: Played, direct: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
+async def test_connections_are_open_before_anybody_subscribes_and_stay(
+    played: Played, direct: redis.asyncio.Redis
 ) -> None:
-    async def connected() -> bool:
-        return any(one["name"].startswith("test-") for one in await direct.client_list())
+    async def connected() -> list[str]:
+        return [one["id"] for one in await direct.client_list() if one["name"].startswith("test-")]
 
-    assert not await connected()
-    played.hub.take(Kind.PATTERN, [b"p"])
-    await played.hub.settled()
-    played.hub.give_up(Kind.PATTERN, [b"p"])
-    await played.hub.settled()
+    deadline = asyncio.get_running_loop().time() + 10
+    while not (first := await connected()):
+        assert asyncio.get_running_loop().time() < deadline
+        played.tick()
+    await played.joined(listener := Listener(), b"p", kind=Kind.PATTERN)
+    assert await direct.pubsub_numpat() == 1
+    await played.left(listener, b"p", kind=Kind.PATTERN)
     assert await direct.pubsub_numpat() == 0
     played.tick()
-    assert await connected()
-    monkeypatch.setattr(subscriptions, "IDLE_SECONDS", 0.0)
-    async with asyncio.timeout(10):
-        while await connected():
-            played.tick()
-    played.hub.take(Kind.PATTERN, [b"p"])
-    await played.hub.settled()
-    assert await direct.pubsub_numpat() == 1
-    played.tick()
-    played.tick()
-    assert await connected()
+    assert await connected() == first
 
 
 async def test_what_is_given_up_and_taken_again_in_one_turn_stays(played: Played, direct: redis.asyncio.Redis) -> None:
-    played.hub.take(Kind.CHANNEL, [b"c"])
-    await played.hub.settled()
-    played.hub.give_up(Kind.CHANNEL, [b"c"])
-    played.hub.take(Kind.CHANNEL, [b"c"])
-    played.hub.take(Kind.CHANNEL, [b"d"])
-    played.hub.give_up(Kind.CHANNEL, [b"d"])
-    await played.hub.settled()
-    assert await direct.pubsub_channels() == [b"c"]
-    assert played.hub.count(Kind.CHANNEL, b"c") == (0, True)
+    listeners = [Listener() for _ in range(4)]
+    await played.joined(listeners[0], b"c")
+    futures = [played.leave(listeners[0], b"c"), played.join(listeners[1], b"c")]
+    futures += [played.join(listeners[2], b"d"), played.leave(listeners[2], b"d")]
+    # Left, joined and left again.
+    futures += [played.join(listeners[2], b"e"), played.leave(listeners[2], b"e"), played.join(listeners[3], b"e")]
+    await asyncio.gather(*futures)
+    assert sorted(await direct.pubsub_channels()) == [b"c", b"e"]
+    assert played.hub.count(Kind.CHANNEL, b"c") == (1, True)
     assert played.hub.count(Kind.CHANNEL, b"d") == (0, False)
+    assert played.hub.count(Kind.CHANNEL, b"e") == (1, True)
+
+
+def message(channel: bytes, text: bytes) -> bytes:
+    return b">3\r\n$7\r\nmessage\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(channel), channel, len(text), text)
+
+
+async def test_what_comes_before_the_confirmation_waits_behind_it(played: Played, direct: redis.asyncio.Redis) -> None:
+    listener, other = Listener(), Listener()
+    await played.joined(listener, b"old")
+    await played.joined(other, b"old")
+    await played.join(listener, b"new")
+    await direct.publish("old", "1")
+    await until_heard(other, 1)
+    # Nothing waits, so what it is subscribed to for long comes at once ...
+    assert (listener.heard, listener.behind) == ([message(b"old", b"1")], [])
+    listener.muted = 1
+    for channel, text in (("new", "2"), ("old", "3"), ("new", "4")):
+        await direct.publish(channel, text)
+    await direct.publish("old", "5")
+    await until_heard(other, 3)
+    # ... but not ahead of what came before it. CLIENT REPLY OFF is not about messages.
+    waiting = [message(b"new", b"2"), message(b"old", b"3"), message(b"new", b"4"), message(b"old", b"5")]
+    assert (len(listener.heard), listener.behind, listener.muted) == (1, waiting, 1)
+    played.hub.joined(listener, Kind.CHANNEL, [b"new"])  # type: ignore[arg-type]
+    played.hub.confirmed(listener)  # type: ignore[arg-type]
+    await direct.publish("new", "6")
+    await until_heard(listener, 2)
+    assert listener.heard[1:] == [message(b"new", b"6")]
+
+
+async def test_whoever_joins_where_others_are_hears_what_comes_behind_its_mark(
+    played: Played, direct: redis.asyncio.Redis, blocking: redis.Redis
+) -> None:
+    first, second, third = Listener(), Listener(), Listener()
+    await played.joined(first, b"c")
+    blocking.publish("c", "before")
+    await played.join(second, b"c")
+    await direct.publish("c", "after")
+    await until_heard(first, 2)
+    assert second.behind == [message(b"c", b"after")]
+    # One that comes when the last one leaves hears nothing of before either.
+    played.hub.joined(second, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    played.hub.confirmed(second)  # type: ignore[arg-type]
+    blocking.publish("c", "before")
+    played.hub.forget(first, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    played.hub.forget(second, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    await played.join(third, b"c")
+    await direct.publish("c", "after")
+    async with asyncio.timeout(10):
+        while not third.behind:
+            await asyncio.sleep(0.001)
+    assert third.behind == [message(b"c", b"after")]
+
+
+async def test_whoever_leaves_hears_what_was_published_before(
+    played: Played, direct: redis.asyncio.Redis, blocking: redis.Redis
+) -> None:
+    listener, other = Listener(), Listener()
+    await played.joined(listener, b"c")
+    await played.joined(other, b"c")
+    blocking.publish("c", "before")
+    await played.left(listener, b"c")
+    await direct.publish("c", "after")
+    await until_heard(other, 2)
+    assert listener.heard == [message(b"c", b"before")]
+
+
+async def test_whoever_goes_while_it_joins_gets_nothing(played: Played, direct: redis.asyncio.Redis) -> None:
+    gone, other = Listener(), Listener()
+    await played.joined(other, b"c")
+    settled = played.join(gone, b"c", b"own")
+    played.hub.forget(gone, Kind.CHANNEL, [b"c", b"own"])  # type: ignore[arg-type]
+    await settled
+    played.hub.joined(gone, Kind.CHANNEL, [b"c", b"own"])  # type: ignore[arg-type]
+    await direct.publish("c", "x")
+    await until_heard(other, 1)
+    assert (gone.heard, gone.behind) == ([], [])
+    await played.left(other, b"c")
+    assert await direct.pubsub_channels() == []
 
 
 async def test_a_server_without_shard_channels_has_all_else() -> None:
@@ -170,11 +273,9 @@ async def test_a_server_without_shard_channels_has_all_else() -> None:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     played = Played(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    played.hub.take(Kind.CHANNEL, [b"c"])
-    played.hub.take(Kind.SHARD, [b"s"])
-    await played.hub.settled()
-    played.hub.take(Kind.SHARD, [b"t"])
-    await played.hub.settled()
+    listener = Listener()
+    await asyncio.gather(played.join(listener, b"c"), played.join(listener, b"s", kind=Kind.SHARD))
+    await played.joined(listener, b"t", kind=Kind.SHARD)
     assert b"SUBSCRIBE" in said
     assert b"SSUBSCRIBE" not in said
     played.hub.close()

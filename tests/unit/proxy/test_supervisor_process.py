@@ -6,9 +6,9 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -76,15 +76,31 @@ async def begin(process: Process, topom: FakeTopom, director: Director) -> tuple
     return stream, worker, address
 
 
-async def test_sigterm_drains(topom: FakeTopom, director: Director) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=str)
+async def test_a_signal_drains(topom: FakeTopom, director: Director, number: signal.Signals) -> None:
     async with started(topom, director) as process:
         stream, worker, _ = await begin(process, topom, director)
-        process.process.send_signal(signal.SIGTERM)
+        process.process.send_signal(number)
         await worker.next("drain")
         worker.order(do="exit", status=0)
         await stream.next("leave")
         await stream.send({"type": "left"})
         assert await process.status() == 0
+
+
+async def test_a_hangup_does_nothing_under_nohup(topom: FakeTopom, director: Director) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        async with started(topom, director) as process:
+            stream, worker, _ = await begin(process, topom, director)
+            process.process.send_signal(signal.SIGHUP)
+            for epoch in (2, 3, 4):
+                await stream.send_table(table(epoch, 1))
+                assert (await worker.next("table", "drain")).get("epoch") == epoch
+                worker.say("ack", epoch=epoch)
+                await stream.next("ack")
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 async def test_a_second_signal_does_not_wait(topom: FakeTopom, director: Director) -> None:
@@ -130,6 +146,40 @@ async def test_secrets_are_not_logged(topom: FakeTopom, director: Director, secr
             await process.event("none of this name")
         assert b"proxy_ready" in process.logged
         assert b"geheim" not in process.logged
+
+
+@pytest.fixture
+def full_disk() -> Iterator[IO[bytes]]:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    with open("/dev/full", "wb") as full:
+        yield full
+
+
+async def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(
+    topom: FakeTopom, director: Director, full_disk: IO[bytes]
+) -> None:
+    settings = {"listen": "127.0.0.1:0", "metrics": "", "workers": 1, "topom": [topom.url], "log_level": "debug"}
+    arguments = json.dumps([settings, director.command])
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIPT, arguments, stderr=full_disk)
+    try:
+        stream = await topom.stream()
+        address = (await stream.register(number_of_slots=1))["address"]
+        worker, _ = await director.worker()
+        await stream.send_table(table(1, 1))
+        await worker.apply()
+        worker.say("ready", address=address)
+        assert (await stream.next("ack"))["epoch"] == 1
+        process.send_signal(signal.SIGTERM)
+        await worker.next("drain")
+        worker.order(do="exit", status=0)
+        await stream.next("leave")
+        await stream.send({"type": "left"})
+        assert await asyncio.wait_for(process.wait(), SECONDS) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def test_the_unix_socket_is_one_for_all_workers_and_gone_at_the_end(

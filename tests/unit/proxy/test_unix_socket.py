@@ -126,6 +126,29 @@ def test_a_successor_may_take_the_path_while_this_proxy_drains(path: Path) -> No
     assert names(path) == []
 
 
+class Contended(type(Path())):  # type: ignore[misc]
+    """The path of a lock that had been another proxy's, then a third one's, which has just given it back."""
+
+    left = 1
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        if not self.left:
+            return super().stat(follow_symlinks=follow_symlinks)
+        Contended.left -= 1
+        other = self.with_suffix(".other")
+        other.touch()
+        other.rename(self)
+        found = super().stat(follow_symlinks=follow_symlinks)
+        self.unlink()
+        return found
+
+
+def test_a_lock_that_others_have_just_given_back(path: Path) -> None:
+    with reserved(Contended(path)):
+        assert names(path) == ["slotferry.sock", "slotferry.sock.lock"]
+    assert Contended.left == 0
+
+
 def test_a_path_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match="No such file or directory"):
         reserve_unix(tmp_path / "nowhere" / "sock", 0o700)

@@ -62,8 +62,10 @@ def test_the_server_finds_the_same_keys(
     try:
         ours = commands.keys_of(row, argv)
     except commands.KeysError:
-        # Nothing is sent: then the server would not have run it.
-        assert theirs in (None, []) or row.name in ("MSET", "MSETNX")
+        # Nothing is sent: then the server would not have run it. Its GETKEYS takes a STREAMS in GROUP's place for the
+        # keyword; the command itself does not.
+        without_group = row.name == "XREADGROUP" and argv[1] != b"GROUP"
+        assert theirs in (None, []) or row.name in ("MSET", "MSETNX") or without_group
         return
     if theirs is not None:
         # A keyword that stands there twice is taken for both.

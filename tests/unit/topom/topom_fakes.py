@@ -1,7 +1,7 @@
 """Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies on no network."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from migrator.progress import Progress
@@ -12,7 +12,7 @@ from topom.frames import Register
 from topom.ledger import Ledger
 from topom.members import Member, Members
 from topom.state import MigrationSettings, Product
-from topom.store import Store, StoreConflict, Stored, StoreError
+from topom.store import Store, StoreConflict, Stored, StoredScript, StoredScripts, StoreError
 
 PRODUCT = Product("test", 16, "crc32", 16)
 MIGRATION = MigrationSettings(8, 0, 0, 500, 524_288, 2.0)
@@ -24,6 +24,8 @@ class MemoryStore(Store):
     def __init__(self) -> None:
         self.version = 0
         self.documents: dict[str, bytes] = {}
+        self.generation = 0
+        self.scripts: dict[str, StoredScript] = {}
         self.fail_before = 0
         """That many writes fail and leave nothing."""
         self.fail_after = 0
@@ -35,6 +37,28 @@ class MemoryStore(Store):
 
     async def read(self) -> Stored:
         return Stored(self.version, dict(self.documents))
+
+    async def read_scripts(self) -> StoredScripts:
+        return StoredScripts(self.generation, sorted(self.scripts.values(), key=lambda script: script.sequence))
+
+    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
+        await self._begin(generation)
+        for name in drop:
+            self.scripts.pop(name, None)
+        self.scripts |= {script.name: script for script in put}
+
+    async def forget_scripts(self, generation: int) -> None:
+        await self._begin(generation)
+        self.generation += 1
+        self.scripts.clear()
+
+    async def _begin(self, generation: int) -> None:
+        await asyncio.sleep(0)
+        if self.fail_before:
+            self.fail_before -= 1
+            raise StoreError("the disk is full")
+        if generation != self.generation:
+            raise StoreConflict(f"of generation {self.generation}, not {generation}")
 
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
         await asyncio.sleep(0)

@@ -1,0 +1,91 @@
+"""The C records that requests, clients and what has bytes to send are."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from proxy.engine.buffer cimport buffer_t
+
+ctypedef enum request_kind:
+    # One client's request to one server.
+    REQUEST_PLAIN
+    # A part of a request that was split over servers.
+    REQUEST_PART
+    # Answered by the proxy, or a split request that waits for its parts.
+    REQUEST_PLACE
+    # The proxy's own request, answered to a Python callable.
+    REQUEST_CALL
+    # No reply: something that goes to the client between two of them.
+    REQUEST_PUSH
+
+# What has bytes to send: a client or a backend, linked into the loop's list while it does.
+ctypedef struct sender_t:
+    sender_t* next
+    void (*send)(void* owner) noexcept
+    void* owner
+    bint listed
+
+ctypedef struct client_t:
+    int fd
+    # Replies owed, oldest first (**in-order**).
+    request_t* head
+    request_t* tail
+    int32_t owed
+    # Set when the connection has to be closed at the next send: memory or a limit ran out.
+    const char* broken
+    buffer_t out
+    # Replies and their bytes, of late: how large the next ones may be expected to be.
+    int64_t replies
+    int64_t reply_bytes
+    # Bytes of replies that came before their turn; with those in ``out`` they stay within the limit (**bounded**).
+    size_t early
+    size_t out_limit
+    # A part of the reply at the head is out already.
+    bint streaming
+    # Whether the next request's reply is dropped: it has a place all the same (**in-order**, **bounded**).
+    bint muted
+    sender_t sender
+
+# One cache line: a pipeline's worth of them is walked over for each batch of replies.
+ctypedef struct request_t:
+    request_t* next_at_backend
+    request_t* next_at_client
+    client_t* client
+    # Of a REQUEST_PART and of a split request's place: its split_t. Of a REQUEST_CALL: its Python callable, owned.
+    # Where there is a reply that waits for its turn: the kept_t that it lies in.
+    void* extra
+    char* reply
+    size_t reply_size
+    # Ticks of the loop's clock at which the proxy read it.
+    uint32_t sent
+    int32_t part
+    int16_t slot
+    # Number of its command, for the statistics.
+    int16_t command
+    uint8_t kind
+    uint8_t done
+    # Its reply is dropped.
+    uint8_t muted
+
+ctypedef enum split_kind:
+    # Each key has one element in the reply (MGET).
+    SPLIT_ELEMENTS
+    # Parts answer with numbers that add up (DEL, EXISTS, ...).
+    SPLIT_SUM
+    # Parts answer OK (MSET).
+    SPLIT_STATUS
+
+# A request split over servers. Freed when its last part is answered.
+ctypedef struct split_t:
+    request_t* place
+    split_kind kind
+    int32_t keys
+    int32_t parts
+    int32_t parts_left
+    int32_t* key_part
+    int32_t* key_slot
+    char** replies
+    size_t* reply_sizes
+    # Bytes of all of them.
+    size_t held
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch" (const void* address) noexcept nogil

@@ -1,0 +1,31 @@
+"""The loop's list of what has bytes to send, and its clock."""
+
+from libc.stdint cimport uint32_t
+
+from proxy.engine.poller cimport Poller
+from proxy.engine.records cimport sender_t
+
+
+cdef class Sending:
+    """What of :class:`proxy.engine.requests.Loop` is about sending and time."""
+
+    cdef:
+        readonly object event_loop
+        Poller poller
+        sender_t* clients
+        sender_t* backends
+        bint scheduled
+        object flush_bound
+        # The coarse clock: time.monotonic() as of the last loop iteration.
+        readonly double now
+        # The same in ticks of 4.096 microseconds, and as of when the request in hand was read.
+        uint32_t ticks
+        uint32_t since
+
+    cdef void list_client(self, sender_t* sender) noexcept
+    cdef void list_backend(self, sender_t* sender) noexcept
+    cdef void unlist(self, sender_t* sender) noexcept
+    cdef void schedule(self) noexcept
+    cdef void send_all(self) noexcept
+    cdef void sent(self) noexcept
+    cdef void set_clock(self) noexcept

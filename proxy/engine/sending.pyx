@@ -1,0 +1,123 @@
+"""The loop's list of what has bytes to send, and its clock.
+
+Everything that has something to send, backends and clients alike, is listed, and gives one ``send`` when the batch
+of ready sockets at hand has been dealt with: a hundred requests of fifty clients are one system call.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from proxy.engine.poller cimport Poller
+from proxy.engine.records cimport sender_t
+
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int CLOCK_MONOTONIC
+    int clock_gettime(int clock, timespec* now)
+
+cdef enum:
+    # A sender may list others (a client resumed lists backends); past this, the next iteration goes on.
+    MOST_ROUNDS = 4
+
+
+cdef void before_batch(void* owner) noexcept:
+    cdef Sending loop = <Sending> owner
+    loop.set_clock()
+    # What is listed now is sent at the end of the batch.
+    loop.scheduled = True
+
+
+cdef void after_batch(void* owner) noexcept:
+    (<Sending> owner).send_all()
+
+
+cdef class Sending:
+    """What of :class:`proxy.engine.requests.Loop` is about sending and time."""
+
+    def __cinit__(self, event_loop, *arguments, **options):
+        self.event_loop = event_loop
+        self.set_clock()
+
+    def __init__(self, event_loop, bint portable=False):
+        self.flush_bound = self.flush
+        self.poller = Poller(event_loop, portable)
+        self.poller.before = before_batch
+        self.poller.after = after_batch
+        self.poller.owner = <void*> self
+        self.poller.keeps = self
+
+    cdef void list_client(self, sender_t* sender) noexcept:
+        if not sender.listed:
+            sender.listed = True
+            sender.next = self.clients
+            self.clients = sender
+            self.schedule()
+
+    cdef void list_backend(self, sender_t* sender) noexcept:
+        if not sender.listed:
+            sender.listed = True
+            sender.next = self.backends
+            self.backends = sender
+            self.schedule()
+
+    cdef void unlist(self, sender_t* sender) noexcept:
+        cdef sender_t** link
+        if not sender.listed:
+            return
+        sender.listed = False
+        link = &self.clients
+        while link[0] != NULL and link[0] != sender:
+            link = &link[0].next
+        if link[0] == NULL:
+            link = &self.backends
+            while link[0] != NULL and link[0] != sender:
+                link = &link[0].next
+        if link[0] != NULL:
+            link[0] = sender.next
+
+    cdef void schedule(self) noexcept:
+        if not self.scheduled:
+            self.scheduled = True
+            try:
+                self.event_loop.call_soon(self.flush_bound)
+            except RuntimeError:
+                # The event loop is closed: the worker is on its way out.
+                self.scheduled = False
+
+    def flush(self):
+        """Send what was listed outside of a batch."""
+        self.set_clock()
+        self.send_all()
+
+    cdef void send_all(self) noexcept:
+        """Give every backend, then every client, that has bytes to send one ``send``."""
+        cdef sender_t* sender
+        cdef int rounds = 0
+        while (self.backends != NULL or self.clients != NULL) and rounds < MOST_ROUNDS:
+            rounds += 1
+            while self.backends != NULL:
+                sender = self.backends
+                self.backends = sender.next
+                sender.listed = False
+                sender.send(sender.owner)
+            while self.clients != NULL:
+                sender = self.clients
+                self.clients = sender.next
+                sender.listed = False
+                sender.send(sender.owner)
+        self.scheduled = False
+        if self.backends != NULL or self.clients != NULL:
+            self.schedule()
+        self.sent()
+
+    cdef void sent(self) noexcept:
+        """All that was listed has been given its ``send``."""
+
+    cdef void set_clock(self) noexcept:
+        cdef timespec now
+        clock_gettime(CLOCK_MONOTONIC, &now)
+        self.now = now.tv_sec + now.tv_nsec * 1e-9
+        self.ticks = self.since = <uint32_t> ((<uint64_t> now.tv_sec * 1000000000 + <uint64_t> now.tv_nsec) >> 12)

@@ -1,0 +1,34 @@
+"""Requests under way: the records they are kept in, and how many of each slot there are."""
+
+from libc.stdint cimport int16_t, int32_t
+
+from proxy.engine.memory cimport memory_t
+from proxy.engine.records cimport client_t, request_kind, request_t
+from proxy.engine.sending cimport Sending
+
+
+cdef class UnderWay(Sending):
+    """What of :class:`proxy.engine.requests.Loop` is about requests as such."""
+
+    cdef:
+        request_t* free_requests
+        # Blocks that the requests are cut from.
+        void** blocks
+        int block_count
+        memory_t memory
+        # Number of the command in hand.
+        int16_t command
+        # Requests under way of each slot.
+        int32_t* in_flight
+        readonly int number_of_slots
+        # Set while somebody waits for slots to drain; called when one of them may have.
+        public object on_drained
+        bint drain_watched
+        bint drain_changed
+
+    cdef bint more_requests(self) noexcept
+    cdef bint have_requests(self, int count) noexcept
+    cdef request_t* new_request(self, request_kind kind, client_t* client, int32_t slot) noexcept
+    cdef void free_request(self, request_t* request) noexcept
+    cdef void leave_slot(self, int32_t slot) noexcept
+    cpdef check_drained(self)

@@ -1,0 +1,114 @@
+"""The scripts that clients loaded or ran, by their SHA1: what a worker, a proxy and topom each remember of them.
+
+Those that a client loaded with SCRIPT LOAD outlast those that were merely run with EVAL. **bounded**: in their number
+and in their bytes; of each kind the least recently used goes first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import chain
+
+LONGEST_BODY = 4 * 1024 * 1024
+"""A longer script is not remembered: it would have to fit into one message between processes."""
+
+RUN = 1
+"""The level of a script that was merely run; 0 is that of one that is not known."""
+LOADED = 2
+"""The level of a script that a client asked to be kept."""
+
+
+def digest(body: bytes) -> bytes:
+    """The name of a script, as Redis makes it."""
+    return hashlib.sha1(body, usedforsecurity=False).hexdigest().encode()
+
+
+class KnownScripts:
+    """Scripts, as many as there is room for.
+
+    Args:
+        most: how many scripts.
+        most_bytes: how many bytes of them together.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        # The least recently used first.
+        self._loaded: OrderedDict[bytes, bytes] = OrderedDict()
+        self._seen: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def remember(self, body: bytes, loaded: bool = False) -> bytes:
+        """Remember a script; its SHA1. ``loaded`` says that a client asked for it to be kept."""
+        name = digest(body)
+        if len(body) > min(LONGEST_BODY, self._most_bytes):
+            return name
+        if name in self._loaded:
+            self._loaded.move_to_end(name)
+        elif name in self._seen and not loaded:
+            self._seen.move_to_end(name)
+        else:
+            if self._seen.pop(name, None) is None:
+                self._bytes += len(body)
+            (self._loaded if loaded else self._seen)[name] = body
+            self._make_room(loaded)
+        return name
+
+    def _make_room(self, newest_is_loaded: bool) -> None:
+        while self._bytes > self._most_bytes or len(self) > self._most:
+            # The newest is not the one to go, even where it is the only one of its kind.
+            from_seen = len(self._seen) > (not newest_is_loaded) or not self._loaded
+            _, body = (self._seen if from_seen else self._loaded).popitem(last=False)
+            self._bytes -= len(body)
+
+    def body(self, name: bytes) -> bytes | None:
+        """The script of a SHA1, if it is known; it counts as used now."""
+        for known in (self._loaded, self._seen):
+            body = known.get(name)
+            if body is not None:
+                known.move_to_end(name)
+                return body
+        return None
+
+    def peek(self, name: bytes) -> bytes | None:
+        """The script of a SHA1, if it is known; it does not count as used."""
+        body = self._loaded.get(name)
+        return body if body is not None else self._seen.get(name)
+
+    def level(self, name: bytes) -> int:
+        """:data:`LOADED`, :data:`RUN`, or 0 for a script that is not known."""
+        return LOADED if name in self._loaded else RUN if name in self._seen else 0
+
+    def is_loaded(self, name: bytes) -> bool:
+        """Whether it is known, and a client loaded it."""
+        return name in self._loaded
+
+    def loaded(self) -> list[bytes]:
+        """The SHA1s of the scripts that clients loaded."""
+        return list(self._loaded)
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._loaded or name in self._seen
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain(self._loaded, self._seen)
+
+    def __len__(self) -> int:
+        return len(self._loaded) + len(self._seen)
+
+    def copy(self) -> KnownScripts:
+        """The same scripts once more, to be changed apart from these."""
+        made = KnownScripts(self._most, self._most_bytes)
+        made._bytes = self._bytes
+        made._loaded = self._loaded.copy()
+        made._seen = self._seen.copy()
+        return made
+
+    def forget(self) -> None:
+        """Forget every script."""
+        self._loaded.clear()
+        self._seen.clear()
+        self._bytes = 0
