@@ -42,7 +42,10 @@ cdef class Session(ClientConnection):
         readonly object id
         # proxy.slowpath.state.SessionState, made when first needed.
         public object state
-        public object last_command
+        # Number of the last command in proxy.engine.statistics; what the slow path called it, and when.
+        int16_t last_number
+        object last_name
+        int64_t named_at
         # Requests done with or under way: tells one that is looked at again from the next one.
         readonly int64_t taken
         object waiting

@@ -26,7 +26,7 @@ class Session(ClientConnection):
     database: int
     protocol: int
     state: SessionState | None
-    last_command: bytes | None
+    last_command: str | None
     def __init__(self, router: Router, sock: socket.socket, peer: str, id: int) -> None: ...
     @property
     def id(self) -> int: ...

@@ -90,6 +90,7 @@ cdef class Session(ClientConnection):
         self.attention = GATED_BIT if router.gated else 0
         self.replica_reads = router.replica_reads
         self.cleared = -1
+        self.named_at = -2
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -235,6 +236,18 @@ cdef class Session(ClientConnection):
         self.stopped = False
         self._resume()
 
+    @property
+    def last_command(self):
+        """The command that it is at, or was last, as it stands in statistics or as the slow path called it; or None."""
+        if self.named_at == self.taken or self.named_at == self.taken - 1:
+            return self.last_name
+        return self.loop.statistics.names[self.last_number] if self.taken else None
+
+    @last_command.setter
+    def last_command(self, name):
+        self.last_name = name
+        self.named_at = self.taken
+
     # -- replies -------------------------------------------------------------------------------------------
 
     cdef client_t* asker(self) noexcept:
@@ -275,7 +288,7 @@ cdef class Session(ClientConnection):
         cdef int last
         cdef int index
         cdef int found = 0
-        self.loop.command = row.number if row != NULL else 0
+        self.loop.command = self.last_number = row.number if row != NULL else 0
         if row == NULL or self.attention or (self.read_only and row.writes):
             self.loop.requests += 1
             return decide(self, arguments, count, data, size)

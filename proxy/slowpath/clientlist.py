@@ -283,7 +283,7 @@ def describe(session: Session, now: float) -> str:
         "omem": session.unsent,
         "tot-mem": session.kept,
         "events": "rw" if session.unsent else "r",
-        "cmd": _text(session.last_command or b"NULL"),
+        "cmd": session.last_command or "NULL",
         "user": user_name(session),
         "redir": -1,
         "resp": session.protocol,

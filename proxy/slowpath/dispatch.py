@@ -57,7 +57,7 @@ class SlowPath:
             return AFTER_OWED
         try:
             command = self._families.learned.find(argv)
-            session.last_command = command.name.lower().encode()
+            session.last_command = command.name.lower()
             if session.attention & GATED and command.name not in BEFORE_AUTHENTICATION:
                 return b"-NOAUTH Authentication required.\r\n"
             refused = self._refusal(session, command)

@@ -72,3 +72,22 @@ async def test_arguments_are_repeated_as_redis_repeats_them(start_worker: StartW
     theirs = await converse(worker.servers[0].address, ODD)
     for pair in zip(ODD, ours, theirs, strict=True):
         assert pair[1] == pair[2], pair[0]
+
+
+async def test_the_last_command_is_shown_whichever_way_it_went(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1)
+    async with Talk(worker.settings.listen) as talk, worker.client() as other:
+
+        async def shown() -> str:
+            [command] = [one["cmd"] for one in await other.client_list() if one["name"] == "me"]
+            return str(command)
+
+        await talk.ask("CLIENT", "SETNAME", "me")
+        assert await shown() == "client|setname"
+        await talk.ask("SET", "k", "1")
+        assert await shown() == "set"
+        await talk.ask("CONFIG", "GET", "maxmemory")
+        assert await shown() == "config|get"
+        await talk.ask("MGET", "a", "b")
+        assert await shown() == "mget"
+        assert b" cmd=client|info " in await talk.ask("CLIENT", "INFO")

@@ -474,7 +474,7 @@ async def test_a_move_whose_migration_is_over_is_not_tried_again(start_worker: S
         worker.push([Slot(SLOT, 1, Action(SlotState.FINISHED, 2))])
         worker.push([Slot(SLOT, 2)])
         # It goes to the slot's owner, which is down.
-        with pytest.raises(redis.exceptions.ResponseError, match="cannot be connected to|closed the connection"):
+        with pytest.raises(redis.exceptions.ResponseError, match=r"cannot be connected to|closed the connection"):
             async with asyncio.timeout(10):
                 await waiting
         worker.servers[1].start()
