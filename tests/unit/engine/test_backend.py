@@ -2,13 +2,12 @@
 
 import asyncio
 import socket
-from types import SimpleNamespace
 from typing import Any
 
 from cli.processes import free_ports
 from proxy.engine.backend import Backend, command
 from proxy.engine.requests import Loop
-from tests.unit.engine.inprocess import Server, Visit, until
+from tests.unit.engine.inprocess import Server, Visit, options, until
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -17,25 +16,6 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         words = [(await reader.readline(), await reader.readline())[1].strip() for _ in range(int(line[1:]))]
         writer.write({b"PING": b"+PONG\r\n", b"ACL": b"*-1\r\n"}.get(words[0], b"+OK\r\n"))
     writer.close()
-
-
-def options() -> Any:
-    """As of a worker, as far as a connection needs them."""
-    return SimpleNamespace(
-        password="",
-        instance="f" * 32,
-        new_name=lambda: "name.",
-        connect_seconds=5.0,
-        queue_pause_bytes=1_000_000,
-        window_bytes=1_000_000,
-        own_reply_bytes=1_000_000,
-        retry_seconds_min=1.0,
-        retry_seconds_max=1.0,
-        on_lost=print,
-        on_disconnected=print,
-        tls=None,
-        user="",
-    )
 
 
 async def test_every_address_of_a_host_name_is_tried() -> None:

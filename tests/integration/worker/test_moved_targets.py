@@ -1,0 +1,85 @@
+"""Keys on their way to a server that is the target no more."""
+
+from collections.abc import Awaitable, Callable
+
+from slots.states import SlotState
+from slots.table import Group
+from tests.integration.worker.blocked import frozen
+from tests.integration.worker.conversations import Talk
+from tests.integration.worker.harness import WorkerHarness, slot_of
+from tests.integration.worker.replicated import eventually
+
+StartWorker = Callable[..., Awaitable[WorkerHarness]]
+FIRST, SECOND, THIRD = KEYS = ["{t}first", "{t}second", "{t}third"]
+SLOT = slot_of(FIRST)
+
+
+async def moving(worker: WorkerHarness) -> int:
+    """Keys on their way; what was sent to the worker before is known to it."""
+    worker.channel.send({"type": "ask", "id": "moving", "what": "counters"})
+    message = await worker.next(lambda message: message["type"] == "answer" and message["id"] == "moving")
+    return int(message["answer"]["moving"])
+
+
+async def until_moving(worker: WorkerHarness, count: int) -> None:
+    async def met() -> bool:
+        return await moving(worker) == count
+
+    await eventually(met, f"{count} keys on their way")
+
+
+async def migrating(start_worker: StartWorker) -> WorkerHarness:
+    """A worker with keys at group 1 whose slot moves to group 2; group 3 is for another master."""
+    worker = await start_worker(servers=3, move_batch_keys=1, move_seconds=60.0)
+    async with worker.direct(1) as source, Talk(worker.settings.listen) as talk:
+        for key in KEYS:
+            await source.set(key, key)
+        await worker.act([SLOT], SlotState.PREPARING)
+        await worker.act([SLOT], SlotState.PREPARED)
+        await worker.act([SLOT], SlotState.MIGRATING)
+        # The connection that moves keys is there.
+        assert await talk.ask("GET", THIRD) == b"$8\r\n{t}third\r\n"
+    return worker
+
+
+async def found(worker: WorkerHarness, key: str) -> list[str | None]:
+    """The value of a key at each server."""
+    values = []
+    for group in (1, 2, 3):
+        async with worker.direct(group, decode_responses=True) as direct:
+            values.append(await direct.get(key))
+    return values
+
+
+async def test_one_owner_a_key_that_waits_for_its_turn_goes_to_the_master_of_then(start_worker: StartWorker) -> None:
+    worker = await migrating(start_worker)
+    async with Talk(worker.settings.listen) as one, Talk(worker.settings.listen) as two:
+        async with frozen(worker.servers[0]):
+            one.send("GET", FIRST)
+            await until_moving(worker, 1)
+            two.send("GET", SECOND)
+            await until_moving(worker, 2)
+            # The first is under way already; the second waits for it while the target gets another master.
+            epoch = worker.push(groups=[Group(2, (worker.servers[2].address,))])
+            assert await moving(worker) == 2
+        assert await two.reply() == b"$9\r\n{t}second\r\n"
+        assert (await worker.verdict(epoch))["type"] == "ack"
+        # It went to the server that was lost, and so is not found.
+        assert await one.reply() == b"$-1\r\n"
+    assert await found(worker, SECOND) == [None, None, SECOND]
+    assert await found(worker, FIRST) == [None, FIRST, None]
+
+
+async def test_one_owner_a_former_target_has_nothing_replaced(start_worker: StartWorker) -> None:
+    """It had an older copy, so that the key did not go there at once."""
+    worker = await migrating(start_worker)
+    async with worker.direct(2) as left, Talk(worker.settings.listen) as talk:
+        await left.set(FIRST, "older")
+        async with frozen(worker.servers[0]):
+            talk.send("GET", FIRST)
+            await until_moving(worker, 1)
+            epoch = worker.push(groups=[Group(2, (worker.servers[2].address,))])
+            assert await moving(worker) == 1
+        assert await talk.reply() == b"$8\r\n{t}first\r\n"
+        assert (await worker.verdict(epoch))["type"] == "ack"
+    assert await found(worker, FIRST) == [None, "older", FIRST]

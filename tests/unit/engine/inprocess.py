@@ -1,0 +1,191 @@
+"""The engine in the test's own process: servers that answer as the test says, and clients over socket pairs."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Self
+
+from proxy.engine.backend import command
+from proxy.engine.requests import Loop
+from proxy.engine.router import OPEN, Router
+from proxy.engine.session import Session
+from proxy.holding import Holding
+from proxy.settings import ProxySettings
+from slots import commands
+
+LIMIT = 10.0
+SLOTS = 16
+GREETING = {b"CLIENT": b"+OK\r\n", b"SELECT": b"+OK\r\n", b"HELLO": b"%0\r\n", b"ACL": b"*-1\r\n"}
+
+
+class Visit:
+    """One connection to a server, as the server sees it."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.asked: list[list[bytes]] = []
+
+    def say(self, data: bytes) -> None:
+        """Send something."""
+        self._writer.write(data)
+
+
+Answer = Callable[[Visit, list[bytes]], Awaitable[None]]
+
+
+class Server:
+    """Greets by itself; ``answer(visit, words)`` is called for each other request, one after another."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.visits: list[Visit] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visit = Visit(writer)
+        self.visits.append(visit)
+        while line := await reader.readline():
+            words = []
+            for _ in range(int(line[1:])):
+                size = int((await reader.readline())[1:])
+                words.append((await reader.readexactly(size + 2))[:-2])
+            if words[0] in GREETING:
+                visit.say(GREETING[words[0]])
+            else:
+                visit.asked.append(words)
+                await self._answer(visit, words)
+        writer.close()
+
+
+async def nothing_stored(visit: Visit, words: list[bytes]) -> None:
+    """Answer as a Redis server that keeps nothing."""
+    visit.say({b"GET": b"$-1\r\n", b"PING": b"+PONG\r\n"}.get(words[0], b"+OK\r\n"))
+
+
+class SlowPath:
+    """In place of the worker's: what the test's own handlers say, by the command's name."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[bytes, Callable[[], Any]] = {}
+        self.handled: list[str] = []
+        """For each request that came here, the client's name."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, session: Session, argv: list[bytes]) -> Any:
+        self.handled.append(session.peer)
+        return self.handlers[argv[0]]()
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Client:
+    """A client of the engine."""
+
+    def __init__(self, engine: "Engine", name: str, number: int) -> None:
+        self._socket, theirs = socket.socketpair()
+        for end in (self._socket, theirs):
+            end.setblocking(False)
+        self.session = Session(engine.router, theirs, name, number)
+
+    async def send(self, *requests: tuple[bytes | str | int, ...]) -> None:
+        """Send requests in one piece."""
+        await self.send_bytes(b"".join(command(request) for request in requests))
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send what may be a part of a request."""
+        async with asyncio.timeout(LIMIT):
+            await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+    async def read(self, size: int) -> bytes:
+        """So many bytes, or fewer if the connection ends before."""
+        received = b""
+        async with asyncio.timeout(LIMIT):
+            while len(received) < size:
+                piece = await asyncio.get_running_loop().sock_recv(self._socket, size - len(received))
+                if not piece:
+                    break
+                received += piece
+        return received
+
+    def close(self) -> None:
+        self.session.close()
+        self._socket.close()
+
+
+def options() -> Any:
+    """As of a worker, as far as a connection to a server needs them."""
+    return SimpleNamespace(
+        password="",
+        user="",
+        tls=None,
+        instance="f" * 32,
+        new_name=lambda: "name.",
+        connect_seconds=5.0,
+        queue_pause_bytes=4_000_000,
+        window_bytes=4_000_000,
+        own_reply_bytes=1_000_000,
+        retry_seconds_min=1.0,
+        retry_seconds_max=1.0,
+        on_lost=print,
+        on_disconnected=print,
+        on_fenced=print,
+    )
+
+
+class Engine:
+    """A router all of whose slots are at one server, and its clients."""
+
+    def __init__(self, address: str, **settings: Any) -> None:
+        self.event_loop = asyncio.get_running_loop()
+        self.loop = Loop(self.event_loop, SLOTS)
+        self.options = options()
+        self.router = Router(self.loop, "crc32", 16, self.options, ProxySettings(**settings), commands.table())
+        self.slow_path = SlowPath()
+        self.router.slow_path = self.slow_path  # type: ignore[assignment]
+        self.router.holding = Holding(LIMIT)
+        self.clients: list[Client] = []
+        self.mistakes: list[str] = []
+        """What was told of as a mistake."""
+        self.event_loop.set_exception_handler(lambda _, context: self.mistakes.append(str(context.get("exception"))))
+        self.route(OPEN, address)
+
+    def route(self, state: int, address: str) -> None:
+        """Have all slots in a state at a server."""
+        for slot in range(SLOTS):
+            self.router.set_route(slot, state, address, 0)
+
+    def connect(self, name: str = "client", number: int = 0) -> Client:
+        """One more client, with the number that its session is to have."""
+        self.clients.append(Client(self, name, number))
+        return self.clients[-1]
+
+
+@contextmanager
+def engine(address: str, **settings: Any) -> Iterator[Engine]:
+    """An engine within a block."""
+    made = Engine(address, **settings)
+    try:
+        yield made
+    finally:
+        for client in made.clients:
+            client.close()
+        for backend in made.router.shared_backends:
+            backend.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the event loop go on until a condition holds."""
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.sleep(0.001)
