@@ -176,9 +176,9 @@ class ProxySettings(BaseSettings):
         description="Unsent bytes to a server above which sessions that send to it stop being read. 4 MiB.",
     )
     backend_window_bytes: Bytes = Field(
-        default=4_194_304,
+        default=1_048_576,
         description="Bytes of replies expected of a server at once, by the size of the latest ones, above which "
-        "sessions that send to it stop being read. 4 MiB.",
+        "sessions that send to it stop being read. 1 MiB.",
     )
     backend_connect_seconds: Seconds = Field(
         default=1.0, description="Seconds a connection to a server, with its handshake, may take."

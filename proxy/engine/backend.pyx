@@ -54,6 +54,9 @@ cdef extern from *:
     int setsockopt(int fd, int level, int name, const void* value, unsigned int size) nogil
 
 cdef enum:
+    # Requests at a server above which sessions stop being read, whatever their replies' size has been: it is known only
+    # when they come.
+    MOST_QUEUED = 2048
     # An empty buffer larger than this gives its memory back.
     KEPT_BUFFER = 262144
     # A reply is passed on in parts once this much of it is there, so that a long one is never held whole.
@@ -160,13 +163,15 @@ cdef class Backend(ServerConnection):
         ``sparse`` session, which has nothing else under way, need not stop for that: it did not bring it about.
         """
         return buffer_length(&self.out) > self.pause_bytes or (
-            not sparse and self.queued * self.reply_bytes > self.window_bytes * (self.replies + 1)
+            not sparse
+            and (self.queued > MOST_QUEUED or self.queued * self.reply_bytes > self.window_bytes * (self.replies + 1))
         )
 
     cdef bint relieved(self) noexcept:
         """Whether sessions that had to stop may go on."""
         return (
             buffer_length(&self.out) <= self.pause_bytes // 2
+            and self.queued <= MOST_QUEUED // 2
             and self.queued * self.reply_bytes <= self.window_bytes // 2 * (self.replies + 1)
         )
 

@@ -31,6 +31,8 @@ cdef class ClientConnection:
         bint held_back
         bint reading
         bint writing
+        # Its replies have been kept for those behind them once already.
+        bint deferred
         # Another connection to the servers is in use from here on: what is owed comes first (**in-order**).
         bint switched
         # The request at the front may wait for long: a client that hangs up is to be noticed.

@@ -28,10 +28,11 @@ from proxy.engine.stream cimport receive, transmit
 cdef enum:
     # Bytes of unsent replies above which reading stops when much is kept for all clients together.
     SCARCE_PAUSE = 16384
-    # Replies that may be owed before any has come, at least, and after how many the oldest begin to count less.
+    # Replies that may be owed before any has come, and at least.
     FIRST_WINDOW = 4
     LEAST_WINDOW = 16
-    FORGOTTEN_REPLIES = 1024
+    # Fewer bytes of replies may be sent together with the next ones.
+    DEFERRED = 16384
     READ_LEAST = 16384
     READ_MOST = 4194304
     # Bytes of requests taken behind one that waits; behind that, a client's leaving is not noticed.
@@ -135,16 +136,14 @@ cdef class ClientConnection:
         """Let as many replies be owed as are expected to stay within what is kept before reading stops.
 
         A client that reads nothing has sent that much before it is found out, and it all stands at the servers
-        before other clients' requests.
+        before other clients' requests. So it grows with the replies that there have been, as TCP's window does.
         """
         cdef int64_t expected
+        cdef int64_t grown = FIRST_WINDOW + 2 * self.client.replies
         if self.client.replies == 0:
             return
         expected = self.pause_bytes * self.client.replies // (self.client.reply_bytes + 1)
-        self.window = <int> min(<int64_t> self.most_owed, max(<int64_t> LEAST_WINDOW, expected))
-        if self.client.replies > FORGOTTEN_REPLIES:
-            self.client.replies //= 2
-            self.client.reply_bytes //= 2
+        self.window = <int> min(<int64_t> self.most_owed, grown, max(<int64_t> LEAST_WINDOW, expected))
 
     cdef void watch_again(self) noexcept:
         """Have the poller tell what is of interest now."""
@@ -300,6 +299,12 @@ cdef class ClientConnection:
                 return
             if self.writing:
                 return
+            if length and self.client.head != NULL and length < DEFERRED and not self.deferred:
+                # More replies are owed, and may be ready.
+                self.deferred = self.loop.defer(&self.client.sender)
+                if self.deferred:
+                    return
+            self.deferred = False
             if length:
                 sent = transmit(self.fd, self.tls, self.client.out.data + self.client.out.start, length)
                 if sent < 0:

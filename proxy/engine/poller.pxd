@@ -29,6 +29,9 @@ cdef class Poller:
         void (*before)(void* owner) noexcept
         void (*after)(void* owner) noexcept
         void* owner
+        # Within a batch: whether another look follows it. Set by the owner: whether one is wanted however little there was.
+        bint again
+        bint wanted_again
         # Keeps the owner alive as long as sockets are watched.
         public object keeps
 

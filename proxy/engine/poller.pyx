@@ -119,7 +119,7 @@ cdef class Poller:
         for turn in range(MOST_BATCHES):
             count = epoll_wait(self.fd, events, MOST_EVENTS, 0)
             if count <= 0:
-                return
+                break
             self.batch_size = count
             self.before(self.owner)
             for index in range(count):
@@ -128,10 +128,14 @@ cdef class Poller:
                     bits = events[index].events
                     watch.ready(watch.owner, (bits & EPOLLOUT) | (READABLE if bits & ~EPOLLOUT else 0))
             self.batch_size = 0
+            self.again = turn + 1 < MOST_BATCHES
             self.after(self.owner)
-            if count == 1:
+            self.again = False
+            if count == 1 and not self.wanted_again:
                 # Hardly anything to do: rather let the event loop wait than look again.
                 return
+        if self.wanted_again:
+            self.after(self.owner)
 
     # -- without epoll -------------------------------------------------------------------------------------
 

@@ -205,9 +205,11 @@ cdef class Loop(UnderWay):
     cdef void answer(self, client_t* client, const char* data, size_t size) noexcept:
         """A reply by the proxy itself, in its turn."""
         cdef request_t* place
+        cdef int64_t expected = client.reply_bytes
         if client.head == NULL:
-            client.replies += 1
             self.put_reply(client, data, size)
+            # It says nothing about how large servers' replies are.
+            client.reply_bytes = expected
             return
         place = self.place(client)
         if place != NULL:

@@ -14,6 +14,8 @@ cdef class Sending:
         Poller poller
         sender_t* clients
         sender_t* backends
+        # Clients whose turn is after the next look at what is ready.
+        sender_t* deferred
         bint scheduled
         object flush_bound
         # The coarse clock: time.monotonic() as of the last loop iteration.
@@ -24,6 +26,7 @@ cdef class Sending:
 
     cdef void list_client(self, sender_t* sender) noexcept
     cdef void list_backend(self, sender_t* sender) noexcept
+    cdef bint defer(self, sender_t* sender) noexcept
     cdef void unlist(self, sender_t* sender) noexcept
     cdef void schedule(self) noexcept
     cdef void send_all(self) noexcept

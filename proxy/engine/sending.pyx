@@ -34,6 +34,16 @@ cdef void after_batch(void* owner) noexcept:
     (<Sending> owner).send_all()
 
 
+cdef bint take_out(sender_t** link, sender_t* sender) noexcept:
+    """Take a sender out of a list; false when it is not in it."""
+    while link[0] != NULL and link[0] != sender:
+        link = &link[0].next
+    if link[0] == NULL:
+        return False
+    link[0] = sender.next
+    return True
+
+
 cdef class Sending:
     """What of :class:`proxy.engine.requests.Loop` is about sending and time."""
 
@@ -63,20 +73,25 @@ cdef class Sending:
             self.backends = sender
             self.schedule()
 
+    cdef bint defer(self, sender_t* sender) noexcept:
+        """Have a client, in its turn to send, asked again after the next look at what is ready; false if none follows.
+
+        Replies that are ready by then go in the same ``send``. Nothing is waited for.
+        """
+        if not self.poller.again:
+            return False
+        sender.listed = True
+        sender.next = self.deferred
+        self.deferred = sender
+        self.poller.wanted_again = True
+        return True
+
     cdef void unlist(self, sender_t* sender) noexcept:
-        cdef sender_t** link
         if not sender.listed:
             return
         sender.listed = False
-        link = &self.clients
-        while link[0] != NULL and link[0] != sender:
-            link = &link[0].next
-        if link[0] == NULL:
-            link = &self.backends
-            while link[0] != NULL and link[0] != sender:
-                link = &link[0].next
-        if link[0] != NULL:
-            link[0] = sender.next
+        if not take_out(&self.clients, sender) and not take_out(&self.backends, sender):
+            take_out(&self.deferred, sender)
 
     cdef void schedule(self) noexcept:
         if not self.scheduled:
@@ -96,6 +111,12 @@ cdef class Sending:
         """Give every backend, then every client, that has bytes to send one ``send``."""
         cdef sender_t* sender
         cdef int rounds = 0
+        self.poller.wanted_again = False
+        while self.deferred != NULL:
+            sender = self.deferred
+            self.deferred = sender.next
+            sender.next = self.clients
+            self.clients = sender
         while (self.backends != NULL or self.clients != NULL) and rounds < MOST_ROUNDS:
             rounds += 1
             while self.backends != NULL:

@@ -55,6 +55,7 @@ cdef class Session(ClientConnection):
 
     cdef verdict dispatch(self, const argument_t* arguments, int count, const char* data, size_t size) except VERDICT_FAILED
     cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED
+    cdef bint on_wrong_lane(self) noexcept
     cdef void choose_lane(self) noexcept
     cdef void advance(self) noexcept
     cdef client_t* asker(self) noexcept

@@ -56,8 +56,9 @@ cdef enum:
     UNAUTHENTICATED_ARGUMENTS = 10
     # GATED of proxy.engine.outcomes.
     GATED_BIT = 1
-    # Bytes of a reply, on average, from which they go over a connection of their own.
+    # Bytes of a reply, on average, from which they go over a connection of their own; from half of it, no more.
     LARGE_REPLY = 4096
+    # After how many replies the oldest begin to count less.
     FORGOTTEN_REPLIES = 1024
     # MUTED and MUTED_ONCE of it.
     MUTED_BIT = 1
@@ -106,6 +107,8 @@ cdef class Session(ClientConnection):
         self.processing = True
         self.need = 0
         while position < size and not self.closing and self.client.broken == NULL:
+            if self.on_wrong_lane():
+                self.choose_lane()
             if self.over_limits():
                 self.paused = True
                 # The send that brings it below its limits resumes it.
@@ -135,8 +138,6 @@ cdef class Session(ClientConnection):
             if request_size > self.most_request:
                 self.protocol_error(b"request is larger than the proxy's limit")
                 break
-            if self.client.owed == 0:
-                self.choose_lane()
             self.woken = False
             self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
             if status == PARSE_INLINE:
@@ -178,6 +179,9 @@ cdef class Session(ClientConnection):
         self.cleared = -1
         self.waits_since = 0
         self.taken += 1
+        if self.client.replies > FORGOTTEN_REPLIES:
+            self.client.replies //= 2
+            self.client.reply_bytes //= 2
         if self.muted > MUTED_BIT:
             # CLIENT REPLY SKIP has no reply itself; then it is the next request's turn, and then over.
             self.muted = self.muted - 1 if self.muted == MUTED_ONCE_BITS else 0
@@ -364,17 +368,22 @@ cdef class Session(ClientConnection):
             self.hold_back(backend)
         return VERDICT_TAKEN
 
+    cdef bint on_wrong_lane(self) noexcept:
+        """Whether replies have become large, or small again, so that requests should go over other connections."""
+        cdef int64_t bound = LARGE_REPLY if self.lane == self.first_lane else LARGE_REPLY // 2
+        return (self.client.reply_bytes > bound * (self.client.replies + 1)) != (self.lane != self.first_lane)
+
     cdef void choose_lane(self) noexcept:
         """Have large replies go over other connections than small ones, so that these need not wait behind them.
 
-        in-order: only while nothing is owed.
+        in-order: only while nothing is owed; so nothing more is taken until that is so.
         """
-        if self.client.replies > FORGOTTEN_REPLIES:
-            self.client.replies //= 2
-            self.client.reply_bytes //= 2
-        self.lane = self.first_lane
-        if self.client.reply_bytes > LARGE_REPLY * <int64_t> (self.client.replies + 1):
+        if self.client.owed:
+            self.switched = True
+        elif self.lane == self.first_lane:
             self.lane += self.router.lanes
+        else:
+            self.lane = self.first_lane
 
     def _refuse_offline(self, int slot):
         self.loop.requests += 1
