@@ -29,7 +29,7 @@ cdef enum:
     # Bytes of unsent replies above which reading stops when much is kept for all clients together.
     SCARCE_PAUSE = 16384
     # Replies that may be owed before any has come, and at least.
-    FIRST_WINDOW = 4
+    FIRST_WINDOW = 32
     LEAST_WINDOW = 16
     # Fewer bytes of replies may be sent together with the next ones.
     DEFERRED = 16384
