@@ -66,7 +66,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._loop = Loop(loop, int(start["number_of_slots"]))
         self._loop.statistics.on = settings.command_statistics
-        self._loop.kept_limit = settings.sessions_limit_bytes
+        # The rest is the allocator's own.
+        self._loop.kept_limit = settings.sessions_limit_bytes * 15 // 16
         self._loop.on_excess = self._close_largest
         self._settling = Settling(settings, self._settled)
         self._options = BackendOptions(
@@ -201,7 +202,7 @@ class Worker:
 
     def _close_largest(self) -> None:
         """bounded: too much is kept for all sessions together; the largest go, until there is room again."""
-        enough = self._settings.sessions_limit_bytes * 9 // 10
+        enough = self._loop.kept_limit * 9 // 10
         for session in sorted(self._router.sessions, key=lambda session: session.kept, reverse=True):
             if self._loop.kept <= enough or not session.kept:
                 break
