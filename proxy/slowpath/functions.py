@@ -34,6 +34,9 @@ log = structlog.get_logger()
 
 RETRY_SECONDS = 1.0
 """For how long a server is taken as it is when there was no other to compare it with."""
+ATTEMPTS = 20
+PAUSE_SECONDS = 0.05
+"""How often, and after what pause, a server that is up is asked again (**bounded**)."""
 
 
 class FunctionCommands(Family):
@@ -119,7 +122,17 @@ class FunctionCommands(Family):
         if any(argv[0].upper() in (b"FCALL", b"FCALL_RO") for argv in requests):
             for address in self._services.every_master():
                 if not self.is_level(address):
-                    await self.level(address)
+                    await self._level_if_up(address)
+
+    async def _level_if_up(self, address: str) -> None:
+        """Make a server level; again where it can be reached, and only the connection for that is in its pause."""
+        for _ in range(ATTEMPTS):
+            if await self.level(address) is None or not self._is_up(address):
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    def _is_up(self, address: str) -> bool:
+        return any(backend.is_ready for backend in self._router.shared_backends if backend.address == address)
 
     async def _make_level(self, address: str) -> bytes | None:
         if self.is_level(address):
