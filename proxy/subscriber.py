@@ -43,6 +43,7 @@ class Subscriber:
         loop, address, options, settings: of the connection.
         wanted: gives everything that is to be subscribed to, and the number of the latest mark.
         received: gets every message.
+        leave_former: leaves the servers that this one takes the place of, and calls back.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class Subscriber:
         settings: ProxySettings,
         wanted: Callable[[], tuple[Names, int]],
         received: Callable[["Subscriber", Message], None],
+        leave_former: Callable[[Callback], None],
     ) -> None:
         self.address = address
         self._loop = loop
         self._wanted = wanted
         self._received = received
+        self._leave_former = leave_former
         self._backend = backend = Backend(loop, address, 0, 3, options, settings.backend_reply_seconds)
         backend.on_ready = self._connected
         backend.on_down = self._disconnected
@@ -90,10 +93,15 @@ class Subscriber:
         if self._subscribed and (self._shards or kind is not Kind.SHARD):
             self._backend.write(requests)
 
-    def sync(self, callback: Callback) -> None:
-        """Call back once the server has done all that was asked of it, or cannot be waited for (**bounded**)."""
+    def sync(self, callback: Callback, limit: float | None = None) -> None:
+        """Call back once the server has done all that was asked of it, or cannot be waited for (**bounded**).
+
+        Args:
+            callback: called once.
+            limit: how many seconds to wait at most; as long as connecting and a reply may take when not given.
+        """
         self._last += 1
-        self._waiting[self._last] = (self._loop.now + self._limit, callback)
+        self._waiting[self._last] = (self._loop.now + (self._limit if limit is None else limit), callback)
         if self._subscribed and self._backend.is_ready:
             self._ask(self._last)
         elif self.is_failing:
@@ -144,6 +152,11 @@ class Subscriber:
             return
         # SSUBSCRIBE came with Redis 7; nobody publishes to shard channels at a server that does not have it.
         self._shards = not reply.startswith(UNKNOWN)
+        self._leave_former(self._subscribe)
+
+    def _subscribe(self) -> None:
+        if self._subscribed or not self._backend.is_ready:
+            return
         self._subscribed = True
         # What comes over this connection is published later than all that was asked for up to now.
         wanted, self.mark = self._wanted()

@@ -3,6 +3,9 @@
 They are opened with the first table and kept, whether anybody subscribes or not: one for each worker and master, idle
 but for a HELLO now and then. Opened for the first subscriber, they would cost it a connection and three round trips at
 each server, and whoever publishes without waiting for the confirmation would be too early all that time.
+
+A group's new master replicates to the former one. To be subscribed at both would give a message twice, so the former
+one is left when the new one has been connected to, and only then is the new one subscribed at.
 """
 
 from collections.abc import Callable
@@ -12,6 +15,9 @@ from proxy.messages import Kind, Message
 from proxy.slowpath.services import Services
 from proxy.subscriber import Names, Subscriber
 from slots.table import SlotTable
+
+HANDOVER_SECONDS = 0.5
+"""How long a group's new master waits for what its former one has still to send (**bounded**)."""
 
 
 class Subscribers:
@@ -34,8 +40,10 @@ class Subscribers:
         self._received = received
         self._instance = services.options.instance
         self._open: dict[str, Subscriber] = {}
-        # To masters of before, until what was published there has arrived.
-        self._retiring: set[Subscriber] = set()
+        # The groups of the masters that are open.
+        self._groups: dict[str, int] = {}
+        # To masters of before, and their groups, until what was published there has arrived.
+        self._retiring: dict[Subscriber, int] = {}
 
     def at(self, address: str) -> Subscriber:
         """The connection to a master in the table."""
@@ -48,8 +56,8 @@ class Subscribers:
             self._instance = instance
             for subscriber in (*self._open.values(), *self._retiring):
                 subscriber.reset("was left: this proxy takes a new identity")
-        masters = {group.master for group in table.groups.values() if group.master is not None}
-        for address in masters - self._open.keys():
+        masters = {group.master: number for number, group in table.groups.items() if group.master is not None}
+        for address in masters.keys() - self._open.keys():
             self._open[address] = Subscriber(
                 self._services.router.loop,
                 address,
@@ -57,22 +65,41 @@ class Subscribers:
                 self._services.settings,
                 self._wanted,
                 self._received,
+                partial(self._leave_former, masters[address]),
             )
-        for address in self._open.keys() - masters:
-            self._retire(self._open.pop(address))
+        for address in self._open.keys() - masters.keys():
+            self._retire(self._open.pop(address), self._groups[address])
+        self._groups = masters
         for subscriber in [subscriber for subscriber in self._retiring if subscriber.address in masters]:
             # It is back before it was left. One connection there is enough: two would get each message twice.
             self._end(subscriber)
 
-    def _retire(self, subscriber: Subscriber) -> None:
+    def _retire(self, subscriber: Subscriber, group: int) -> None:
         """Leave a server, once those in its place are subscribed at and what was published there has arrived."""
         subscriber.leave()
-        self._retiring.add(subscriber)
-        self.sync(lambda: subscriber.sync(lambda: self._end(subscriber)))
+        self._retiring[subscriber] = group
+        self.sync(partial(subscriber.sync, partial(self._end, subscriber)))
+
+    def _leave_former(self, group: int, callback: Callable[[], None]) -> None:
+        """Leave a group's former masters, whose successor has been connected to; then call back."""
+        former = [subscriber for subscriber, of in self._retiring.items() if of == group]
+        left = len(former)
+        if not left:
+            callback()
+
+        def arrived(subscriber: Subscriber) -> None:
+            nonlocal left
+            left -= 1
+            self._end(subscriber)
+            if not left:
+                callback()
+
+        for subscriber in former:
+            subscriber.sync(partial(arrived, subscriber), HANDOVER_SECONDS)
 
     def _end(self, subscriber: Subscriber) -> None:
         if subscriber in self._retiring:
-            self._retiring.discard(subscriber)
+            del self._retiring[subscriber]
             subscriber.close("is no master in the slot table any more")
 
     def write(self, kind: Kind, requests: bytes) -> None:

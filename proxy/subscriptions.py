@@ -29,8 +29,8 @@ stays open:
 
 - A server that is down is not waited for. It is subscribed at when it is back; what is published there before is lost.
 - The master of a group is replaced without a lock. A message published at the new one before a worker is
-  subscribed there is lost, as it is with Redis alone. The old one is left once the new one is subscribed at, so a
-  message that the old one replicated in the milliseconds between comes twice.
+  subscribed there is lost, as it is with Redis alone. None comes twice, whichever of the two replicates it to the
+  other: see :mod:`proxy.subscribers`.
 - Slots that were offline are given to a group without a lock; until then nobody can publish to their channels.
 
 **bounded**: subscriptions are counted by whoever makes them (:func:`cost`); a wait lasts no longer than connecting and
@@ -121,7 +121,6 @@ class Subscriptions:
             if not topic.asked:
                 topic.asked = True
                 new.append(name)
-        self._get_ahead()
         self._write(kind.joining, kind, new)
         if self._written < MARKS_AT_ONCE:
             self._written += 1
@@ -250,12 +249,6 @@ class Subscriptions:
             self._last_mark += 1
             self._open = Mark(self._last_mark)
         return self._open
-
-    def _get_ahead(self) -> None:
-        """Have what is written next sent ahead of what sessions publish later in this turn."""
-        for backend in self._router.shared_backends:
-            # Connections that have something to send do so last in, first out. Now these are in.
-            backend.write(b"")
 
     def _write(self, word: str, kind: Kind, names: Collection[bytes]) -> None:
         if names:

@@ -192,10 +192,13 @@ cdef class Backend(ServerConnection):
         self.push(request, payload, len(payload))
 
     def write(self, bytes payload):
-        """Send requests whose replies come as pushes. Only when the connection is ready; false without memory."""
+        """Send requests whose replies come as pushes. Only when the connection is ready; false without memory.
+
+        They are sent ahead of all that other connections have to send in this turn of the loop.
+        """
         if self.state != BACKEND_READY or not buffer_append(&self.out, payload, len(payload)):
             return False
-        self.loop.list_backend(&self.sender)
+        self.loop.list_backend_first(&self.sender)
         return True
 
     def open(self):

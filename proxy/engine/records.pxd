@@ -23,6 +23,11 @@ ctypedef struct sender_t:
     void* owner
     bint listed
 
+# Some of them, first in, first out.
+ctypedef struct senders_t:
+    sender_t* first
+    sender_t* last
+
 ctypedef struct client_t:
     int fd
     # Replies owed, oldest first (**in-order**).

@@ -47,7 +47,7 @@ cdef class Loop(UnderWay):
     def __init__(self, event_loop, int number_of_slots, bint portable=False):
         super().__init__(event_loop, number_of_slots, portable)
         self.connected = set()
-        self.statistics = Statistics()
+        self.statistics = Statistics(event_loop.call_exception_handler)
         self.kept_limit = INT64_MAX
 
     def __dealloc__(self):

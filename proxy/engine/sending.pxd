@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 
 from proxy.engine.poller cimport Poller
-from proxy.engine.records cimport sender_t
+from proxy.engine.records cimport sender_t, senders_t
 
 
 cdef class Sending:
@@ -12,10 +12,10 @@ cdef class Sending:
     cdef:
         readonly object event_loop
         Poller poller
-        sender_t* clients
-        sender_t* backends
+        senders_t clients
+        senders_t backends
         # Clients whose turn is after the next look at what is ready.
-        sender_t* deferred
+        senders_t deferred
         bint scheduled
         object flush_bound
         # The coarse clock: time.monotonic() as of the last loop iteration.
@@ -26,6 +26,7 @@ cdef class Sending:
 
     cdef void list_client(self, sender_t* sender) noexcept
     cdef void list_backend(self, sender_t* sender) noexcept
+    cdef void list_backend_first(self, sender_t* sender) noexcept
     cdef bint defer(self, sender_t* sender) noexcept
     cdef void unlist(self, sender_t* sender) noexcept
     cdef void schedule(self) noexcept

@@ -7,7 +7,7 @@ of ready sockets at hand has been dealt with: a hundred requests of fifty client
 from libc.stdint cimport uint32_t, uint64_t
 
 from proxy.engine.poller cimport Poller
-from proxy.engine.records cimport sender_t
+from proxy.engine.records cimport sender_t, senders_t
 
 
 cdef extern from "<time.h>" nogil:
@@ -34,13 +34,41 @@ cdef void after_batch(void* owner) noexcept:
     (<Sending> owner).send_all()
 
 
-cdef bint take_out(sender_t** link, sender_t* sender) noexcept:
+cdef inline void put_in(senders_t* senders, sender_t* sender) noexcept:
+    """Put a sender at the end of a list."""
+    sender.next = NULL
+    if senders.last == NULL:
+        senders.first = sender
+    else:
+        senders.last.next = sender
+    senders.last = sender
+
+
+cdef inline sender_t* take_first(senders_t* senders) noexcept:
+    """The first sender of a list, which is then out of it; NULL when the list is empty."""
+    cdef sender_t* sender = senders.first
+    if sender != NULL:
+        senders.first = sender.next
+        if senders.first == NULL:
+            senders.last = NULL
+    return sender
+
+
+cdef bint take_out(senders_t* senders, sender_t* sender) noexcept:
     """Take a sender out of a list; false when it is not in it."""
-    while link[0] != NULL and link[0] != sender:
-        link = &link[0].next
-    if link[0] == NULL:
+    cdef sender_t* before = NULL
+    cdef sender_t* found = senders.first
+    while found != NULL and found != sender:
+        before = found
+        found = found.next
+    if found == NULL:
         return False
-    link[0] = sender.next
+    if before == NULL:
+        senders.first = sender.next
+    else:
+        before.next = sender.next
+    if senders.last == sender:
+        senders.last = before
     return True
 
 
@@ -62,16 +90,25 @@ cdef class Sending:
     cdef void list_client(self, sender_t* sender) noexcept:
         if not sender.listed:
             sender.listed = True
-            sender.next = self.clients
-            self.clients = sender
+            put_in(&self.clients, sender)
             self.schedule()
 
     cdef void list_backend(self, sender_t* sender) noexcept:
         if not sender.listed:
             sender.listed = True
-            sender.next = self.backends
-            self.backends = sender
+            put_in(&self.backends, sender)
             self.schedule()
+
+    cdef void list_backend_first(self, sender_t* sender) noexcept:
+        """List a backend ahead of all that is listed."""
+        if sender.listed:
+            take_out(&self.backends, sender)
+        sender.listed = True
+        sender.next = self.backends.first
+        self.backends.first = sender
+        if self.backends.last == NULL:
+            self.backends.last = sender
+        self.schedule()
 
     cdef bint defer(self, sender_t* sender) noexcept:
         """Have a client, in its turn to send, asked again after the next look at what is ready; false if none follows.
@@ -81,8 +118,7 @@ cdef class Sending:
         if not self.poller.again:
             return False
         sender.listed = True
-        sender.next = self.deferred
-        self.deferred = sender
+        put_in(&self.deferred, sender)
         self.poller.wanted_again = True
         return True
 
@@ -108,29 +144,24 @@ cdef class Sending:
         self.send_all()
 
     cdef void send_all(self) noexcept:
-        """Give every backend, then every client, that has bytes to send one ``send``."""
+        """Give every backend, then every client, that has bytes to send one ``send``, as they were listed."""
         cdef sender_t* sender
         cdef int rounds = 0
         self.poller.wanted_again = False
-        while self.deferred != NULL:
-            sender = self.deferred
-            self.deferred = sender.next
-            sender.next = self.clients
-            self.clients = sender
-        while (self.backends != NULL or self.clients != NULL) and rounds < MOST_ROUNDS:
+        while self.deferred.first != NULL:
+            put_in(&self.clients, take_first(&self.deferred))
+        while (self.backends.first != NULL or self.clients.first != NULL) and rounds < MOST_ROUNDS:
             rounds += 1
-            while self.backends != NULL:
-                sender = self.backends
-                self.backends = sender.next
+            while self.backends.first != NULL:
+                sender = take_first(&self.backends)
                 sender.listed = False
                 sender.send(sender.owner)
-            while self.clients != NULL:
-                sender = self.clients
-                self.clients = sender.next
+            while self.clients.first != NULL:
+                sender = take_first(&self.clients)
                 sender.listed = False
                 sender.send(sender.owner)
         self.scheduled = False
-        if self.backends != NULL or self.clients != NULL:
+        if self.backends.first != NULL or self.clients.first != NULL:
             self.schedule()
         self.sent()
 

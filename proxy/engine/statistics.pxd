@@ -33,6 +33,7 @@ cdef class Statistics:
         # Latency in ticks from which a request is told to ``on_slow``.
         uint32_t slow
         public object on_slow
+        object on_mistake
         # How many more are told of before the next tick.
         int slow_room
         # Slow requests, told of or not.

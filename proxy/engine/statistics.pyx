@@ -36,7 +36,8 @@ cdef class Statistics:
             raise MemoryError
         self.slow = UINT32_MAX
 
-    def __init__(self):
+    def __init__(self, on_mistake=None):
+        self.on_mistake = on_mistake
         self.numbers = {}
         self.names = []
         self.slow_room = SLOW_TOLD
@@ -103,6 +104,8 @@ cdef class Statistics:
         session = <object> client if client != NULL else None
         try:
             self.on_slow(self.names[command], ticks * TICK_MICROSECONDS, slot, session, address)
-        except Exception:
+        except Exception as error:
             # The log of slow requests is no reason to fail one.
             self.on_slow = None
+            if self.on_mistake is not None:
+                self.on_mistake({"message": "noting a slow request, which ends here", "exception": error})

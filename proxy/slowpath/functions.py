@@ -34,9 +34,8 @@ log = structlog.get_logger()
 
 RETRY_SECONDS = 1.0
 """For how long a server is taken as it is when there was no other to compare it with."""
-ATTEMPTS = 20
 PAUSE_SECONDS = 0.05
-"""How often, and after what pause, a server that is up is asked again (**bounded**)."""
+"""After what pause a server that is up is asked again."""
 
 
 class FunctionCommands(Family):
@@ -125,10 +124,12 @@ class FunctionCommands(Family):
                     await self._level_if_up(address)
 
     async def _level_if_up(self, address: str) -> None:
-        """Make a server level; again where it can be reached, and only the connection for that is in its pause."""
-        for _ in range(ATTEMPTS):
-            if await self.level(address) is None or not self._is_up(address):
-                return
+        """Make a server level; again where it can be reached, and only the connection for that is in its pause.
+
+        **bounded**: by the longest pause between two attempts to connect.
+        """
+        limit = self._services.now() + self._services.settings.backend_retry_seconds_max
+        while await self.level(address) is not None and self._is_up(address) and self._services.now() < limit:
             await asyncio.sleep(PAUSE_SECONDS)
 
     def _is_up(self, address: str) -> bool:

@@ -310,6 +310,24 @@ async def test_a_replica_that_is_promoted_gives_no_message_twice(start_worker: S
             assert await pubsub.get_message(timeout=0) is None
 
 
+async def test_a_former_master_is_left_before_its_successor_is_subscribed_at(start_worker: StartWorker) -> None:
+    """Else what the one replicates to the other is heard twice."""
+    worker = await start_worker(servers=3)
+    old, new = worker.servers[0], worker.servers[2]
+    await worker.apply(groups=[Group(3)])
+    async with worker.client() as client, Wire(old.address) as first, client.pubsub() as pubsub:
+        await pubsub.subscribe(CHANNEL)
+        await confirmed(pubsub)
+        async with frozen(worker, 1):
+            first.send("PUBLISH", CHANNEL, "again")
+            await worker.apply(groups=[Group(1, (new.address, old.address))])
+            await subscribed_at(worker, 3)
+        assert await first.heard() == b":1\r\n"
+        await client.publish(CHANNEL, "last")
+        assert await messages(pubsub, 1) == [b"last"]
+        assert await pubsub.get_message(timeout=0) is None
+
+
 async def test_a_server_that_comes_back_is_subscribed_at_again(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=2)
     async with worker.client() as client, client.pubsub() as pubsub:

@@ -123,23 +123,26 @@ class Client:
         self._socket.close()
 
 
-def options() -> Any:
+def options(**changes: Any) -> Any:
     """As of a worker, as far as a connection to a server needs them."""
     return SimpleNamespace(
-        password="",
-        user="",
-        tls=None,
-        instance="f" * 32,
-        new_name=lambda: "name.",
-        connect_seconds=5.0,
-        queue_pause_bytes=4_000_000,
-        window_bytes=4_000_000,
-        own_reply_bytes=1_000_000,
-        retry_seconds_min=1.0,
-        retry_seconds_max=1.0,
-        on_lost=print,
-        on_disconnected=print,
-        on_fenced=print,
+        **{
+            "password": "",
+            "user": "",
+            "tls": None,
+            "instance": "f" * 32,
+            "new_name": lambda: "name.",
+            "connect_seconds": 5.0,
+            "queue_pause_bytes": 4_000_000,
+            "window_bytes": 4_000_000,
+            "own_reply_bytes": 1_000_000,
+            "retry_seconds_min": 1.0,
+            "retry_seconds_max": 1.0,
+            "on_lost": lambda address, name: None,
+            "on_disconnected": lambda address: None,
+            "on_fenced": lambda address: None,
+            **changes,
+        }
     )
 
 

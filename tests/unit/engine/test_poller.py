@@ -1,7 +1,6 @@
 """The engine without epoll, as on systems that have none: the event loop watches each socket."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ import uvloop
 
 from proxy.engine.backend import Backend, command
 from proxy.engine.requests import Loop
+from tests.unit.engine.inprocess import options
 
 LARGE = 20_000_000
 
@@ -36,23 +36,10 @@ def test_a_backend_connects_writes_and_reads(portable: bool, run: Any) -> None:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 16)
         port = server.sockets[0].getsockname()[1]
-        options: Any = SimpleNamespace(
-            password="",
-            user="",
-            tls=None,
-            instance="f" * 32,
-            new_name=lambda: "name.",
-            connect_seconds=5.0,
-            queue_pause_bytes=1_000_000,
-            window_bytes=1_000_000,
-            own_reply_bytes=100_000_000,
-            retry_seconds_min=1.0,
-            retry_seconds_max=1.0,
-            on_lost=print,
-            on_disconnected=print,
-        )
         event_loop = asyncio.get_running_loop()
-        backend = Backend(Loop(event_loop, 16, portable), f"127.0.0.1:{port}", 0, 2, options, 30.0)
+        backend = Backend(
+            Loop(event_loop, 16, portable), f"127.0.0.1:{port}", 0, 2, options(own_reply_bytes=100_000_000), 30.0
+        )
         message = b"x" * LARGE
         # More than the socket takes at once, both ways.
         for _ in range(2):

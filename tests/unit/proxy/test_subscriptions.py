@@ -14,6 +14,7 @@ from proxy.messages import Kind
 from proxy.settings import ProxySettings
 from proxy.subscriptions import MARKS_AT_ONCE, Subscriptions, cost
 from slots.table import Group, Slot, SlotTable
+from tests.unit.engine.inprocess import options
 
 
 class Listener:
@@ -42,26 +43,11 @@ class Played:
         self.table = SlotTable(1, (Slot(0), Slot(1)), {n: Group(n, (server,)) for n, server in enumerate(servers)})
         settings = ProxySettings(backend_retry_seconds_min=0.01, backend_retry_seconds_max=0.05)
         names = (f"test-{number}." for number in range(1000))
-        options = SimpleNamespace(
-            password="",
-            user="",
-            tls=None,
-            instance="f" * 32,
-            new_name=names.__next__,
-            connect_seconds=5.0,
-            queue_pause_bytes=1_000_000,
-            window_bytes=4_194_304,
-            own_reply_bytes=1_000_000,
-            retry_seconds_min=0.01,
-            retry_seconds_max=0.05,
-            on_lost=lambda address, name: None,
-            on_disconnected=lambda address: None,
-            on_fenced=lambda address: None,
-        )
+        made = options(new_name=names.__next__, retry_seconds_min=0.01, retry_seconds_max=0.05)
         router = SimpleNamespace(loop=self.loop, slot_of_key=lambda name: 0, shared_backends=[])
         services: Any = SimpleNamespace(
             router=router,
-            options=options,
+            options=made,
             settings=settings,
             table=lambda: self.table,
             now=lambda: self.loop.now,
