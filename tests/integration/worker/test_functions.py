@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from slots.states import SlotState
 from slots.table import Group, Slot
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness
-from tests.integration.worker.test_scripts import key_at, raw, request, until
+from tests.integration.worker.test_scripts import key_at, same_as_redis, until
 
 LIMIT = 20.0
 
@@ -99,6 +100,33 @@ async def test_functions_in_a_transaction(worker: WorkerHarness) -> None:
         await client.function_load(library())
         await restart(worker, 2)
         await patient(lambda: client.set(key_at(2), "1"), worker.servers[1].address)
+        async with client.pipeline() as pipe:
+            pipe.fcall("f", 1, key_at(2))
+            pipe.get(key_at(2))
+            assert await pipe.execute() == [key_at(2).encode(), b"1"]
+
+
+async def test_functions_in_a_transaction_while_the_connection_that_loads_them_pauses(
+    start_worker: StartWorker,
+) -> None:
+    """The server is up, and other connections have reached it; the one for RESP2 is tried again later."""
+    worker = await start_worker(backend_retry_seconds_min=0.1, backend_retry_seconds_max=3.0)
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    server = worker.servers[1]
+    async with worker.client() as client, worker.client(protocol=2) as old:
+        await client.function_load(library())
+        await old.get(key_at(2))
+        await server.stop()
+        with pytest.raises(ResponseError, match=server.address):
+            await client.get(key_at(2))
+        # Each attempt in vain makes the pause longer. The other connection has had one only.
+        end = time.monotonic() + 3.5
+        while time.monotonic() < end:
+            with pytest.raises(ResponseError, match=server.address):
+                await old.get(key_at(2))
+            await asyncio.sleep(0.01)
+        worker.servers[1] = await start_redis(server.name, worker.directory, port=server.port)
+        await patient(lambda: client.set(key_at(2), "1"), server.address)
         async with client.pipeline() as pipe:
             pipe.fcall("f", 1, key_at(2))
             pipe.get(key_at(2))
@@ -290,10 +318,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("sent", ERRORS, ids=" ".join)
 async def test_replies_are_redis_own(worker: WorkerHarness, sent: list[str]) -> None:
-    host, port = worker.settings.listen.split(":")
-    ours = await raw((host, int(port)), request(*sent) + request("PING"), 2)
-    theirs = await raw(("127.0.0.1", worker.servers[0].port), request(*sent) + request("PING"), 2)
-    assert ours == theirs
+    await same_as_redis(worker, sent)
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -65,6 +65,14 @@ async def raw(address: tuple[str, int], sent: bytes, lines: int) -> list[bytes]:
     return answer
 
 
+async def same_as_redis(worker: WorkerHarness, sent: list[str]) -> None:
+    """The proxy's reply to a command is that of a server that is asked itself."""
+    host, port = worker.settings.listen.split(":")
+    ours = await raw((host, int(port)), request(*sent) + request("PING"), 2)
+    theirs = await raw(("127.0.0.1", worker.servers[0].port), request(*sent) + request("PING"), 2)
+    assert ours == theirs
+
+
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_a_loaded_script_runs_wherever_its_keys_are(worker: WorkerHarness, protocol: int) -> None:
     async with worker.client(protocol=protocol) as client:
@@ -424,10 +432,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("sent", ERRORS, ids=" ".join)
 async def test_replies_are_redis_own(worker: WorkerHarness, sent: list[str]) -> None:
-    host, port = worker.settings.listen.split(":")
-    ours = await raw((host, int(port)), request(*sent) + request("PING"), 2)
-    theirs = await raw(("127.0.0.1", worker.servers[0].port), request(*sent) + request("PING"), 2)
-    assert ours == theirs
+    await same_as_redis(worker, sent)
 
 
 async def test_a_busy_script_is_killed(start_worker: StartWorker) -> None:
