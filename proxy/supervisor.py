@@ -15,7 +15,6 @@ from typing import Any
 import structlog
 import uvloop
 
-from proxy import logs
 from proxy.acknowledging import Acknowledgements
 from proxy.channel import Message
 from proxy.control import Control, ControlError, Product
@@ -26,6 +25,7 @@ from proxy.processes import WORKER_COMMAND, Worker
 from proxy.settings import ProxySettings
 from proxy.sharedscripts import SharedScripts
 from proxy.workforce import Workforce
+from slots import logs
 from slots.connections import worker_prefix
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError

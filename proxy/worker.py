@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from proxy import logs, openfiles
+from proxy import openfiles
 from proxy.arrivals import Arrivals
 from proxy.backends import BackendOptions
 from proxy.channel import Channel, Message
@@ -36,7 +36,7 @@ from proxy.slowpath import families
 from proxy.slowpath.dispatch import SlowPath
 from proxy.slowpath.pubsub import subscription_of
 from proxy.slowpath.services import Services
-from slots import commands
+from slots import commands, logs
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
 

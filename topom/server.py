@@ -13,8 +13,9 @@ import structlog
 import uvicorn
 import uvloop
 
+from slots import logs
 from slots.tls import TlsError
-from topom import api, control, logs
+from topom import api, control
 from topom.errors import TopomError
 from topom.security import kept_token
 from topom.service import Topom

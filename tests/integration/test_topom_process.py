@@ -242,3 +242,15 @@ async def test_a_data_folder_is_used_by_one_topom(topom: TopomProcess) -> None:
         await other.start()
     (topom.data / "address").write_text(address)
     await topom.call("GET", "/status")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+async def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path: Path) -> None:
+    topom = TopomProcess(tmp_path / "data")
+    topom.log_file = Path("/dev/full")
+    await topom.start()
+    try:
+        await topom.call("POST", "/groups", {"id": 1, "servers": []})
+        assert (await topom.call("GET", "/status"))["groups"]
+    finally:
+        assert topom.stop() == 0

@@ -75,6 +75,7 @@ class TopomProcess:
 
     def __init__(self, data: Path, **settings: Any) -> None:
         self.data = data
+        self.log_file = data.parent / f"{data.name}.log"
         self._settings = {"listen": "127.0.0.1:0", "token": TOKEN, "data": str(data), "number_of_slots": 16, **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -83,7 +84,7 @@ class TopomProcess:
         environment = {f"SLOTFERRY_TOPOM_{name.upper()}": str(value) for name, value in self._settings.items()}
         (self.data / "address").unlink(missing_ok=True)
         self.data.mkdir(parents=True, exist_ok=True)
-        with (self.data.parent / f"{self.data.name}.log").open("ab") as output:
+        with self.log_file.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - it is waited for below
                 [sys.executable, "-c", PROGRAM], cwd=ROOT, env={**os.environ, **environment}, stderr=output
             )
@@ -96,7 +97,7 @@ class TopomProcess:
         self.url = f"http://{address}"
 
     def log(self) -> str:
-        return (self.data.parent / f"{self.data.name}.log").read_text()
+        return self.log_file.read_text() if self.log_file.is_file() else ""
 
     def kill(self) -> None:
         assert self._process is not None

@@ -1,4 +1,4 @@
-"""Log events on standard error: lines to read at a terminal, JSON lines elsewhere.
+"""Log events of every process on standard error: lines to read at a terminal, JSON lines elsewhere.
 
 A log that cannot be written (a full disk, a reader that has gone) costs its events, and no client anything.
 """
