@@ -76,8 +76,18 @@ async def begin(process: Process, topom: FakeTopom, director: Director) -> tuple
     return stream, worker, address
 
 
+@pytest.fixture
+def signals_as_at_login() -> Iterator[None]:
+    """Hang-ups end processes, also when the tests themselves run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=str)
-async def test_a_signal_drains(topom: FakeTopom, director: Director, number: signal.Signals) -> None:
+async def test_a_signal_drains(
+    topom: FakeTopom, director: Director, number: signal.Signals, signals_as_at_login: None
+) -> None:
     async with started(topom, director) as process:
         stream, worker, _ = await begin(process, topom, director)
         process.process.send_signal(number)
