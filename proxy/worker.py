@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from proxy import openfiles
+from proxy import openfiles, scheduling
 from proxy.arrivals import Arrivals
 from proxy.backends import BackendOptions
 from proxy.channel import Channel, Message
@@ -375,7 +375,10 @@ async def serve(descriptor: int) -> int:
     if start["type"] != "start":
         raise SystemExit(f"the first message is {start['type']!r}, not 'start'")
     logs.configure(start["settings"]["log_level"])
-    start["settings"]["max_clients"] = openfiles.most_clients(ProxySettings.from_wire(start["settings"]))
+    settings = ProxySettings.from_wire(start["settings"])
+    if settings.batch_scheduling:
+        scheduling.interrupt_nobody()
+    start["settings"]["max_clients"] = openfiles.most_clients(settings)
     try:
         worker = Worker(channel, start)
     except TlsError as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import resource
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -136,3 +137,10 @@ async def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(
             await asyncio.sleep(0.02)
     # To its supervisor: nothing of it is left at the servers.
     assert worker.process.status == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
+@pytest.mark.parametrize("chosen", [True, False])
+async def test_a_worker_interrupts_nobody_unless_told_to(start_worker: StartWorker, chosen: bool) -> None:
+    worker = await start_worker(servers=1, batch_scheduling=chosen)
+    assert os.sched_getscheduler(worker.process.pid) == (os.SCHED_BATCH if chosen else os.SCHED_OTHER)
