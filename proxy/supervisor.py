@@ -25,7 +25,7 @@ from proxy.processes import WORKER_COMMAND, Worker
 from proxy.settings import ProxySettings
 from proxy.sharedscripts import SharedScripts
 from proxy.workforce import Workforce
-from slots import logs
+from slots import garbage, logs
 from slots.connections import worker_prefix
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
@@ -107,6 +107,7 @@ class Supervisor:
             self._places.reserve()
             if self.settings.metrics:
                 self.metrics_address = await metrics.start(self.settings.metrics)
+            garbage.spare_what_is_here()
             log.info("proxy_starts", address=self.address, instance=self.instance, metrics=self.metrics_address)
             self._begin(self._control.run())
             self._begin(self._tick())

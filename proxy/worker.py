@@ -36,7 +36,7 @@ from proxy.slowpath import families
 from proxy.slowpath.dispatch import SlowPath
 from proxy.slowpath.pubsub import subscription_of
 from proxy.slowpath.services import Services
-from slots import commands, logs
+from slots import commands, garbage, logs
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
 
@@ -384,6 +384,7 @@ async def serve(descriptor: int) -> int:
     except TlsError as error:
         log.critical("worker_cannot_start", reason=str(error))
         return 1
+    garbage.spare_what_is_here()
     return await worker.run()
 
 

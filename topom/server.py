@@ -13,7 +13,7 @@ import structlog
 import uvicorn
 import uvloop
 
-from slots import logs
+from slots import garbage, logs
 from slots.tls import TlsError
 from topom import api, control
 from topom.errors import TopomError
@@ -89,6 +89,7 @@ async def serve(settings: TopomSettings) -> int:
     lost = asyncio.create_task(topom.ledger.lost.wait())
     host, port = listening.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    garbage.spare_what_is_here()
     _write_address(settings.data / ADDRESS_FILE, address)
     log.info("topom_listening", address=address, url=f"http://{address}", data=str(settings.data), pid=os.getpid())
     await asyncio.wait((running, serving, stopping, lost), return_when=asyncio.FIRST_COMPLETED)
