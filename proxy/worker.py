@@ -67,7 +67,7 @@ class Worker:
         self._loop = Loop(loop, int(start["number_of_slots"]))
         self._loop.statistics.on = settings.command_statistics
         # The rest is the allocator's own.
-        self._loop.kept_limit = settings.sessions_limit_bytes * 15 // 16
+        self._loop.kept_limit = settings.sessions_limit_bytes * 7 // 8
         self._loop.on_excess = self._close_largest
         self._settling = Settling(settings, self._settled)
         self._options = BackendOptions(
