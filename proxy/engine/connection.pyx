@@ -300,7 +300,7 @@ cdef class ClientConnection:
             if self.writing:
                 return
             if length and self.client.head != NULL and length < DEFERRED and not self.deferred:
-                # More replies are owed, and may be ready.
+                # More replies are owed, and may be ready: from another server, for instance.
                 self.deferred = self.loop.defer(&self.client.sender)
                 if self.deferred:
                     return

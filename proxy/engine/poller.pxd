@@ -29,12 +29,16 @@ cdef class Poller:
         void (*before)(void* owner) noexcept
         void (*after)(void* owner) noexcept
         void* owner
-        # Within a batch: whether another look follows it. Set by the owner: whether one is wanted however little there was.
+        # Within ``after``: whether it will be called again soon whatever happens. Set by the owner: whether it has to be.
         bint again
         bint wanted_again
+        # Ready when ``after`` is due though no socket was ready; -1 where there is none.
+        int timer
+        bint timed
         # Keeps the owner alive as long as sockets are watched.
         public object keeps
 
     cdef bint want(self, watch_t* watch, uint32_t events) noexcept
     cdef void forget(self, watch_t* watch) noexcept
+    cdef void rest(self) noexcept
     cdef bint want_of_loop(self, watch_t* watch, uint32_t before) noexcept

@@ -5,6 +5,9 @@ only: a ready socket costs a C call, and an idle one no object in the event loop
 dealt with is taken at once, a few times over, before the event loop has its turn. Elsewhere each socket is watched by
 the event loop.
 
+Whoever has something to do that is cheaper together with what comes next may leave it for then. When nothing comes, a
+timer in the same set has it done after :data:`MOST_NANOSECONDS` (**bounded**).
+
 Interest is level-triggered. A socket for which nothing is wanted is taken out of the set, because a hang-up is
 reported for every socket in it.
 """
@@ -18,8 +21,15 @@ cdef extern from *:
     """
     #ifdef __linux__
     #include <sys/epoll.h>
+    #include <sys/timerfd.h>
     #include <unistd.h>
     #define slotferry_has_epoll 1
+    static int slotferry_timer(void) { return timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC); }
+    /* Zero: never. It is not ready any more after this. */
+    static void slotferry_time(int timer, long nanoseconds) {
+        struct itimerspec when = {{0, 0}, {0, nanoseconds}};
+        timerfd_settime(timer, 0, &when, NULL);
+    }
     #else
     /* Never called: the poller then works without a set of its own. */
     #include <unistd.h>
@@ -30,6 +40,8 @@ cdef extern from *:
     static int epoll_create1(int flags) { return -1; }
     static int epoll_ctl(int set, int how, int fd, struct epoll_event *event) { return -1; }
     static int epoll_wait(int set, struct epoll_event *events, int most, int milliseconds) { return -1; }
+    static int slotferry_timer(void) { return -1; }
+    static void slotferry_time(int timer, long nanoseconds) {}
     #endif
     """
     ctypedef union epoll_data_t:
@@ -46,12 +58,16 @@ cdef extern from *:
     int epoll_create1(int flags) nogil
     int epoll_ctl(int set, int how, int fd, epoll_event* event) nogil
     int epoll_wait(int set, epoll_event* events, int most, int milliseconds) nogil
+    int slotferry_timer() nogil
+    void slotferry_time(int timer, long nanoseconds) nogil
     int close(int fd) nogil
 
 cdef enum:
     MOST_EVENTS = 256
     # Batches taken in a row before the event loop has its turn.
     MOST_BATCHES = 8
+    # How long ``after`` may be due. A server's reply in the same network takes about as long.
+    MOST_NANOSECONDS = 300_000
 
 
 cdef class Poller:
@@ -63,21 +79,29 @@ cdef class Poller:
     """
 
     def __cinit__(self, event_loop, bint portable=False):
-        self.fd = -1
+        self.fd = self.timer = -1
         self.batch = malloc(sizeof(epoll_event) * MOST_EVENTS)
         if self.batch == NULL:
             raise MemoryError
 
     def __init__(self, event_loop, bint portable=False):
+        cdef epoll_event event
         self.event_loop = event_loop
         if slotferry_has_epoll and not portable:
             self.fd = epoll_create1(EPOLL_CLOEXEC)
             if self.fd < 0:
                 raise OSError("epoll_create1 failed")
+            self.timer = slotferry_timer()
+            event.events = READABLE
+            event.data.ptr = NULL
+            if self.timer < 0 or epoll_ctl(self.fd, EPOLL_CTL_ADD, self.timer, &event):
+                raise OSError("there is no timer to be had")
             event_loop.add_reader(self.fd, self._take)
 
     def __dealloc__(self):
         free(self.batch)
+        if self.timer >= 0:
+            close(self.timer)
         if self.fd >= 0:
             close(self.fd)
 
@@ -128,14 +152,22 @@ cdef class Poller:
                     bits = events[index].events
                     watch.ready(watch.owner, (bits & EPOLLOUT) | (READABLE if bits & ~EPOLLOUT else 0))
             self.batch_size = 0
-            self.again = turn + 1 < MOST_BATCHES
+            self.again = True
             self.after(self.owner)
             self.again = False
             if count == 1 and not self.wanted_again:
                 # Hardly anything to do: rather let the event loop wait than look again.
-                return
+                break
+        self.rest()
+
+    cdef void rest(self) noexcept:
+        """Let the event loop wait, but no longer than what is left to do may take."""
         if self.wanted_again:
-            self.after(self.owner)
+            self.timed = True
+            slotferry_time(self.timer, MOST_NANOSECONDS)
+        elif self.timed:
+            self.timed = False
+            slotferry_time(self.timer, 0)
 
     # -- without epoll -------------------------------------------------------------------------------------
 

@@ -111,9 +111,9 @@ cdef class Sending:
         self.schedule()
 
     cdef bint defer(self, sender_t* sender) noexcept:
-        """Have a client, in its turn to send, asked again after the next look at what is ready; false if none follows.
+        """Have a client, in its turn to send, asked again with what is ready next, or soon; false if neither follows.
 
-        Replies that are ready by then go in the same ``send``. Nothing is waited for.
+        Replies that are ready by then go in the same ``send``.
         """
         if not self.poller.again:
             return False
