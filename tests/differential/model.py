@@ -50,12 +50,13 @@ def for_every_server(command: Command) -> bool:
         return False
 
 
-def sorts_by_keys(command: Command) -> bool:
-    """Whether the command is a SORT whose patterns name keys."""
+def sorting_keys(command: Command) -> list[bytes]:
+    """The key of a SORT whose patterns name keys, and those patterns, which have to share its slot; else nothing."""
     try:
-        return name(command) in ("SORT", "SORT_RO") and bool(patterns(command))
+        named = patterns(command) if name(command) in ("SORT", "SORT_RO") else []
     except IndexError:
-        return False
+        return []
+    return [command[1], *(pattern for _, pattern in named)] if named else []
 
 
 def slots_of(keys: list[bytes]) -> set[int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tests.differential.differences import in_redis_order, same_reply
 from tests.differential.examples import Bare, Example, Send, Step, Walk
-from tests.differential.model import BLOCKING, SUBSCRIBING, Client, Command, keys_in, name, sorts_by_keys
+from tests.differential.model import BLOCKING, SUBSCRIBING, Client, Command, keys_in, name, sorting_keys
 from tests.differential.sides import PATIENCE, Control, Side, Silence
 from tests.differential.wire import decode, encode, show
 
@@ -153,11 +153,12 @@ class Runner:
         found: list[Command] = []
         asked = self.control.ask(*((b"COMMAND", b"GETKEYS", *command) for command in step.commands))
         for command, reply in zip(step.commands, asked, strict=True):
-            keys = keys_in(reply)
+            sorting = sorting_keys(command)
+            keys = keys_in(reply) + sorting
             # With somebody waiting while slots move, who gets there first is not ours to say.
             unsaid = self.moving and self._waiting and found
             # What a transaction's SORT names cannot be looked for while its slot moves.
-            untaken = self.moving and client.in_transaction and sorts_by_keys(command)
+            untaken = self.moving and client.in_transaction and sorting
             if client.may_send(command, keys) and not unsaid and not untaken:
                 client.sent(command, keys)
                 found.append(command)
