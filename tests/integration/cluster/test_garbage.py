@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cluster.conftest import StartCluster
-from tests.integration.cluster.harness import eventually
+from tests.integration.cluster.harness import eventually, log_of
 
 TELLING = """
 import gc, os, pathlib, signal
@@ -30,6 +30,11 @@ async def test_collections_spare_what_a_process_consists_of(
     (tmp_path / "sitecustomize.py").write_text(TELLING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     cluster = await start_cluster(groups=1, proxies=1, workers=2)
+
+    async def ready() -> int:
+        return sum(entry.get("event") == "worker_ready" for entry in log_of(cluster.proxies[0]))
+
+    await eventually(ready, (2).__eq__, "both workers to be ready")
     pids = [cluster.topom.pid, cluster.proxies[0].pid, *cluster.worker_pids(0).values()]
     assert len(pids) == 4
     for pid in pids:
