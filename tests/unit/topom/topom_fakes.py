@@ -230,3 +230,5 @@ class Bench:
         async with asyncio.timeout(seconds):
             while not holds(self.ledger.table):
                 await asyncio.sleep(0.002)
+        # Proxies take a table in the step after the one in which it came to hold.
+        await asyncio.sleep(0)
