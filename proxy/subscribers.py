@@ -8,7 +8,7 @@ A group's new master replicates to the former one. To be subscribed at both woul
 one is left when the new one has been connected to, and only then is the new one subscribed at.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from proxy.messages import Kind, Message
@@ -83,19 +83,7 @@ class Subscribers:
     def _leave_former(self, group: int, callback: Callable[[], None]) -> None:
         """Leave a group's former masters, whose successor has been connected to; then call back."""
         former = [subscriber for subscriber, of in self._retiring.items() if of == group]
-        left = len(former)
-        if not left:
-            callback()
-
-        def arrived(subscriber: Subscriber) -> None:
-            nonlocal left
-            left -= 1
-            self._end(subscriber)
-            if not left:
-                callback()
-
-        for subscriber in former:
-            subscriber.sync(partial(arrived, subscriber), HANDOVER_SECONDS)
+        _sync_all(former, self._end, callback, HANDOVER_SECONDS)
 
     def _end(self, subscriber: Subscriber) -> None:
         if subscriber in self._retiring:
@@ -114,20 +102,11 @@ class Subscribers:
             callback: called once.
             mark: a mark of :mod:`proxy.subscriptions` that is answered by this, at each master on its own.
         """
-        subscribers = list(self._open.values())
-        left = len(subscribers)
-        if not left:
-            callback()
 
         def answered(subscriber: Subscriber) -> None:
-            nonlocal left
-            left -= 1
             subscriber.mark = max(subscriber.mark, mark)
-            if not left:
-                callback()
 
-        for subscriber in subscribers:
-            subscriber.sync(partial(answered, subscriber))
+        _sync_all(list(self._open.values()), answered, callback)
 
     def sync_one(self, address: str, callback: Callable[[], None]) -> None:
         """Call back once one server has done all that was asked of it; at once if it is no master."""
@@ -152,3 +131,25 @@ class Subscribers:
             subscriber.close("is left: the worker ends")
         self._open.clear()
         self._retiring.clear()
+
+
+def _sync_all(
+    subscribers: Collection[Subscriber],
+    answered: Callable[[Subscriber], None],
+    callback: Callable[[], None],
+    limit: float | None = None,
+) -> None:
+    """Have ``answered`` called for each once it has done all that was asked of it, and ``callback`` after the last."""
+    left = len(subscribers)
+    if not left:
+        callback()
+
+    def one_answered(subscriber: Subscriber) -> None:
+        nonlocal left
+        left -= 1
+        answered(subscriber)
+        if not left:
+            callback()
+
+    for subscriber in subscribers:
+        subscriber.sync(partial(one_answered, subscriber), limit)
