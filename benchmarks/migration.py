@@ -4,7 +4,8 @@
 
 All slots and keys are on the first of two groups. A probe sends GET and SET through the proxy all the time:
 first in quiet, then while the upper half of the slots moves to the second group, then in quiet again.
-README.md says how to read the figures.
+It does so once for each latency goal that it is told of, each time with a cluster of its own. README.md says how
+to read the figures.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 if not __package__:
@@ -62,6 +64,7 @@ class Scenario:
     parallel_slots: int
     keys_per_second: int
     batch_milliseconds: float
+    latency_goals: tuple[float, ...]
     connections: int
     rate: float
     writes: float
@@ -97,8 +100,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class Run:
-    """One move from beginning to end. CPU is in seconds, by process, from the request to the end of the move."""
+    """One move from beginning to end. CPU is in seconds, by process, from the request to the end of the move.
 
+    ``goal`` is the latency goal in milliseconds, 0 for none; ``speeds`` are shares of the full speed, each time that
+    topom was asked how the move goes.
+    """
+
+    goal: float
+    speeds: list[float]
     keys_moved: int
     keys_left: int
     seconds: float
@@ -110,6 +119,12 @@ class Run:
     def keys_per_second(self) -> float:
         """Over the whole move: barriers, scans and the last look for keys are in it."""
         return self.keys_moved / self.seconds
+
+    @property
+    def slower(self) -> float:
+        """The client's p99 while the slots move, divided by that of the quiet around it."""
+        around = fmean(self.phases[name].p99 for name in ("quiet", "after"))
+        return self.phases["moving"].p99 / around
 
 
 def windows(requests: Sequence[Request], begin: float, end: float) -> list[dict[str, float]]:
@@ -159,21 +174,24 @@ async def quiet(probe: ManagedProcess, seconds: float) -> tuple[float, float]:
     return begin, time.monotonic()
 
 
-async def move(topom: TopomClient, scenario: Scenario) -> tuple[float, float]:
-    """Move the upper half of the slots; give the moments of the request and of the end.
+async def move(
+    topom: TopomClient, scenario: Scenario, goal: float, speeds: list[float] | None = None
+) -> tuple[float, float]:
+    """Move the upper half of the slots by a latency goal; give the moments of the request and of the end.
+
+    ``speeds`` is told how fast it went, see :class:`Run`.
 
     Raises:
         MigrationFailed: when it is not done in time, or slots are not where they should be.
     """
-    wanted: dict[str, int | float] = {}
+    wanted: dict[str, int | float] = {"latency_goal_milliseconds": goal}
     if scenario.parallel_slots:
         wanted["parallel_slots"] = scenario.parallel_slots
     if scenario.keys_per_second:
         wanted["keys_per_second"] = scenario.keys_per_second
     if scenario.batch_milliseconds:
         wanted["batch_milliseconds"] = scenario.batch_milliseconds
-    if wanted:
-        await topom.set_migration(**wanted)
+    await topom.set_migration(**wanted)
     number_of_slots = (await topom.status())["number_of_slots"]
     moving = range(number_of_slots // 2, number_of_slots)
     begin = time.monotonic()
@@ -183,6 +201,8 @@ async def move(topom: TopomClient, scenario: Scenario) -> tuple[float, float]:
         async with asyncio.timeout(scenario.limit_seconds):
             while True:
                 state = await topom.migration()
+                if speeds is not None:
+                    speeds += [batch["pacing"]["speed"] for batch in state["batches"] if batch["pacing"]]
                 if not state["slots_pending"] and not state["slots_moving"]:
                     break
                 await asyncio.sleep(_POLL_SECONDS)
@@ -202,7 +222,7 @@ async def move(topom: TopomClient, scenario: Scenario) -> tuple[float, float]:
     return begin, end
 
 
-async def measure(scenario: Scenario, console: Console) -> Run:
+async def measure(scenario: Scenario, goal: float, console: Console) -> Run:
     """Start a cluster, fill it, move half of it under the probe, and end it. Raises what :func:`main` catches."""
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(
@@ -226,10 +246,11 @@ async def measure(scenario: Scenario, console: Console) -> Run:
         await quiet(probe, WARM_SECONDS)
         console.print(f"quiet for {scenario.quiet_seconds:g} s")
         spans = {"quiet": await quiet(probe, scenario.quiet_seconds)}
-        console.print("moving half of the slots")
+        console.print(f"moving half of the slots, {say_goal(goal)}")
+        speeds: list[float] = []
         topom = await stack.enter_async_context(cluster.client())
         before, busy = processes.cpu_by_role(roles), processes.machine_busy_seconds()
-        spans["moving"] = await move(topom, scenario)
+        spans["moving"] = await move(topom, scenario, goal, speeds)
         cpu = processes.spent(before, processes.cpu_by_role(roles))
         cpu[OTHERS] = max(0.0, processes.machine_busy_seconds() - busy - sum(cpu.values()))
         spans["after"] = await quiet(probe, scenario.quiet_seconds)
@@ -244,6 +265,8 @@ async def measure(scenario: Scenario, console: Console) -> Run:
             console.print(said, style="red", markup=False, highlight=False)
         begin, end = spans["moving"]
         return Run(
+            goal,
+            speeds,
             moved,
             left,
             end - begin,
@@ -253,38 +276,53 @@ async def measure(scenario: Scenario, console: Console) -> Run:
         )
 
 
+def say_goal(goal: float) -> str:
+    """A latency goal in words."""
+    return f"goal {goal:g} ms" if goal else "no goal"
+
+
 def show(runs: Sequence[Run], console: Console) -> None:
     """Print the table, of every run, and the speed."""
     table = Table(title="what the client saw, in milliseconds")
-    for heading in ("phase", "seconds", "requests", "p50", "p99", "p99.9", "max", "failed"):
-        table.add_column(heading, justify="left" if heading == "phase" else "right")
+    for heading in ("goal", "phase", "seconds", "requests", "p50", "p99", "p99.9", "max", "failed"):
+        table.add_column(heading, justify="left" if heading in ("goal", "phase") else "right")
     for run in runs:
         for name, phase in run.phases.items():
             figures = (phase.p50, phase.p99, phase.p999, phase.maximum)
             failed = ", ".join(f"{count} {kind}" for kind, count in phase.failed.items()) or "0"
             cells = (f"{phase.seconds:.1f}", str(phase.requests), *(f"{figure:.2f}" for figure in figures), failed)
-            table.add_row(name, *cells, end_section=name == "after")
+            table.add_row(say_goal(run.goal), name, *cells, end_section=name == "after")
     console.print(table)
     for run in runs:
         shares = ", ".join(f"{role} {100 * seconds / run.seconds:.0f}%" for role, seconds in run.cpu_seconds.items())
         console.print(
-            f"{run.keys_moved} keys moved, {run.keys_left} left, in {run.seconds:.2f} s; share of a core: {shares}"
+            f"{say_goal(run.goal)}: {run.keys_moved} keys moved, {run.keys_left} left, in {run.seconds:.2f} s; "
+            f"share of a core: {shares}"
         )
-    speed = report.Spread.of([run.keys_per_second / 1000 for run in runs])
-    worse = report.Spread.of([run.phases["moving"].p99 for run in runs])
-    console.print(f"moved, k keys/s: {speed.show(1)}; client p99 meanwhile, ms: {worse.show()}")
+    for goal in dict.fromkeys(run.goal for run in runs):
+        mine = [run for run in runs if run.goal == goal]
+        speed = report.Spread.of([run.keys_per_second / 1000 for run in mine])
+        p99 = report.Spread.of([run.phases["moving"].p99 for run in mine])
+        slower = report.Spread.of([run.slower for run in mine])
+        paced = [speed for run in mine for speed in run.speeds]
+        held = f"; speed {report.Spread.of(paced).show()} of the full one" if paced else ""
+        console.print(
+            f"{say_goal(goal)}: moved, k keys/s: {speed.show(1)}; client p99 meanwhile, ms: {p99.show()}, "
+            f"times the quiet one: {slower.show()}{held}"
+        )
 
 
 async def benchmark(scenario: Scenario, repeats: int, output: Path | None, console: Console) -> list[Run]:
     """Measure as often as asked, each time with a cluster of its own; print and save."""
     before = report.machine()
-    runs = [await measure(scenario, console) for _ in range(repeats)]
+    # Goals take turns, so that a disturbance hits all alike.
+    runs = [await measure(scenario, goal, console) for _ in range(repeats) for goal in scenario.latency_goals]
     show(runs, console)
     content = {
         "machine": before,
         "load_average_after": report.machine()["load_average"][0],
         "scenario": asdict(scenario),
-        "runs": [{"keys_per_second": run.keys_per_second, **asdict(run)} for run in runs],
+        "runs": [{"keys_per_second": run.keys_per_second, "slower": run.slower, **asdict(run)} for run in runs],
     }
     console.print(f"saved as {report.save('migration', output, content)}")
     return runs
@@ -297,6 +335,10 @@ def main(
     parallel_slots: Annotated[int, typer.Option(min=0, help="Slots moved together; 0: topom's default.")] = 0,
     rate_limit: Annotated[int, typer.Option(min=0, help="Keys a second that may move; 0: no limit.")] = 0,
     batch_milliseconds: Annotated[float, typer.Option(min=0, help="Aim for one MIGRATE; 0: topom's default.")] = 0,
+    latency_goal: Annotated[
+        list[float] | None,
+        typer.Option(min=0, help="Latency goal in milliseconds, 0 for none; may be given often. By default 0 and 10."),
+    ] = None,
     connections: Annotated[int, typer.Option(min=1, max=64, help="Connections of the probe.")] = 8,
     rate: Annotated[
         float, typer.Option(min=0, help="The probe's requests a second; 0: as fast as replies come.")
@@ -321,6 +363,7 @@ def main(
         parallel_slots,
         rate_limit,
         batch_milliseconds,
+        tuple(latency_goal or (0.0, 10.0)),
         connections,
         rate,
         writes,

@@ -218,6 +218,18 @@ class TopomClient:
         """Go on moving keys."""
         return await self._object("POST", "/migration/resume")
 
-    async def set_migration(self, **settings: int | float) -> Answer:
+    async def cancel_migration(self, slots: str | None = None) -> Answer:
+        """Call off the actions of slots, written as ranges, or of all: ``{"ended", "returning", "too_late"}``."""
+        return await self._object("POST", "/migration/cancel", {"slots": slots})
+
+    async def skip_slots(self, slots: str) -> Answer:
+        """Have slots, written as ranges, step aside until they are retried."""
+        return await self._object("POST", "/migration/skip", {"slots": slots})
+
+    async def retry_migration(self, slots: str | None = None) -> Answer:
+        """Try at once what failed; skipped slots, these or all, go on too."""
+        return await self._object("POST", "/migration/retry", {"slots": slots})
+
+    async def set_migration(self, **settings: int | float | str) -> Answer:
         """Change settings of the migration, which topom remembers."""
         return await self._object("PATCH", "/migration", settings)

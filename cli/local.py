@@ -213,6 +213,10 @@ class LocalCluster:
         await self.ready()
         return self.proxy_addresses[-1]
 
+    def _command(self, process: str) -> list[str]:
+        """What starts a ``topom`` or a ``proxy``."""
+        return [sys.executable, "-m", "cli", process]
+
     async def _start_servers(self) -> None:
         for group_id in range(1, self._group_count + 1):
             await self.add_server(group_id)
@@ -230,7 +234,7 @@ class LocalCluster:
         }
         self._topom = ManagedProcess(
             "topom",
-            [sys.executable, "-m", "cli", "topom"],
+            self._command("topom"),
             self.directory / "topom.log",
             environment_of("SLOTFERRY_TOPOM_", settings),
         )
@@ -255,7 +259,7 @@ class LocalCluster:
         name = f"proxy-{index + 1}"
         process = ManagedProcess(
             name,
-            [sys.executable, "-m", "cli", "proxy"],
+            self._command("proxy"),
             self.directory / f"{name}.log",
             environment_of("SLOTFERRY_PROXY_", settings),
         )

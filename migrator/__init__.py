@@ -10,7 +10,12 @@ What others import:
 - ``from migrator.errors import MigrationError, SourceUnavailable, SourceRefused, TargetUnavailable,
   TargetRefused, KeysRemain``: what a call raises. Every one may be retried by calling again: a call begins
   from what is at the source, and keeps nothing between calls.
+- ``from migrator.checks import check``: whether a target can take slots, before any of them is touched.
+- ``from migrator.settle import settle``: returns once nothing sent from a source to a target can still arrive.
 
 The rooms: ``connection`` (a pipelined connection to one server), ``scan`` (finds the keys, page by page),
-``batch`` (how many keys go in a call), ``transfer`` (moves one batch), ``move`` (puts them together).
+``batch`` (how many keys go in a call), ``transfer`` (moves one batch), ``bigkeys``, ``claims`` and ``pieces`` (move big
+keys bit by bit), ``ends`` (connections), ``move`` (puts them together); and for the pace ``latency`` (asks a server how
+slow it is), ``feedback`` (which speed that allows), ``steering`` (holds back); ``facts`` (what a server says of
+itself), ``trial`` (a key of our own goes from source to target), ``checks`` (judges by both), ``settle``.
 """

@@ -1,21 +1,20 @@
 """How many keys go in one MIGRATE: as many as the source can part with in a given time.
 
 A server does nothing else while it runs a MIGRATE, and the time it takes differs by machine, by load and by
-what the keys hold. So the cost is learned from each call and the next batch is cut by it. Keys and bytes
-have bounds of their own, for the moment in which small keys give way to large ones.
+what the keys hold. So the cost is learned from each call and the next batch is cut by it. The bytes of a batch
+have a bound of their own at the source, for the moment in which small keys give way to large ones.
 """
 
 from __future__ import annotations
-
-from bisect import bisect_right
-from dataclasses import dataclass
-from itertools import accumulate
 
 BYTES_PER_KEY = 4096
 """So many bytes cost about as much as a key does by itself (what RESTORE, its reply and the delete take)."""
 
 START_SECONDS = 40e-6
 """Assumed cost of a key before the first was moved: high, so that it begins with small batches."""
+
+START_BYTES = 256.0
+"""Assumed bytes of a key before the first was moved."""
 
 GAIN = 0.2
 """Weight of the newest call in the learned cost, a geometric mean: it stays near the median of a long tail."""
@@ -31,48 +30,23 @@ few keys it has. Ever smaller batches would make a migration crawl and clients w
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Keys that a scan found, in order, with the running sum of their bytes."""
-
-    keys: list[bytes]
-    bytes_up_to: list[int]
-
-    @classmethod
-    def of(cls, keys: list[bytes], sizes: list[int]) -> Page:
-        """A page of keys and the bytes each takes."""
-        return cls(keys, list(accumulate(sizes)))
-
-    def size(self, start: int, end: int) -> int:
-        """Bytes of the keys from ``start`` up to and without ``end``."""
-        if end <= start:
-            return 0
-        return self.bytes_up_to[end - 1] - (self.bytes_up_to[start - 1] if start else 0)
-
-    def cost(self, start: int, end: int) -> float:
-        """What moving those keys costs, in keys."""
-        return (end - start) + self.size(start, end) / BYTES_PER_KEY
-
-
 class BatchCutter:
-    """Cuts pages into batches, and learns from how long each took."""
+    """Says how many keys make a batch, and learns from how long each took and what the keys were like."""
 
     def __init__(self) -> None:
         self.seconds_per_key = START_SECONDS
         """What a key of few bytes takes."""
+        self.bytes_per_key = START_BYTES
+        """What a key takes at the source, on average of late."""
 
-    def end(self, page: Page, start: int, *, keys: int, size: int, seconds: float) -> int:
-        """Where the batch that begins at ``start`` ends: within all three bounds, but at least one key later."""
+    def count(self, seconds: float, most_keys: int) -> int:
+        """How many keys the source can part with in so many seconds; at least one."""
         budget = max(LEAST_COST, seconds / self.seconds_per_key)
-        most = min(len(page.keys), start + keys)
-        before = page.bytes_up_to[start - 1] if start else 0
-        places = range(start + 1, most + 1)
-        by_bytes = bisect_right(places, before + size, key=lambda end: page.bytes_up_to[end - 1])
-        by_cost = bisect_right(places, budget, key=lambda end: page.cost(start, end))
-        return start + max(1, min(by_bytes, by_cost))
+        return max(1, min(most_keys, int(budget / (1 + self.bytes_per_key / BYTES_PER_KEY))))
 
-    def learn(self, cost: float, seconds: float) -> None:
-        """Keys of this :meth:`Page.cost` took so long."""
-        ratio = seconds / cost / self.seconds_per_key
+    def learn(self, keys: int, size: int, seconds: float) -> None:
+        """So many keys (at least one) of so many bytes together took so long."""
+        ratio = seconds / (keys + size / BYTES_PER_KEY) / self.seconds_per_key
         ratio = min(MOST_CHANGE, max(1 / MOST_CHANGE, ratio))
         self.seconds_per_key *= ratio**GAIN
+        self.bytes_per_key += GAIN * (size / keys - self.bytes_per_key)

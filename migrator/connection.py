@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import hiredis
 
@@ -41,8 +42,8 @@ class Timeouts:
     migrate_most_seconds: float = 60.0
 
 
-REPLY_BYTES = 256 * 1024 * 1024
-"""Limit of all replies to one pipeline. A page of keys reaches it only with keys of some 100 KB each."""
+REPLY_BYTES = 768 * 1024 * 1024
+"""Limit of all replies to one pipeline. One element of a big key can have 512 MB."""
 
 
 def pack(*arguments: str | bytes | int) -> bytes:
@@ -65,6 +66,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         address: ``host:port`` of the server.
         name: what CLIENT LIST there shows.
+        refused: what an error reply is raised as.
         seconds: from sending the last command to its reply, without the wait for its turn.
     """
 
@@ -75,7 +77,7 @@ class Connection(asyncio.Protocol):
         self.name = name
         self.seconds = 0.0
         self._unavailable = unavailable
-        self._refused = refused
+        self.refused = refused
         self._timeouts = timeouts
         self._reader = hiredis.Reader()
         self._transport: asyncio.Transport | None = None
@@ -84,6 +86,8 @@ class Connection(asyncio.Protocol):
         self._replies: list[Any] = []
         self._owed = 0
         self._received = 0
+        self._writable = asyncio.Event()  # whether the kernel has taken all that was written
+        self._writable.set()
         self._lost = ""  # why the connection is of no more use
 
     @classmethod
@@ -96,7 +100,7 @@ class Connection(asyncio.Protocol):
         unavailable: type[MigrationError],
         refused: type[Refused],
         timeouts: Timeouts,
-    ) -> Connection:
+    ) -> Self:
         """Connect, authenticate and take a name, by which a successor finds and ends this connection.
 
         Raises:
@@ -131,7 +135,7 @@ class Connection(asyncio.Protocol):
 
     def refusal(self, reply: hiredis.ReplyError) -> MigrationError:
         """The exception for an error reply of this server."""
-        return self._refused(self.address, str(reply))
+        return self.refused(self.address, str(reply))
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """:meth:`call`, under the name that :class:`slots.connections.RedisClient` wants."""
@@ -150,24 +154,72 @@ class Connection(asyncio.Protocol):
                 the commands ran is unknown, and the connection is closed.
         """
         async with self._turn:
-            if self._lost or self._transport is None:
-                raise self._unavailable(f"{self.address}: {self._lost or 'not connected'}")
-            if self._waiter is not None:
-                raise RuntimeError(f"the connection to {self.address} owes replies to a caller who was cancelled")
-            seconds = self._timeouts.reply_seconds if limit is None else limit
-            self._owed = replies
-            self._received = 0
-            self._replies = []
-            waiter: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-            self._waiter = waiter
+            transport, waiter = self._expect(replies)
             sent = time.monotonic()
-            self._transport.write(commands)
-            # Unlike asyncio.timeout, wait() leaves the future alone when we are cancelled.
-            await asyncio.wait((waiter,), timeout=seconds)
-            if not waiter.done():
-                self._lose(f"no reply within {seconds:g} s")
+            transport.write(commands)
+            await self._replied(waiter, limit)
             self.seconds = time.monotonic() - sent
             return waiter.result()
+
+    async def stream(self, parts: AsyncIterator[bytes]) -> Any:
+        """Send one command whose bytes come in parts, and give its reply, which may be a :class:`hiredis.ReplyError`.
+
+        A part is asked for once the kernel has taken the one before, so no more than one is held here. Whoever
+        breaks off in the middle, by a cancellation or because ``parts`` raises, closes the connection.
+
+        Raises:
+            unavailable: as :meth:`send` does; the wait for the kernel is limited as that for the reply is.
+            refused: the server answers before it has all of the command; the connection is closed.
+        """
+        async with self._turn:
+            transport, waiter = self._expect(1)
+            transport.set_write_buffer_limits(high=0)
+            whole = False
+            try:
+                async for part in parts:
+                    transport.write(part)
+                    await self._drained()
+                    if waiter.done():
+                        break
+                else:
+                    whole = True
+            finally:
+                if not whole:
+                    self._lose("given up in the middle of a command")
+            sent = time.monotonic()
+            await self._replied(waiter, None)
+            self.seconds = time.monotonic() - sent
+            (reply,) = waiter.result()
+            if not whole:
+                raise self.refused(self.address, str(reply))
+            return reply
+
+    def _expect(self, replies: int) -> tuple[asyncio.Transport, asyncio.Future[list[Any]]]:
+        """Whom to write to, and what will hold so many replies."""
+        if self._lost or self._transport is None:
+            raise self._unavailable(f"{self.address}: {self._lost or 'not connected'}")
+        if self._waiter is not None:
+            raise RuntimeError(f"the connection to {self.address} owes replies to a caller who was cancelled")
+        self._owed = replies
+        self._received = 0
+        self._replies = []
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._transport, self._waiter
+
+    async def _replied(self, waiter: asyncio.Future[list[Any]], limit: float | None) -> None:
+        seconds = self._timeouts.reply_seconds if limit is None else limit
+        # Unlike asyncio.timeout, wait() leaves the future alone when we are cancelled.
+        await asyncio.wait((waiter,), timeout=seconds)
+        if not waiter.done():
+            self._lose(f"no reply within {seconds:g} s")
+
+    async def _drained(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeouts.reply_seconds):
+                await self._writable.wait()
+        except TimeoutError:
+            self._lose(f"it takes no bytes for {self._timeouts.reply_seconds:g} s")
+            raise self._unavailable(f"{self.address}: {self._lost}") from None
 
     async def quiet(self, limit: float) -> bool:
         """Wait until no reply is owed, for at most ``limit`` seconds; say whether that is so."""
@@ -187,6 +239,14 @@ class Connection(asyncio.Protocol):
         connected = transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def pause_writing(self) -> None:
+        """The kernel has not taken all."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """The kernel has taken all."""
+        self._writable.set()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of replies."""
@@ -217,6 +277,7 @@ class Connection(asyncio.Protocol):
     def _lose(self, why: str) -> None:
         if not self._lost:
             self._lost = why
+        self._writable.set()
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_exception(self._unavailable(f"{self.address}: {self._lost}"))

@@ -20,10 +20,56 @@ class TargetUnavailable(MigrationError):
     """The target cannot be reached, by us or by the source, or did not answer in time."""
 
 
+class TargetUnfit(MigrationError):
+    """The target as it is cannot take the slots; nothing was sent to it."""
+
+    passing = False
+
+
+class NotMaster(TargetUnfit):
+    """A server that keys are to move from or to is a replica."""
+
+
+class StillLoading(TargetUnfit):
+    """A server is reading its data from disk."""
+
+    passing = True
+
+
+class TooFewDatabases(TargetUnfit):
+    """Keys are in databases of the source that the target does not have."""
+
+
+class ModuleMissing(TargetUnfit):
+    """The source has a module whose keys and commands the target would not know."""
+
+
+class NotEnoughMemory(TargetUnfit):
+    """The keys would not fit below the target's maxmemory, or would have it evict others."""
+
+
+class Unsettled(MigrationError):
+    """What was under way to a server may still arrive there."""
+
+
 class KeysRemain(MigrationError):
     """Pass after pass finds keys that do not go away: something outside writes them, or they cannot move."""
 
     passing = False
+
+
+class CannotBeCut(MigrationError):
+    """A key of a type that no commands can take apart; it has to go whole, by MIGRATE."""
+
+    passing = False
+
+
+class KeyGone(MigrationError):
+    """A key expired or was evicted at the source while it was copied in pieces; nothing of it is left to move."""
+
+
+class CopyLost(MigrationError):
+    """What was copied in pieces is not whole at the target; the source still has the key, and it goes again."""
 
 
 class Refusal(StrEnum):
@@ -38,6 +84,7 @@ class Refusal(StrEnum):
     PERMISSION = "permission"
     DATABASE = "database"
     PERSISTENCE = "persistence"
+    REPLICAS = "replicas"
     OTHER = "other"
 
 
@@ -58,6 +105,7 @@ _KINDS: tuple[tuple[str, Refusal, str], ...] = (
     ("NOPERM", Refusal.PERMISSION, "its user may not run a command that is needed; see the ACL of that server"),
     ("ERR DB index is out of range", Refusal.DATABASE, "it has fewer databases than are in use; raise `databases`"),
     ("ERR invalid DB index", Refusal.DATABASE, "it has fewer databases than are in use; raise `databases`"),
+    ("NOREPLICAS", Refusal.REPLICAS, "it has too few good replicas for its min-replicas-to-write; see to them"),
     ("MISCONF", Refusal.PERSISTENCE, "it cannot save to its disk and takes no writes until it can"),
 )
 

@@ -14,19 +14,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
-from itertools import count
+from dataclasses import dataclass
 
 import structlog
 
-from migrator.batch import BatchCutter, Page
+from migrator.batch import BatchCutter
+from migrator.bigkeys import BigKeys
+from migrator.claims import drop_claims
 from migrator.connection import Connection, Timeouts
-from migrator.errors import KeysRemain, SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
+from migrator.ends import CHECKING, Ends
+from migrator.errors import KeysRemain, TargetUnavailable
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
+from migrator.steering import steered
 from migrator.transfer import Transfer
+from slots import functions, moving
 from slots.access import ServerAccess
-from slots.connections import PREFIX, end_connections, migrator_prefix
+from slots.connections import migrator_prefix
+from slots.moving import WRITING
 
 log = structlog.get_logger()
 
@@ -36,13 +42,20 @@ MOST_FRUITLESS_PASSES = 3
 MOST_PASSES = 100
 """Passes of one call."""
 
-QUIET_SECONDS = 2.0
-"""How long a call that fails or is cancelled waits for a MIGRATE under way, which lasts milliseconds."""
 
-READ_BYTES = 16 * 1024
-"""What a Redis server reads from a connection in one turn of its event loop."""
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How big a key may be that goes in one step, by a look that takes a server no time.
 
-_numbers = count(1)
+    Attributes:
+        elements: of a hash, list, set, sorted set or stream.
+        bytes: memory at the source; estimated from a few of a key's elements.
+        piece_milliseconds: how long one piece of a bigger one should hold up either server.
+    """
+
+    elements: int = 512
+    bytes: int = 64 * 1024
+    piece_milliseconds: float = 1.0
 
 
 async def migrate(
@@ -57,6 +70,8 @@ async def migrate(
     progress: Progress,
     instance: str,
     timeouts: Timeouts | None = None,
+    bounds: Bounds | None = None,
+    keeps_target: bool = False,
 ) -> None:
     """Move every key of ``slots`` from ``source`` to ``target``; return once **complete** holds.
 
@@ -78,8 +93,12 @@ async def migrate(
         progress: is kept up to date; the same object again for a call that is made again.
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
+        bounds: of a key that goes in one step; others go in pieces.
+        keeps_target: whether of a key on both servers the target's copy counts, see
+            :attr:`slots.table.Action.keeps_target`.
 
     Raises:
+        CopyLost: a big key's copy does not last at the target.
         SourceUnavailable, TargetUnavailable: a server cannot be reached or does not answer in time.
         SourceRefused, TargetRefused: a server answers with an error; ``reason`` says which kind.
         KeysRemain: keys do not go away, pass after pass.
@@ -98,9 +117,9 @@ async def migrate(
     progress.call_began()
     log.info("migration_began", source=source, target=target, slots=len(slots))
     async with AsyncExitStack() as stack:
-        run = await _Run.open(
-            stack, source, target, function, bytes(wanted), access, pace, progress, instance, timeouts or Timeouts()
-        )
+        pace = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, timeouts))
+        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts())
+        run = await _Run.open(ends, function, bytes(wanted), pace, progress, bounds or Bounds(), keeps_target)
         passes = await run.until_complete()
     progress.completed()
     log.info("migration_complete", source=source, target=target, slots=len(slots), passes=passes)
@@ -112,78 +131,79 @@ class _Run:
     def __init__(
         self,
         source: Connection,
-        checking: Connection,
-        target: str,
+        transfer: Transfer,
+        big_keys: BigKeys,
         function: str,
         wanted: bytes,
-        access: ServerAccess,
         pace: Pace,
         progress: Progress,
-        timeouts: Timeouts,
     ) -> None:
         self._source = source
-        self._checking = checking
+        self._transfer = transfer
+        self._big_keys = big_keys
         self._function = function
         self._wanted = wanted
         self._pace = pace
         self._progress = progress
-        self._transfer = Transfer(source, target, access, timeouts, self._settle)
         self._cutter = BatchCutter()
 
     @classmethod
     async def open(
         cls,
-        stack: AsyncExitStack,
-        source: str,
-        target: str,
+        ends: Ends,
         function: str,
         wanted: bytes,
-        access: ServerAccess,
         pace: Pace,
         progress: Progress,
-        instance: str,
-        timeouts: Timeouts,
+        bounds: Bounds,
+        keeps_target: bool,
     ) -> _Run:
-        """Connect to both servers, once nothing of an earlier call can run any more at the source."""
-        connection = await Connection.open(
+        """Connect to both servers, once nothing of an earlier call can run any more at either."""
+        source = await ends.at_source()
+        await ends.end_earlier(source, migrator_prefix())
+        # Finds a target that is down, is loading or wants another login before the source has to wait for it.
+        checking = await ends.at_target(CHECKING)
+        await ends.end_earlier(checking, WRITING)
+        await drop_claims(source)
+        transfer = Transfer(
             source,
-            name=f"{migrator_prefix(instance)}{next(_numbers)}",
-            access=access,
-            unavailable=SourceUnavailable,
-            refused=SourceRefused,
-            timeouts=timeouts,
+            checking,
+            ends.target,
+            ends.access,
+            ends.timeouts,
+            bounds.elements,
+            bounds.bytes,
+            keeps_target,
         )
-        stack.callback(connection.close)
-        # A migrator that died or was given up may have left a MIGRATE in the source's socket buffer. It would
-        # run at any later time, to the target of that time, even when the slot has long been on its way back:
-        # **one-way** would be lost. Closing a socket is no proof; the server itself ends the connections here.
-        ended = await end_connections(connection, migrator_prefix(), keep=lambda name: name == connection.name)
-        if ended:
-            log.info("earlier_migrators_ended", source=source, connections=ended)
-        # Not named like that one: this server may be the source of another call, which is not to end it.
-        # It needs no ending either, for nothing but PING goes over it. Opening it finds a target that is
-        # down, is loading or wants another login before the source has to wait for it.
-        checking = await Connection.open(
-            target,
-            name=f"{PREFIX}.migrator-check.{instance}.{next(_numbers)}",
-            access=access,
-            unavailable=TargetUnavailable,
-            refused=TargetRefused,
-            timeouts=timeouts,
+        # Not later: it ends the connections over which big keys are written. A source that evicts the permit at once
+        # does so because it keeps nothing, and then there may be nothing to move.
+        with suppress(TargetUnavailable):
+            await transfer.settle()
+        big_keys = await BigKeys.open(
+            ends,
+            pace,
+            progress,
+            bounds.piece_milliseconds,
+            keeps_target,
+            lambda key: bool(functions.select(function, len(wanted), [key], wanted)),
         )
-        stack.callback(checking.close)
-        await checking.call("PING")
-        stack.push_async_callback(cls._leave_quietly, connection)
-        return cls(connection, checking, target, function, wanted, access, pace, progress, timeouts)
-
-    @staticmethod
-    async def _leave_quietly(source: Connection) -> None:
-        # Whoever cancels a call may turn the slot round next: no MIGRATE should be under way by then.
-        if not await source.quiet(QUIET_SECONDS):
-            log.warning("migrate_left_under_way", source=source.address, waited_seconds=QUIET_SECONDS)
+        return cls(source, transfer, big_keys, function, wanted, pace, progress)
 
     async def until_complete(self) -> int:
-        """Make passes until one finds nothing; say how many."""
+        """Make passes until one finds nothing, and move big keys meanwhile; say how many."""
+        passes = asyncio.ensure_future(self._passes())
+        big_keys = asyncio.ensure_future(self._big_keys.run())
+        try:
+            await asyncio.wait((passes, big_keys), return_when=asyncio.FIRST_COMPLETED)
+            if big_keys.done():
+                await big_keys
+            return await passes
+        finally:
+            for task in (passes, big_keys):
+                task.cancel()
+            await asyncio.gather(passes, big_keys, return_exceptions=True)
+
+    async def _passes(self) -> int:
         fruitless = 0
         for number in range(1, MOST_PASSES + 1):
             moved_before = self._progress.keys_moved
@@ -195,11 +215,13 @@ class _Run:
                 number=number,
                 found=found,
                 moved=moved,
-                stale_batches=self._transfer.replaced,
                 longest_milliseconds=round(self._transfer.longest_seconds * 1000, 1),
             )
             if not found:
-                return number  # complete: a whole scan of every database, begun after this call, found none
+                # complete: a whole scan of every database, begun after this call, found none; and none can arrive
+                # that had been on its way when it went from the source by itself.
+                await self._transfer.end_under_way()
+                return number
             fruitless = 0 if moved else fruitless + 1
             if fruitless == MOST_FRUITLESS_PASSES:
                 raise KeysRemain(
@@ -218,6 +240,7 @@ class _Run:
         found = 0
         for database in sorted(databases):
             found += await self._move_database(database)
+        await self._big_keys.idle()
         self._progress.pass_ended()
         return found
 
@@ -235,32 +258,35 @@ class _Run:
                 await upcoming
         return scanner.found
 
-    async def _move_page(self, database: int, page: Page) -> None:
+    async def _move_page(self, database: int, keys: list[bytes]) -> None:
         start = 0
-        while start < len(page.keys):
-            end = self._cutter.end(
-                page,
-                start,
-                keys=self._pace.batch_keys,
-                size=self._pace.batch_bytes,
-                seconds=self._pace.settings.batch_milliseconds / 1000,
-            )
-            size = page.size(start, end)
-            await self._pace.admit(end - start, size)
-            any_there, seconds = await self._transfer.move(database, page.keys[start:end], size)
-            if any_there:
-                self._cutter.learn(page.cost(start, end), seconds)
-                self._progress.moved(end - start, size)
-            else:
-                self._progress.vanished(end - start)
-            start = end
+        while start < len(keys):
+            count = self._cutter.count(self._pace.batch_milliseconds / 1000, self._pace.batch_keys)
+            batch = keys[start : start + count]
+            expected = round(len(batch) * self._cutter.bytes_per_key)
+            await self._pace.admit(len(batch), expected)
+            moved, seconds = await self._transfer.move(database, batch, self._pace.batch_bytes)
+            if moved.moved:
+                self._cutter.learn(moved.moved, moved.bytes, seconds)
+                self._progress.moved(moved.moved, moved.bytes)
+            self._pace.charge(moved.moved - len(batch), moved.bytes - expected)
+            self._progress.vanished(moved.looked_at - moved.moved - len(moved.big))
+            for place in moved.big:
+                await self._big_keys.add(database, batch[place])
+            start += moved.looked_at
 
-    async def _settle(self, size: int) -> None:
-        """See to it that the target has dealt with what reached it of a batch of so many bytes.
 
-        The source has closed its connection, but the target may not have read all of it. Each PING is a turn of
-        its event loop, in which it reads some from every connection; after enough turns nothing is left that
-        could run behind the next attempt's back. Raises TargetUnavailable if it does not answer.
-        """
-        for _ in range(size // READ_BYTES + 4):
-            await self._checking.call("PING")
+async def clear(
+    source: str, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None
+) -> None:
+    """Take away what moving has left at a source and its target, once no mover sends them anything any more.
+
+    one-way: with the permit goes what a lost connection's script could still move, when the slot is back here.
+
+    Raises:
+        SourceUnavailable, SourceRefused, TargetUnavailable, TargetRefused: see there.
+    """
+    async with AsyncExitStack() as stack:
+        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts())
+        await moving.clear_source(await ends.at_source())
+        await moving.clear_target(await ends.at_target(CHECKING), source)

@@ -10,10 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from migrator.feedback import QUIET_SECONDS, Window
+
 Clock = Callable[[], float]
 
 BURST_SECONDS = 0.1
 """A bucket holds what its rate gives in this time, so a limit holds within any second, not only on average."""
+
+MOST_SERVERS = 100
+"""Servers whose latency is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class PaceSettings:
         batch_bytes: most bytes in one MIGRATE, unless a single key is larger.
         batch_milliseconds: how long one MIGRATE should hold up the source. The number of keys adapts to it,
             but does not fall below :data:`migrator.batch.LEAST_COST`; ``batch_keys`` can say less.
+        latency_goal_milliseconds: within which each server should answer 99 of 100 requests while keys move;
+            :mod:`migrator.steering` slows down to hold it. 0 is no goal.
     """
 
     keys_per_second: int = 0
@@ -34,6 +41,7 @@ class PaceSettings:
     batch_keys: int = 500
     batch_bytes: int = 512 * 1024
     batch_milliseconds: float = 1.5
+    latency_goal_milliseconds: float = 0.0
 
     def __post_init__(self) -> None:
         for name, least in (("keys_per_second", 0), ("bytes_per_second", 0), ("batch_keys", 1), ("batch_bytes", 1)):
@@ -41,6 +49,8 @@ class PaceSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least {least}")
         if not self.batch_milliseconds > 0:
             raise ValueError(f"batch_milliseconds is {self.batch_milliseconds}; it has to be larger than 0")
+        if not self.latency_goal_milliseconds >= 0:
+            raise ValueError(f"latency_goal_milliseconds is {self.latency_goal_milliseconds}; it has to be at least 0")
 
 
 class TokenBucket:
@@ -94,6 +104,7 @@ class Pace:
         self._keys = TokenBucket(self._settings.keys_per_second, clock)
         self._bytes = TokenBucket(self._settings.bytes_per_second, clock)
         self._changed = asyncio.Event()
+        self._quiet: dict[str, Window] = {}
         self._turn = asyncio.Lock()  # first come, first served among the migrations that share the limits
 
     @property
@@ -134,8 +145,25 @@ class Pace:
         limit = self._settings.batch_bytes
         return min(limit, max(1, int(self._bytes.burst / 2))) if self._settings.bytes_per_second else limit
 
+    @property
+    def batch_milliseconds(self) -> float:
+        """How long the next batch should hold up its source."""
+        return self._settings.batch_milliseconds
+
+    def quiet_latency(self, address: str) -> Window:
+        """What migrations at this pace know of a server's latency while nothing is moved; they add to it."""
+        if address not in self._quiet:
+            if len(self._quiet) >= MOST_SERVERS:
+                del self._quiet[next(iter(self._quiet))]
+            self._quiet[address] = Window(QUIET_SECONDS)
+        return self._quiet[address]
+
+    async def changed(self) -> None:
+        """Wait for the next change of the settings, or the end of a pause."""
+        await self._changed.wait()
+
     async def ready(self) -> None:
-        """Wait while paused. That is the one wait without a limit: its end is the operator's word."""
+        """Wait while paused. That is the one wait without a limit: its end is the operator's word, or hours."""
         while self._paused:
             await self._changed.wait()
 
@@ -160,6 +188,11 @@ class Pace:
                     pass
             self._keys.take(keys)
             self._bytes.take(size)
+
+    def charge(self, keys: int, size: int) -> None:
+        """Count what an admitted batch came to more than was said, or less."""
+        self._keys.take(keys)
+        self._bytes.take(size)
 
     def _wake(self) -> None:
         # Everyone who waits holds the old event; a new one is for those who wait from now on.

@@ -50,6 +50,42 @@ class Rate:
             self._began = None
 
 
+@dataclass(frozen=True, slots=True)
+class ServerLatency:
+    """How long a server takes to answer 99 of 100 requests, in milliseconds; None while that is unknown.
+
+    Attributes:
+        address: ``host:port``.
+        p99: over the last few seconds.
+        quiet: while nothing is moved.
+        allowed: what is held: the goal, or more where ``quiet`` is beyond it already.
+    """
+
+    address: str
+    p99: float | None
+    quiet: float | None
+    allowed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """How a migration is held back for the sake of its servers' clients.
+
+    Attributes:
+        speed: a share of the full speed, greater than 0 and up to 1.
+        batch_milliseconds: how long one batch is to hold up the source now.
+        at_work: the share of the time in which keys move; they rest in between.
+        reason: why it is slow, as a clause for the operator; empty when it is not.
+    """
+
+    speed: float
+    batch_milliseconds: float
+    at_work: float
+    source: ServerLatency
+    target: ServerLatency
+    reason: str
+
+
 class Progress:
     """Progress of one (source, target) pair; keep the object when the call is made again after an error.
 
@@ -60,6 +96,7 @@ class Progress:
         bytes_moved: the memory those keys took at the source.
         passes: passes over the source that came to their end.
         complete: whether a call has returned.
+        pacing: tells how it is held back; gives None while there is no latency goal, or no call.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,6 +104,7 @@ class Progress:
         self.bytes_moved = 0
         self.passes = 0
         self.complete = False
+        self.pacing: Callable[[], Pacing | None] = lambda: None
         self._rate = Rate(clock=clock)
         self._at_source: int | None = None  # keys in all databases of the source when the pass began
         self._scanned = 0

@@ -9,13 +9,11 @@ seen: that is what **complete** rests on. It may give a key twice, which does no
 
 from __future__ import annotations
 
-import hiredis
-
-from migrator.batch import Page
 from migrator.connection import Connection
 from migrator.pace import Pace
 from migrator.progress import Progress
 from slots import functions
+from slots.moving import RESERVED
 
 SCAN_COUNT = 500
 """Keys to look at in one SCAN: about half a millisecond of the source's time."""
@@ -54,30 +52,17 @@ class Scanner:
         self.found = 0
         """Wanted keys seen so far."""
 
-    async def next_page(self) -> Page | None:
-        """The next wanted keys that are still there; None at the end of the database."""
+    async def next_page(self) -> list[bytes] | None:
+        """The next wanted keys; None at the end of the database."""
         keys: list[bytes] = []
         while len(keys) < PAGE_KEYS and self._cursor != b"0":
             await self._pace.ready()
             cursor, seen = await self._connection.call("SCAN", self._cursor or b"0", "COUNT", SCAN_COUNT)
             self._cursor = cursor
             wanted = functions.select(self._function, len(self._wanted), seen, self._wanted)
+            if any(key.startswith(RESERVED) for key in wanted):
+                wanted = [key for key in wanted if not key.startswith(RESERVED)]
             self._progress.scanned(len(seen), len(wanted))
             keys += wanted
         self.found += len(keys)
-        if not keys:
-            return None
-        return await self._measured(keys)
-
-    async def _measured(self, keys: list[bytes]) -> Page:
-        """The keys with the memory each takes, without those that have gone meanwhile."""
-        commands = b"".join([b"*3\r\n$6\r\nMEMORY\r\n$5\r\nUSAGE\r\n$%d\r\n%b\r\n" % (len(key), key) for key in keys])
-        sizes = await self._connection.send(commands, len(keys))
-        if not all(type(size) is int for size in sizes):
-            there = [(key, size) for key, size in zip(keys, sizes, strict=True) if type(size) is int]
-            for size in sizes:
-                if isinstance(size, hiredis.ReplyError):
-                    raise self._connection.refusal(size)
-            self._progress.vanished(len(keys) - len(there))
-            keys, sizes = [key for key, _ in there], [size for _, size in there]
-        return Page.of(keys, sizes)
+        return keys or None

@@ -1,32 +1,30 @@
-"""Moves one batch of keys with MIGRATE.
+"""Moves one batch of keys with the script that every mover runs at a source, see :mod:`slots.moving`.
 
-MIGRATE restores the keys at the target and deletes from the source those that arrived, with their TTLs,
-and nothing else runs at the source meanwhile: no client sees a key on both servers or on neither. Keys
-that are no longer there it passes over.
-
-It goes without REPLACE first. If the target has a key of that name (BUSYKEY), it is left from an attempt
-whose outcome the source did not learn, or from before the slot lived at the source. Clients cannot have
-made it: **absent-first** keeps them from the target as long as the source has the key, and by **one-way**
-a key that has left the source does not come back. So the source's copy is the truth, and the batch goes
-again with REPLACE; what had arrived at the first try is not at the source any more and is not touched.
+The script restores the keys at the target and deletes those that arrived, with their TTLs, and nothing else runs at
+the source meanwhile: no client sees a key on both servers or on neither. Keys that are no longer there it passes
+over; those that are too big to go in one piece it names.
 """
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import hiredis
 import structlog
 
 from migrator.connection import Connection, Timeouts, pack, split_address
 from migrator.errors import MigrationError, SourceRefused, TargetRefused, TargetUnavailable
+from slots import moving
 from slots.access import ServerAccess
+from slots.moving import MOVE_SCRIPT, Moved
 
 log = structlog.get_logger()
 
 FROM_TARGET = "ERR Target instance replied with error: "
 """What Redis puts before the target's words."""
+
+MOST_SETTLINGS = 20
+"""How often in a row a batch may find its permit gone, because others have attempts of unknown outcome."""
+
+UNBOUNDED = 1 << 62
 
 
 class Transfer:
@@ -34,58 +32,69 @@ class Transfer:
 
     Args:
         connection: to the source, with the right database selected.
+        checking: to the target, for settling.
         target: ``host:port``, as the source reaches it.
         access: how the source gets in at the target.
-        settle: called with the bytes of a batch whose outcome is unknown; returns once the target has dealt
-            with all of it that reached it, and raises if the target does not answer.
+        most_elements, most_bytes: of a key that goes in one piece.
+        keeps_target: whether of a key on both servers the target's copy counts.
     """
 
     def __init__(
         self,
         connection: Connection,
+        checking: Connection,
         target: str,
         access: ServerAccess,
         timeouts: Timeouts,
-        settle: Callable[[int], Awaitable[None]],
+        most_elements: int,
+        most_bytes: int,
+        keeps_target: bool,
     ) -> None:
         self._connection = connection
+        self._checking = checking
         self._target = target
-        host, port = split_address(target)
-        self._where: tuple[str | int, ...] = (host, port, "")
-        self._credentials = access.migrate_login
+        self._where = split_address(target)
+        self._login = access.migrate_login
         # MIGRATE goes by that setting, in a cluster or not.
         self._hint = "; with TLS, every server needs tls-cluster yes" if access.tls is not None else ""
         self._timeouts = timeouts
-        self._settle = settle
-        self.replaced = 0
-        """Batches in which the target had a stale copy."""
+        self._most_elements = most_elements
+        self._most_bytes = most_bytes
+        self._keeps_target = keeps_target
+        self.permit = ""
+        """What it believes to be the permit."""
         self.longest_seconds = 0.0
-        """The longest MIGRATE so far."""
+        """The longest call so far."""
 
-    async def move(self, database: int, keys: list[bytes], size: int) -> tuple[bool, float]:
-        """Move keys; say whether any was there, and the seconds the last MIGRATE took.
+    async def move(
+        self, database: int, keys: list[bytes], enough_bytes: int, *, whole: bool = False
+    ) -> tuple[Moved, float]:
+        """Move keys; give what was done with them and the seconds that the last call took.
 
         Args:
-            size: bytes the keys take at the source, which set how long the target may take.
+            enough_bytes: once keys of so many bytes have been found, the rest is left for another call.
+            whole: whether keys go in one piece, however big they are.
 
         Raises:
             TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: see there. Some of the keys
                 may have moved; the others are at the source, and may be at the target as well.
         """
-        seconds = self._timeouts.migrate_seconds + size / self._timeouts.migrate_bytes_per_second
+        seconds = self._timeouts.migrate_seconds
         most = self._timeouts.migrate_most_seconds
-        replace = False
+        if whole:
+            seconds = most
+        settlings = 0
         while True:
             seconds = min(seconds, most)
-            reply = await self._migrate(database, keys, seconds, replace)
+            reply = await self._run(database, keys, enough_bytes, seconds, whole)
             took = self._connection.seconds
             self.longest_seconds = max(self.longest_seconds, took)
             if not isinstance(reply, hiredis.ReplyError):
-                return reply != b"NOKEY", took
+                return Moved.of(reply), took
             text = str(reply)
-            if not replace and text.startswith(FROM_TARGET + "BUSYKEY"):
-                replace = True  # one-way, absent-first: see above
-                self.replaced += 1
+            if text.startswith(moving.UNSETTLED) and settlings < MOST_SETTLINGS:
+                settlings += 1
+                await self.settle()
             elif text.startswith("IOERR") and "connecting" not in text and seconds < most:
                 # The target may have all, some or none of the keys, and the source still has those whose
                 # reply it did not get. It did not answer in time or broke off; if it is well, more time helps.
@@ -94,29 +103,67 @@ class Transfer:
                     source=self._connection.address,
                     target=self._target,
                     keys=len(keys),
-                    bytes=size,
                     waited_seconds=seconds,
                     reply=text,
                 )
-                await self._settle(size)
+                await self.settle()
                 seconds *= 2
             else:
                 raise self._failure(text, seconds)
 
-    async def _migrate(self, database: int, keys: list[bytes], seconds: float, replace: bool) -> Any:
-        command = pack(
-            "MIGRATE",
-            *self._where,
-            database,
-            int(seconds * 1000),
-            *(("REPLACE",) if replace else ()),
-            *self._credentials,
-            "KEYS",
+    @property
+    def keeps_target(self) -> bool:
+        """Whether of a key on both servers the target's copy counts."""
+        return self._keeps_target or moving.permit_keeps_target(self.permit)
+
+    async def end_under_way(self) -> None:
+        """See to it that no attempt of unknown outcome, by anybody, can arrive at the target any more.
+
+        It does not need the permit: a source that evicts everything evicts that, too.
+
+        Raises as :meth:`move` does.
+        """
+        reply = await self._run(0, [], 1, self._timeouts.migrate_seconds, False)
+        if not isinstance(reply, hiredis.ReplyError):
+            return
+        if not str(reply).startswith(moving.UNSETTLED):
+            raise self._failure(str(reply), self._timeouts.migrate_seconds)
+        try:
+            await moving.end_migrations(self._checking)
+        except moving.NotSettled as error:
+            raise TargetUnavailable(f"target {self._target}: {error}") from error
+
+    async def settle(self) -> None:
+        """See to it that nothing of an earlier attempt can arrive any more, and get the permit that holds."""
+        try:
+            self.permit = await moving.settle(self._connection, self._checking, self._connection.address, self._target)
+        except moving.NotSettled as error:
+            raise TargetUnavailable(f"target {self._target}: {error}") from error
+
+    async def _run(self, database: int, keys: list[bytes], enough_bytes: int, seconds: float, whole: bool) -> object:
+        arguments = (
+            len(keys),
             *keys,
+            *moving.move_arguments(
+                self.permit,
+                self._where,
+                database,
+                int(seconds * 1000),
+                # The permit was compared with the run id over this very connection.
+                check=False,
+                most_elements=UNBOUNDED if whole else self._most_elements,
+                most_bytes=UNBOUNDED if whole else self._most_bytes,
+                enough_bytes=enough_bytes,
+                wanted=False,
+                keeps_target=self._keeps_target,
+                login=self._login,
+            ),
         )
         # The source waits so long for a step, of which a batch has several; the rest is for its other clients.
         limit = 3 * seconds + self._timeouts.reply_seconds
-        (reply,) = await self._connection.send(command, 1, limit)
+        (reply,) = await self._connection.send(pack("EVALSHA", MOVE_SCRIPT.digest, *arguments), 1, limit)
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+            (reply,) = await self._connection.send(pack("EVAL", MOVE_SCRIPT.text, *arguments), 1, limit)
         return reply
 
     def _failure(self, text: str, seconds: float) -> MigrationError:

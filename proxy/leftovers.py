@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 import structlog
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from proxy import address
 from slots.access import ServerAccess
-from slots.connections import end_connections
+from slots.connections import SETTLING, end_connections
+from slots.failures import FAILURES
 
 CONNECT_SECONDS = 1.0
 REPLY_SECONDS = 2.0
@@ -96,7 +96,7 @@ class Leftovers:
         while True:
             try:
                 ended = await self._end(prefix, server)
-            except (RedisError, OSError, TimeoutError, ValueError) as error:
+            except (*FAILURES, ValueError) as error:
                 if failures % COMPLAIN_EVERY == 0:
                     log.warning("server_unsettled", server=server, connections=prefix, error=str(error) or repr(error))
                 failures += 1
@@ -115,6 +115,7 @@ class Leftovers:
             host,
             port,
             protocol=2,
+            client_name=SETTLING,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=REPLY_SECONDS,
             retry=Retry(NoBackoff(), 0),

@@ -22,7 +22,7 @@ from proxy.migrating import KeyMover
 from proxy.replicas import Replicas
 from proxy.settling import Settling
 from slots import ranges
-from slots.states import SlotState
+from slots.states import Course, SlotState
 from slots.table import Slot, SlotTable
 
 log = structlog.get_logger()
@@ -30,11 +30,16 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one slot's requests go: a state of :mod:`proxy.engine.router`, the server, and the source if it moves."""
+    """Where one slot's requests go: a state of :mod:`proxy.engine.router`, the server, and the source if it moves.
+
+    A slot that is locked to be turned round has a source too, the one that its keys have come from until then.
+    ``keeps_target`` is that of :attr:`slots.table.Action.keeps_target`.
+    """
 
     state: int
     address: str | None
     source: str | None = None
+    keeps_target: bool = False
 
 
 def route_of(table: SlotTable, slot: Slot) -> Route:
@@ -43,12 +48,13 @@ def route_of(table: SlotTable, slot: Slot) -> Route:
     action = slot.action
     if action is None or action.state in (SlotState.PENDING, SlotState.PREPARING):
         return Route(OPEN if master else OFFLINE, master)
+    target = table.master_of(action.target_id)
     if action.state is SlotState.PREPARED:
         # An offline slot has nothing in flight to wait for, and nobody to hold requests for.
-        return Route(LOCKED if master else OFFLINE, master)
-    target = table.master_of(action.target_id)
+        turning = action.course is Course.BACK and master != target
+        return Route(LOCKED if master else OFFLINE, master, target if turning else None)
     if action.state is SlotState.MIGRATING and master is not None and master != target:
-        return Route(MIGRATING if target else OFFLINE, target, master)
+        return Route(MIGRATING if target else OFFLINE, target, master, action.keeps_target)
     return Route(OPEN if target else OFFLINE, target)
 
 
@@ -159,7 +165,7 @@ class Routing:
             if not same:
                 self._migrations += 1
             migration = self._router.route(slot)[2] if same else self._migrations
-        self._mover.set_source(slot, route.source)
+        self._mover.set_source(slot, route.source, route.keeps_target)
         if slot in self._undrained and route.state == OPEN:
             # in-order, one-owner: nothing goes to the new server while the old one owes replies.
             self._relocating[slot] = route
@@ -195,8 +201,10 @@ class Routing:
         self._send({"type": "ack", "epoch": epoch})
 
     def _newly_locked_servers(self) -> set[str]:
-        """Servers of the locks that are yet to be acknowledged."""
-        return {address for slot, address in self._locked.items() if slot not in self._firm}
+        """Servers of the locks that are yet to be acknowledged: where commands went, and where keys were moved from."""
+        new = {slot: address for slot, address in self._locked.items() if slot not in self._firm}
+        moved_from = {source for slot in new if (source := self._routes[slot].source) is not None}
+        return set(new.values()) | moved_from
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -227,7 +235,7 @@ class Routing:
             else f"a connection lost at {', '.join(unsettled)} may still run commands there"
         )
         for slot in given_up:
-            self._router.open_route(slot)
+            self._unlock(slot)
             self._undrained.pop(slot, None)
             del self._locked[slot]
         self._router.loop.watch_drain(self.check if self._undrained else None)
@@ -235,6 +243,16 @@ class Routing:
         log.warning("lock_refused", epoch=epoch, reason=reason)
         self._send({"type": "nack", "epoch": epoch, "reason": reason})
         self._holding.release()
+
+    def _unlock(self, slot: int) -> None:
+        """Let a slot's requests go where they went before its lock."""
+        route = self._routes[slot]
+        if route.source is None:
+            self._router.open_route(slot)
+            return
+        # absent-first: it was locked to be turned round, and its keys are still on their way as before.
+        self._migrations += 1
+        self._router.set_route(slot, MIGRATING, route.address, self._migrations)
 
     def close(self) -> None:
         """Stop waiting for anything."""

@@ -252,8 +252,19 @@ class ProxySettings(BaseSettings):
     move_seconds: Seconds = Field(
         default=5.0, description="Seconds that moving a command's keys may take before the command gets an error."
     )
-    move_batch_keys: Annotated[int, Field(ge=1, le=10_000)] = Field(
+    move_batch_keys: Annotated[int, Field(ge=1, le=5_000)] = Field(
         default=64, description="Keys of waiting commands that one MIGRATE moves together."
+    )
+    big_key_elements: Count = Field(
+        default=512, description="Elements from above which a key moves in pieces. The same as topom's setting."
+    )
+    big_key_bytes: Bytes = Field(
+        default=65_536, description="Bytes from above which a key moves in pieces. The same as topom's setting. 64 KiB."
+    )
+    big_key_seconds: Seconds = Field(
+        default=10.0,
+        description="Seconds that a command that may write waits for a key that moves in pieces; then it gets an "
+        "error. Reads run at the source meanwhile.",
     )
     migrating_known_keys: Count = Field(
         default=65_536, description="Keys a worker remembers as absent from the source of a migrating slot."

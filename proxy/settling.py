@@ -9,12 +9,12 @@ import asyncio
 import random
 from collections.abc import Callable, Collection
 
-import redis.exceptions
 import structlog
 
 from proxy import address as addresses
 from proxy.settings import ProxySettings
-from slots.connections import end_connections
+from slots.connections import SETTLING, end_connections
+from slots.failures import FAILURES
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class Settling:
             while self._names.get(address):
                 try:
                     await self._end(address)
-                except (TimeoutError, redis.exceptions.RedisError, OSError) as error:
+                except FAILURES as error:
                     log.debug("connection_unsettled", server=address, reason=str(error), retry_seconds=wait)
                     await asyncio.sleep(wait * random.uniform(0.5, 1.0))
                     wait = min(wait * 2, self._settings.backend_retry_seconds_max)
@@ -81,6 +81,7 @@ class Settling:
             socket_connect_timeout=limit,
             socket_timeout=limit,
             protocol=2,
+            client_name=SETTLING,
             single_connection_client=True,
         )
         try:

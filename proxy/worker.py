@@ -145,6 +145,7 @@ class Worker:
             self._replicas.close()
             await self._slow_path.close()
             await self._settling.close()
+            await self._mover.close()
 
     def _take(self, message: Message) -> None:
         match message["type"]:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 PREFIX = "slotferry"
+SETTLING = f"{PREFIX}.settling"
+"""Name of the connections over which a proxy has servers end what it has lost. It is none of those that are ended."""
 
 
 class RedisClient(Protocol):

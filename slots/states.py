@@ -24,3 +24,20 @@ class SlotState(StrEnum):
     def owned_by_target(self) -> bool:
         """Whether commands for the slot run at the target rather than at the source."""
         return self in (SlotState.MIGRATING, SlotState.FINISHED)
+
+
+class Course(StrEnum):
+    """Which way an action goes: on to where it was sent, or back because an operator cancelled it.
+
+    What had moved by then goes back the way it came, by the same states: ``migrating`` with :attr:`TURNING` is
+    locked as ``prepared`` with :attr:`BACK`, in which source and target have changed places, then it is
+    ``migrating`` and ``finished`` with :attr:`BACK`. If the lock is given up it is ``migrating`` with
+    :attr:`TURNING` again, as before.
+    """
+
+    FORWARD = "forward"
+    """As it was begun."""
+    TURNING = "turning"
+    """Cancelled while ``migrating``, to be turned round. Until that is done, proxies do as for :attr:`FORWARD`."""
+    BACK = "back"
+    """Turned round. A key that is on both servers has its truth at the target, which was the source before."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from slots.states import SlotState
+from slots.states import Course, SlotState
 
 MAXIMUM_SLOTS = 16384
 DEFAULT_SLOTS = 1024
@@ -25,10 +25,20 @@ class TableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is happening to a slot: its state, and the group it is on its way to."""
+    """What is happening to a slot: its state, the group it is on its way to, and whether it was turned round."""
 
     state: SlotState
     target_id: int
+    course: Course = Course.FORWARD
+
+    @property
+    def keeps_target(self) -> bool:
+        """Whether, of a key that is on both servers, the target's copy is the truth and the source's a leftover.
+
+        So it is after a turn, for the target was the source until then: an earlier MIGRATE may have copied the key
+        without deleting it. Otherwise the source's copy is the truth for as long as it is there.
+        """
+        return self.course is Course.BACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +56,23 @@ class Slot:
             return self.action.target_id
         return self.group_id
 
+    @property
+    def destination_id(self) -> int:
+        """The group in which it comes to rest, as far as is known: where it is, if nothing happens to it."""
+        if self.action is None or self.action.course is Course.TURNING:
+            return self.group_id
+        return self.action.target_id
+
     def to_wire(self) -> dict[str, Any]:
-        """``{"id", "group_id", "action": {"state", "target_id"}}``; the action of a slot at rest is ``{}``."""
-        action = {} if self.action is None else {"state": str(self.action.state), "target_id": self.action.target_id}
+        """``{"id", "group_id", "action": {"state", "target_id", "course"}}``; the action of a slot at rest is ``{}``.
+
+        ``course`` is left out where it is ``forward``.
+        """
+        action: dict[str, Any] = {}
+        if self.action is not None:
+            action = {"state": str(self.action.state), "target_id": self.action.target_id}
+            if self.action.course is not Course.FORWARD:
+                action["course"] = str(self.action.course)
         return {"id": self.id, "group_id": self.group_id, "action": action}
 
     @classmethod
@@ -57,7 +81,8 @@ class Slot:
         try:
             raw = wire.get("action") or {}
             state = raw.get("state") or ""
-            action = Action(SlotState(state), int(raw["target_id"])) if state else None
+            course = Course(raw.get("course") or Course.FORWARD)
+            action = Action(SlotState(state), int(raw["target_id"]), course) if state else None
             return cls(int(wire["id"]), int(wire["group_id"]), action)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableError(f"not a slot: {wire!r} ({error})") from error

@@ -1,61 +1,40 @@
-"""The slot state machine: takes batches of slots from ``pending`` to rest at their target.
+"""Which batches of slots run, beside each other and after each other, and what becomes of one that fails.
 
-    pending -> preparing -> prepared -> migrating -> finished -> at rest
+Each state of a batch is stored before anything follows from it (:mod:`topom.steps`), and proxies hear of it only then,
+so a topom that is killed at any point goes on from what the store says: a batch that was locked is unlocked and locked
+again, one that was migrating starts its scan afresh.
 
-Each state is stored before anything follows from it, and proxies hear of it only then, so a topom that is
-killed at any point goes on from what the store says: a batch that was locked is unlocked and locked again, one
-that was migrating starts its scan afresh.
+Whatever fails is tried again with growing waits, and an operator sees why. A batch whose check fails has touched no
+slot: it ends, its groups are free for others, and its pair of groups is tried again (:mod:`topom.deferral`).
 
-- ``preparing`` waits until all proxies have it, so that the lock that follows lasts only for what is in flight.
-- ``prepared`` is the lock. **drained**: the next state is stored only after every proxy acknowledged this one.
-  If one refuses or takes too long, all go back to ``preparing`` and it is tried again after a while.
-- ``migrating`` lasts until the mover says that **complete** holds. Its scan begins after the barrier.
-- ``finished`` waits until all proxies send to the target only, so that nobody looks at the source any more.
-
-One batch is locked at a time: a proxy's refusal of a table then concerns that lock and no other one.
+One batch is locked at a time: a proxy's refusal of a table then concerns that lock and no other one. An operator may
+take slots from a batch at any time (:mod:`topom.interventions`): its step is broken off, which is harmless wherever
+that is, and it goes on with those that the store still has as its own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
 import structlog
 
 from migrator.progress import Progress, Totals, summed
 from slots import ranges
 from slots.states import SlotState
-from slots.table import SlotTable
-from topom import topology
 from topom.backoff import Backoff
 from topom.barrier import Barrier, BarrierFailed
-from topom.batches import Batch, next_batches, servers_of
-from topom.errors import Unavailable
+from topom.batches import Batch, Pair, next_batches, pending_slots
+from topom.deferral import Deferral
 from topom.ledger import Ledger, LostPlace
 from topom.state import ClusterState, MigrationSettings
+from topom.steps import CheckFailed, Mover, Observer, Steps
 
 log = structlog.get_logger(__name__)
 
-Observer = Callable[[str], Awaitable[None]]
-"""Told of each step a batch takes, by name, before the next one; what it raises is the batch's to handle."""
-
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 10.0
-
-
-class TargetWithoutServer(Unavailable):
-    """Slots are on their way to a group that has lost its servers."""
-
-
-class Mover(Protocol):
-    """What is needed of the migrator."""
-
-    async def move(self, source: str, target: str, slots: Sequence[int], progress: Progress) -> None:
-        """Move every key of ``slots`` between these masters; return once **complete** holds. May be cancelled."""
-
-    def set_pace(self, settings: MigrationSettings) -> None:
-        """Let these settings hold from now on."""
 
 
 class Actions:
@@ -71,18 +50,19 @@ class Actions:
         on_step: Observer | None = None,
     ) -> None:
         self._ledger = ledger
-        self._barrier = barrier
         self._mover = mover
         self._configured = configured
-        self._barrier_seconds = barrier_seconds
-        self._on_step = on_step
+        self._not_halted = asyncio.Event()
+        self.steps = Steps(ledger, barrier, mover, barrier_seconds, self._not_halted, self._why_halted, on_step)
         self._running: dict[asyncio.Task[None], Batch] = {}
         self._wake = asyncio.Event()
-        self._locking = asyncio.Lock()
-        self._not_paused = asyncio.Event()
+        self._deferral = Deferral(self._wake.set)
         self._settled = Totals(0, 0, 0.0, 0)
-        self.slots_moved = 0
-        """Slots that came to rest at their target since this topom started."""
+
+    @property
+    def slots_moved(self) -> int:
+        """Slots that came to rest where they were sent since this topom started."""
+        return self.steps.slots_moved
 
     @property
     def settings(self) -> MigrationSettings:
@@ -93,6 +73,32 @@ class Actions:
     def batches(self) -> list[Batch]:
         """Those under way."""
         return sorted(self._running.values(), key=lambda batch: batch.slots)
+
+    @property
+    def deferred(self) -> list[tuple[Pair, list[int], str]]:
+        """Pairs of groups whose target cannot take slots, those that wait for it, and why; no batch is under way."""
+        running = {batch.pair for batch in self._running.values()}
+        found = (
+            (pair, pending_slots(self._ledger.state, pair), self._deferral.reason(pair))
+            for pair in self._deferral.pairs()
+            if pair not in running
+        )
+        return [entry for entry in found if entry[1]]
+
+    def reasons(self) -> dict[int, str]:
+        """Why actions do not go on, by slot; those that do, or wait for their turn, are left out."""
+        found = {slot: reason for _, slots, reason in self.deferred for slot in slots}
+        for batch in self._running.values():
+            if batch.message:
+                found.update(dict.fromkeys(batch.slots, batch.message))
+        return found | dict(self._ledger.state.skipped)
+
+    def retry(self) -> None:
+        """Try at once whatever failed and waits to be tried again."""
+        self._deferral.retry()
+        for batch in self._running.values():
+            if batch.resting:
+                batch.changed.set()
 
     @property
     def totals(self) -> Totals:
@@ -120,12 +126,22 @@ class Actions:
             for task in tasks:
                 with suppress(asyncio.CancelledError):
                     await task
+            self._deferral.close()
 
     def _start_batches(self) -> None:
         settings = self.settings
+        state = self._ledger.state
+        for pair in self._deferral.pairs():
+            if not pending_slots(state, pair):
+                self._deferral.passed(pair)
         for batch in next_batches(
-            self._ledger.table, self._running.values(), settings.parallel_slots, begin=not settings.paused
+            state,
+            self._running.values(),
+            settings.parallel_slots,
+            begin=self._not_halted.is_set(),
+            deferred=self._deferral.waiting,
         ):
+            batch.message = self._deferral.reason(batch.pair) if batch.state is SlotState.PENDING else ""
             task = asyncio.create_task(self._carry(batch), name=f"batch {batch.source_id}-{batch.target_id}")
             self._running[task] = batch
             task.add_done_callback(self._ended)
@@ -138,165 +154,102 @@ class Actions:
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.migration_changes is not new.migration_changes:
             self._apply_settings()
-        if old.table is not new.table or old.migration_changes is not new.migration_changes:
-            self._wake.set()
+        if old.table is not new.table or old.skipped is not new.skipped:
+            for batch in self._running.values():
+                if batch.writing:
+                    batch.writing = False
+                elif batch.remaining(new) != batch.slots:
+                    batch.changed.set()
+        self._wake.set()
 
     def _apply_settings(self) -> None:
         settings = self.settings
-        self._mover.set_pace(settings)
-        if settings.paused:
-            self._not_paused.clear()
+        halted = settings.halt() is not None
+        self._mover.set_pace(replace(settings, paused=halted))
+        if halted:
+            self._not_halted.clear()
         else:
-            self._not_paused.set()
+            self._not_halted.set()
+
+    def _why_halted(self) -> str:
+        halt = self.settings.halt()
+        return halt.reason if halt else ""
+
+    def follow_clock(self) -> None:
+        """Let moving halt or go on as the hours say; to be called often."""
+        halt = self.settings.halt()
+        if self._not_halted.is_set() == (halt is not None):
+            log.info("migration_halted" if halt else "migration_goes_on", reason=halt.reason if halt else "the hours")
+            self._apply_settings()
+            self._wake.set()
 
     async def _carry(self, batch: Batch) -> None:
         """Take one batch to rest. Whatever fails is tried again with growing waits; only losing the store ends it."""
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
-        describe = {"source": batch.source_id, "target": batch.target_id, "slots": ranges.show(batch.slots)}
-        log.info("batch_began", state=batch.state, **describe)
+        log.info("batch_began", state=batch.state, **_described(batch))
         while True:
+            batch.changed.clear()
             try:
-                going_on = await self._follow_store(batch) and await self._step(batch)
+                going_on = await self.steps.follow_store(batch) and await self._unless_changed(
+                    batch, self.steps.take(batch)
+                )
             except LostPlace:
                 batch.message = "another topom has taken over"
                 return
+            except CheckFailed as error:
+                seconds = self._deferral.defer(batch.pair, str(error))
+                log.warning("check_failed", reason=str(error), retry_seconds=round(seconds, 1), **_described(batch))
+                return
             except BarrierFailed as error:
                 batch.message = f"unlocked again, will be tried anew: {error}"
-                log.warning("slots_unlocked", reason=str(error), **describe)
-                await asyncio.sleep(backoff.next())
+                log.warning("slots_unlocked", reason=str(error), **_described(batch))
+                await self._rest(batch, backoff.next())
             except Exception as error:
                 # Errors of the store and of the migrator are for the operator to see and mostly pass; nothing
                 # else is expected, and an action must not stop silently whatever it is.
                 batch.message = str(error) or type(error).__name__
                 log.error(
-                    "batch_failed", state=batch.state, reason=batch.message, kind=type(error).__name__, **describe
+                    "batch_failed",
+                    state=batch.state,
+                    reason=batch.message,
+                    kind=type(error).__name__,
+                    **_described(batch),
                 )
-                await asyncio.sleep(backoff.next())
+                await self._rest(batch, backoff.next())
             else:
                 if not going_on:
-                    log.info("batch_ended", keys_moved=batch.progress.keys_moved, **describe)
+                    log.info("batch_ended", keys_moved=batch.progress.keys_moved, **_described(batch))
                     return
                 batch.message = ""
+                self._deferral.passed(batch.pair)
                 if batch.state != SlotState.PREPARING:  # unlocking, to lock again, is no progress
                     backoff.reset()
 
-    async def _follow_store(self, batch: Batch) -> bool:
-        """Take the state that is stored for the batch's own: a write that failed may be in the store all the same.
+    async def _unless_changed(self, batch: Batch, step: Coroutine[Any, Any, bool]) -> bool:
+        """Take a step to its end, or break it off when the batch's slots change: then there is another one."""
+        task = asyncio.create_task(step)
+        change = asyncio.create_task(batch.changed.wait())
+        try:
+            await asyncio.wait((task, change), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            change.cancel()
+            if not task.done():
+                task.cancel()
+                # The mover lets a MIGRATE under way come to its end.
+                await asyncio.wait((task,))
+                if not task.cancelled():
+                    task.exception()  # of no use to who breaks a step off
+        return True if task.cancelled() else task.result()
 
-        False when the batch is at rest.
-        """
-        await self._ledger.confirm()
-        if batch.state != SlotState.PENDING:
-            action = self._ledger.table.slots[batch.slots[0]].action
-            if action is None:
-                return False
-            batch.state = action.state
-        return True
-
-    async def _step(self, batch: Batch) -> bool:
-        """Take the batch one step on; whether there is another one. The store has every state it passes."""
-        match batch.state:
-            case SlotState.PENDING:
-                return await self._begin(batch)
-            case SlotState.PREPARING:
-                await self._wait_for_everyone(batch)
-                await self._observe("preparing acknowledged")
-                if not self._not_paused.is_set():
-                    batch.message = "migration is paused"
-                    await self._not_paused.wait()
-                await self._lock_and_hand_over(batch)
-            case SlotState.PREPARED:
-                # The step that locked was broken off, by the store or an error: begin again unlocked.
-                await self._store(batch, SlotState.PREPARING)
-            case SlotState.MIGRATING:
-                await self._migrate(batch)
-            case SlotState.FINISHED:
-                await self._wait_for_everyone(batch)
-                await self._observe("finished acknowledged")
-                await self._ledger.change(
-                    lambda state, epoch: replace(state, table=topology.settle(state.table, epoch, batch.slots))
-                )
-                self.slots_moved += len(batch.slots)
-                log.info("slots_moved", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
-                await self._observe("settled")
-                return False
-        return True
-
-    async def _begin(self, batch: Batch) -> bool:
-        """Store ``preparing`` for those slots that no operator has given another target meanwhile."""
-        wanted = batch.slots
-
-        def begin(state: ClusterState, epoch: int) -> ClusterState:
-            batch.slots = tuple(slot for slot in wanted if _waits(state.table, slot, batch))
-            if not batch.slots:
-                return state
-            return replace(
-                state,
-                table=topology.advance(state.table, epoch, batch.slots, SlotState.PENDING, SlotState.PREPARING),
-            )
-
-        await self._ledger.change(begin)
-        if not batch.slots:
-            return False
-        batch.state = SlotState.PREPARING
-        await self._observe("preparing stored")
-        return True
-
-    async def _lock_and_hand_over(self, batch: Batch) -> None:
-        async with self._locking:
-            await self._store(batch, SlotState.PREPARED)
-            epoch = self._ledger.table.epoch
-            servers = servers_of(self._ledger.table, batch.source_id, batch.target_id)
-            try:
-                # drained: whoever could send to the source has locked the slots and had its replies, or is fenced.
-                await self._barrier.reach(epoch, servers, self._barrier_seconds, stop_at_refusal=True)
-                await self._observe("prepared acknowledged")
-            except BarrierFailed:
-                await self._store(batch, SlotState.PREPARING)
-                raise
-            has_keys_to_move = self._ledger.table.master_of(batch.source_id) is not None
-            await self._store(batch, SlotState.MIGRATING if has_keys_to_move else SlotState.FINISHED)
-
-    async def _migrate(self, batch: Batch) -> None:
-        source = self._ledger.table.master_of(batch.source_id)
-        target = self._ledger.table.master_of(batch.target_id)
-        if target is None:
-            raise TargetWithoutServer(
-                f"group {batch.target_id} has no server to take the slots; give it one with 'slotferry server add'"
-            )
-        if source is not None:
-            # complete: the mover's scan begins here, after the barrier, and covers every database.
-            await self._mover.move(source, target, batch.slots, batch.progress)
-        await self._observe("complete")
-        await self._store(batch, SlotState.FINISHED)
-
-    async def _wait_for_everyone(self, batch: Batch) -> None:
-        """Wait until every proxy applies the batch's state, however long: nobody is held up by it."""
-        while True:
-            table = self._ledger.table
-            servers = servers_of(table, batch.source_id, batch.target_id)
-            try:
-                await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=False)
-            except BarrierFailed as error:
-                batch.message = str(error)
-                log.warning("batch_waits", state=batch.state, slots=ranges.show(batch.slots), reason=str(error))
-            else:
-                return
-
-    async def _store(self, batch: Batch, state: SlotState) -> None:
-        before = batch.state
-        await self._ledger.change(
-            lambda stored, epoch: replace(
-                stored, table=topology.advance(stored.table, epoch, batch.slots, before, state)
-            )
-        )
-        batch.state = state
-        log.info("slots_advanced", slots=ranges.show(batch.slots), state=state, epoch=self._ledger.table.epoch)
-        await self._observe(f"{state} stored")
-
-    async def _observe(self, step: str) -> None:
-        if self._on_step is not None:
-            await self._on_step(step)
+    async def _rest(self, batch: Batch, seconds: float) -> None:
+        """Wait before another try, unless an operator wants it at once, or something else of the batch."""
+        batch.resting = True
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await batch.changed.wait()
+        finally:
+            batch.resting = False
 
 
 def summed_with(totals: Totals, progress: Progress) -> Totals:
@@ -308,11 +261,5 @@ def summed_with(totals: Totals, progress: Progress) -> Totals:
     )
 
 
-def _waits(table: SlotTable, slot_id: int, batch: Batch) -> bool:
-    slot = table.slots[slot_id]
-    return (
-        slot.group_id == batch.source_id
-        and slot.action is not None
-        and slot.action.state == SlotState.PENDING
-        and slot.action.target_id == batch.target_id
-    )
+def _described(batch: Batch) -> dict[str, object]:
+    return {"source": batch.source_id, "target": batch.target_id, "slots": ranges.show(batch.slots)}

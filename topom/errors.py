@@ -50,6 +50,10 @@ class InvalidGroup(Invalid):
     """A group id that no group may have."""
 
 
+class InvalidHours(Invalid, ValueError):
+    """A text that names no hours of the day, or no time zone that this computer knows."""
+
+
 class InvalidSlots(Invalid):
     """Slots that do not exist, or a list of them that cannot be read."""
 

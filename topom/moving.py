@@ -2,23 +2,43 @@
 
 from collections.abc import Sequence
 
-from migrator.move import migrate
+from migrator.checks import check
+from migrator.move import Bounds, clear, migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
+from migrator.settle import settle
 from slots.access import ServerAccess
 from topom.state import MigrationSettings, Product
 
 
 class RedisMover:
-    """Moves slots between Redis servers. It is the :class:`topom.actions.Mover` of a real topom."""
+    """Moves slots between Redis servers. It is the :class:`topom.steps.Mover` of a real topom."""
 
     def __init__(self, product: Product, access: ServerAccess, instance: str) -> None:
         self._product = product
         self._access = access
         self._instance = instance
         self._pace = Pace()
+        self._bounds = Bounds()
 
-    async def move(self, source: str, target: str, slots: Sequence[int], progress: Progress) -> None:
+    async def check(self, source: str | None, target: str, share: float) -> Sequence[str]:
+        """What the operator should know of a move. Raises :class:`migrator.errors.MigrationError` if it cannot be."""
+        return await check(
+            source,
+            target,
+            share=share,
+            databases=self._product.databases,
+            access=self._access,
+            instance=self._instance,
+        )
+
+    async def settle(self, source: str, target: str) -> None:
+        """Return once nothing sent that way can still arrive. Raises :class:`migrator.errors.MigrationError`."""
+        await settle(source, target, access=self._access, instance=self._instance)
+
+    async def move(
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool
+    ) -> None:
         """Return once **complete** holds for these slots. Raises :class:`migrator.errors.MigrationError`."""
         await migrate(
             source,
@@ -30,10 +50,20 @@ class RedisMover:
             pace=self._pace,
             progress=progress,
             instance=self._instance,
+            bounds=self._bounds,
+            keeps_target=keeps_target,
         )
 
+    async def clear(self, source: str, target: str) -> None:
+        """Take away what moving has left at both. Raises :class:`migrator.errors.MigrationError`."""
+        await clear(source, target, access=self._access, instance=self._instance)
+
     def set_pace(self, settings: MigrationSettings) -> None:
-        """Let these settings hold from the next MIGRATE on. Raises :class:`ValueError` for one out of range."""
+        """Let these settings hold from the next batch of keys on, those of big keys from the next call on.
+
+        Raises :class:`ValueError` for one out of range.
+        """
+        self._bounds = Bounds(settings.big_key_elements, settings.big_key_bytes, settings.piece_milliseconds)
         self._pace.change(
             PaceSettings(
                 keys_per_second=settings.keys_per_second,
@@ -41,6 +71,7 @@ class RedisMover:
                 batch_keys=settings.batch_keys,
                 batch_bytes=settings.batch_bytes,
                 batch_milliseconds=settings.batch_milliseconds,
+                latency_goal_milliseconds=settings.latency_goal_milliseconds,
             )
         )
         if settings.paused:

@@ -11,10 +11,10 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from slots import connections
 from slots.access import ServerAccess
+from slots.failures import FAILURES
 from topom.topology import parse_address
 
 AT_ONCE = 64
@@ -112,7 +112,7 @@ class RedisServers:
                     await work(self._client(address))
             except TimeoutError:
                 return f"no answer within {self._timeout:g} s"
-            except (RedisError, OSError) as error:
+            except FAILURES as error:
                 return str(error) or type(error).__name__
         return None
 

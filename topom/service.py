@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -11,12 +11,14 @@ import structlog
 
 from slots import ranges
 from slots.table import OFFLINE, SlotTable
-from topom import planners, topology
-from topom.actions import Actions, Mover, Observer
+from topom import interventions, planners, topology
+from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.frames import TableFrames
+from topom.hours import Hours
+from topom.interventions import Cancelled
 from topom.ledger import Ledger
 from topom.members import Members
 from topom.moving import RedisMover
@@ -24,6 +26,7 @@ from topom.redis_servers import RedisServers
 from topom.scripts import SharedScripts
 from topom.settings import TopomSettings
 from topom.state import ClusterState
+from topom.steps import Mover, Observer
 from topom.store import Store
 from topom.topology import Move
 
@@ -31,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 ASSIGN_SECONDS = 5.0
 """How long an assignment waits for proxies to acknowledge that the slots are offline."""
+CLOCK_SECONDS = 1.0
+"""How often it is looked whether the hours of migration have come or are over."""
 
 TableChange = Callable[[SlotTable, int], SlotTable]
 
@@ -86,6 +91,7 @@ class Topom:
             group.create_task(self.members.watch())
             group.create_task(self.barrier.tell_again())
             group.create_task(self.actions.run())
+            group.create_task(self._follow_clock())
             group.create_task(self.scripts.run())
 
     async def close(self) -> None:
@@ -96,7 +102,7 @@ class Topom:
 
     async def edit(self, make: TableChange) -> SlotTable:
         """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise."""
-        state = await self.ledger.change(lambda state, epoch: _with_table(state, make(state.table, epoch)))
+        state = await self.ledger.change(lambda state, epoch: interventions.with_table(state, make(state.table, epoch)))
         return state.table
 
     async def edit_slots(self, make: TableChange) -> tuple[int, list[int]]:
@@ -164,6 +170,73 @@ class Topom:
         log.info("rebalance_began", policy=policy, moves=len(moves), offline=sum(m.source == OFFLINE for m in moves))
         return moves
 
+    async def cancel(self, text: str | None) -> Cancelled:
+        """Call off the actions of slots, of all when None; what becomes of each (:mod:`topom.interventions`).
+
+        Raises:
+            InvalidSlots: ``text`` is no list of slots.
+        """
+        slots = self._slots(text)
+        outcome = Cancelled()
+
+        def cancel(state: ClusterState, epoch: int) -> ClusterState:
+            nonlocal outcome
+            new, outcome = interventions.cancel(state, epoch, slots)
+            return new
+
+        await self.ledger.change(cancel)
+        log.info(
+            "slots_cancelled",
+            ended=ranges.show(outcome.ended),
+            returning=ranges.show(outcome.returning),
+            too_late=ranges.show(outcome.too_late),
+        )
+        # What goes back has been waiting long enough.
+        self.actions.retry()
+        return outcome
+
+    async def skip(self, text: str) -> list[int]:
+        """Have slots that do not go on step aside until they are retried; ids of those that now do.
+
+        Raises:
+            InvalidSlots: ``text`` is no list of slots.
+        """
+        slots = self._slots(text)
+        reasons = self.actions.reasons()
+        changed: list[int] = []
+
+        def skip(state: ClusterState, epoch: int) -> ClusterState:
+            new = interventions.skip(state, epoch, {slot: reasons.get(slot, "") for slot in slots})
+            changed[:] = sorted(set(new.skipped) - set(state.skipped))
+            return new
+
+        await self.ledger.change(skip)
+        log.info("slots_skipped", slots=ranges.show(changed))
+        return changed
+
+    async def retry(self, text: str | None) -> list[int]:
+        """Try at once what failed and waits; skipped slots, all when None, go on too: ids of those.
+
+        Raises:
+            InvalidSlots: ``text`` is no list of slots.
+        """
+        slots = self._slots(text)
+        changed: list[int] = []
+
+        def retry(state: ClusterState, epoch: int) -> ClusterState:
+            new = interventions.unskipped(state, slots)
+            changed[:] = sorted(set(state.skipped) - set(new.skipped))
+            return new
+
+        await self.ledger.change(retry)
+        self.actions.retry()
+        log.info("slots_retried", skipped=ranges.show(changed))
+        return changed
+
+    def _slots(self, text: str | None) -> Collection[int]:
+        number = self.settings.number_of_slots
+        return range(number) if text is None else topology.parse_slots(text, number)
+
     async def remove_proxy(self, proxy_id: int, force: bool) -> dict[str, str]:
         """Fence a proxy off every server and forget it; reasons by server where it could not be fenced.
 
@@ -183,7 +256,13 @@ class Topom:
         return failures
 
     async def set_migration(self, changes: Mapping[str, Any]) -> None:
-        """Set migration settings, by the names of :class:`~topom.state.MigrationSettings`, over the configured ones."""
+        """Set migration settings, by the names of :class:`~topom.state.MigrationSettings`, over the configured ones.
+
+        Raises:
+            InvalidHours: the hours or their time zone cannot be read.
+            StoreError, LostPlace: as :meth:`topom.ledger.Ledger.change`.
+        """
+        Hours.parse(changes.get("hours", ""), changes.get("time_zone", ""))
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
             merged = {**state.migration_changes, **changes}
@@ -192,13 +271,14 @@ class Topom:
         await self.ledger.change(change)
         log.info("migration_set", **changes)
 
+    async def _follow_clock(self) -> None:
+        while True:
+            self.actions.follow_clock()
+            await asyncio.sleep(CLOCK_SECONDS)
+
     def _publish(self, old: ClusterState, new: ClusterState) -> None:
         if old.table is not new.table:
             self.frames.publish(new.table)
-
-
-def _with_table(state: ClusterState, table: SlotTable) -> ClusterState:
-    return state if table is state.table else replace(state, table=table)
 
 
 def _require_reachable(proxy_id: int, failures: Mapping[str, str], done: bool) -> None:

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from slots import functions
 from slots.access import ServerAccess, ServerTls
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
+from topom.hours import Hours
 from topom.state import MigrationSettings, Product
 
 ENVIRONMENT_PREFIX = "SLOTFERRY_TOPOM_"
@@ -114,12 +115,38 @@ class TopomSettings(BaseSettings):
     migration_bytes_per_second: int = Field(
         default=0, ge=0, description="Bytes that may move in a second, all migrations together. 0: no limit."
     )
-    migration_batch_keys: int = Field(default=500, ge=1, le=100_000, description="Most keys in one MIGRATE.")
+    migration_batch_keys: int = Field(default=500, ge=1, le=5_000, description="Most keys in one MIGRATE.")
     migration_batch_bytes: int = Field(
         default=524_288, ge=1, description="Most bytes in one MIGRATE, unless a single key is larger. 512 KiB."
     )
     migration_batch_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = Field(
         default=1.5, description="Milliseconds that one MIGRATE should hold up its source; batches adapt to it."
+    )
+    migration_big_key_elements: int = Field(
+        default=512,
+        ge=1,
+        description="Elements from above which a key moves in pieces. The same as the proxies' setting.",
+    )
+    migration_big_key_bytes: int = Field(
+        default=65_536,
+        ge=1,
+        description="Bytes from above which a key moves in pieces. The same as the proxies' setting. 64 KiB.",
+    )
+    migration_piece_milliseconds: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
+        default=1.0, description="Milliseconds that one piece of a big key should hold up either server."
+    )
+    migration_latency_goal_milliseconds: Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)] = Field(
+        default=10.0,
+        description="Milliseconds within which a source or target should answer 99 of 100 requests; moving slows down "
+        "to hold it. 0: no goal.",
+    )
+    migration_hours: str = Field(
+        default="",
+        description='Hours of the day in which keys move, such as "22:00-06:00" or "0:00-5:30, 12:00-13:00". '
+        '"": always.',
+    )
+    migration_time_zone: str = Field(
+        default="", description='Time zone of these hours, such as "Europe/Paris". "": that of topom\'s computer.'
     )
 
     @field_validator("listen")
@@ -140,6 +167,18 @@ class TopomSettings(BaseSettings):
     def _check_slot_function(cls, value: str) -> str:
         if value not in functions.names():
             raise ValueError(f"{value!r} is not a slot function; known are {', '.join(functions.names())}")
+        return value
+
+    @field_validator("migration_hours")
+    @classmethod
+    def _check_migration_hours(cls, value: str) -> str:
+        Hours.parse(value)
+        return value
+
+    @field_validator("migration_time_zone")
+    @classmethod
+    def _check_migration_time_zone(cls, value: str) -> str:
+        Hours.parse("", value)
         return value
 
     @model_validator(mode="after")
@@ -187,6 +226,12 @@ class TopomSettings(BaseSettings):
             batch_keys=self.migration_batch_keys,
             batch_bytes=self.migration_batch_bytes,
             batch_milliseconds=self.migration_batch_milliseconds,
+            big_key_elements=self.migration_big_key_elements,
+            big_key_bytes=self.migration_big_key_bytes,
+            piece_milliseconds=self.migration_piece_milliseconds,
+            latency_goal_milliseconds=self.migration_latency_goal_milliseconds,
+            hours=self.migration_hours,
+            time_zone=self.migration_time_zone,
         )
 
 

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from slots.table import SlotTable
+from topom import hours
+from topom.hours import Halt
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
-    """How migrations run. A rate of 0 is no limit."""
+    """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time."""
 
     parallel_slots: int
     keys_per_second: int
@@ -59,6 +61,16 @@ class MigrationSettings:
     batch_bytes: int
     batch_milliseconds: float
     paused: bool = False
+    big_key_elements: int = 512
+    big_key_bytes: int = 65_536
+    piece_milliseconds: float = 1.0
+    latency_goal_milliseconds: float = 0.0
+    hours: str = ""
+    time_zone: str = ""
+
+    def halt(self) -> Halt | None:
+        """Why no keys move now but those that clients ask for; None if they may."""
+        return hours.halt(self.paused, self.hours, self.time_zone)
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,7 @@ class ClusterState:
 
     ``writer`` is the id that the topom process which wrote this made at its start. ``migration_changes`` holds
     what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
+    ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     """
 
     version: int
@@ -80,6 +93,7 @@ class ClusterState:
     proxies: Mapping[int, ProxyRecord] = field(default_factory=dict)
     fenced: Mapping[str, Fenced] = field(default_factory=dict)
     migration_changes: Mapping[str, Any] = field(default_factory=dict)
+    skipped: Mapping[int, str] = field(default_factory=dict)
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set."""

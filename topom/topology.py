@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from slots import ranges
-from slots.states import SlotState
+from slots.states import Course, SlotState
 from slots.table import OFFLINE, Action, Group, Slot, SlotTable
 from topom.errors import (
     GroupEmpty,
@@ -139,7 +139,7 @@ def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) ->
     if owned:
         raise SlotsOwned(f"slots {ranges.show(owned)} have an owner; move them instead, or take them offline first")
     _require_rest(chosen)
-    return _with_slots(table, epoch, [Slot(slot.id, group_id) for slot in chosen])
+    return with_slots(table, epoch, [Slot(slot.id, group_id) for slot in chosen])
 
 
 def move(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
@@ -149,15 +149,15 @@ def move(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> S
     offline_ids = [slot.id for slot in chosen if slot.group_id == OFFLINE]
     if offline_ids:
         raise SlotsOffline(f"slots {ranges.show(offline_ids)} are offline; assign them instead")
-    _require_rest(slot for slot in chosen if slot.action is not None and slot.action.target_id != group_id)
+    _require_rest(slot for slot in chosen if slot.action is not None and slot.destination_id != group_id)
     action = Action(SlotState.PENDING, group_id)
-    return _with_slots(
+    return with_slots(
         table,
         epoch,
         [
             Slot(slot.id, slot.group_id, None if slot.group_id == group_id else action)
             for slot in chosen
-            if slot.action is None or slot.action.target_id != group_id
+            if slot.action is None or slot.destination_id != group_id
         ],
     )
 
@@ -166,12 +166,12 @@ def offline(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
     """Slots taken from their group: their keys stay where they are, and nobody serves them."""
     chosen = [table.slots[slot] for slot in slots]
     _require_rest(chosen)
-    return _with_slots(table, epoch, [Slot(slot.id) for slot in chosen])
+    return with_slots(table, epoch, [Slot(slot.id) for slot in chosen])
 
 
 def apply_moves(table: SlotTable, epoch: int, moves: Iterable[Move]) -> SlotTable:
     """A planner's moves as pending actions. An offline slot gets one too: it passes the barrier as the others do."""
-    return _with_slots(
+    return with_slots(
         table,
         epoch,
         [Slot(one.slot, table.slots[one.slot].group_id, Action(SlotState.PENDING, one.target)) for one in moves],
@@ -187,8 +187,8 @@ def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotStat
     new = []
     for slot in _in_state(table, slots, before):
         assert slot.action is not None
-        new.append(Slot(slot.id, slot.group_id, Action(after, slot.action.target_id)))
-    return _with_slots(table, epoch, new)
+        new.append(replace(slot, action=replace(slot.action, state=after)))
+    return with_slots(table, epoch, new)
 
 
 def settle(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
@@ -197,13 +197,46 @@ def settle(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
     for slot in _in_state(table, slots, SlotState.FINISHED):
         assert slot.action is not None
         new.append(Slot(slot.id, slot.action.target_id))
-    return _with_slots(table, epoch, new)
+    return with_slots(table, epoch, new)
+
+
+def turn(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Migrating slots that are to be turned round, locked for it: source and target have changed places.
+
+    Raises:
+        SlotsInAction: as :func:`advance` does, and for slots that nobody cancelled.
+    """
+    new = []
+    for slot in _in_state(table, slots, SlotState.MIGRATING):
+        assert slot.action is not None
+        if slot.action.course is not Course.TURNING:
+            raise SlotsInAction(f"slot {slot.id} is not being cancelled")
+        new.append(Slot(slot.id, slot.action.target_id, Action(SlotState.PREPARED, slot.group_id, Course.BACK)))
+    return with_slots(table, epoch, new)
+
+
+def unlock(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Locked slots as they were before the lock: in ``preparing``, or, to be turned round, in ``migrating``.
+
+    Raises:
+        SlotsInAction: as :func:`advance` does.
+    """
+    new = []
+    for slot in _in_state(table, slots, SlotState.PREPARED):
+        assert slot.action is not None
+        if slot.action.course is Course.BACK:
+            # absent-first: their keys are on two servers, so there is no way back to ``preparing``.
+            before = Action(SlotState.MIGRATING, slot.group_id, Course.TURNING)
+            new.append(Slot(slot.id, slot.action.target_id, before))
+        else:
+            new.append(replace(slot, action=replace(slot.action, state=SlotState.PREPARING)))
+    return with_slots(table, epoch, new)
 
 
 def unlock_all(table: SlotTable, epoch: int) -> SlotTable:
-    """Every locked slot back in ``preparing``: for a topom that starts and does not know who acknowledged."""
+    """Every locked slot unlocked: for a topom that starts and does not know who acknowledged."""
     locked = [slot.id for slot in table.slots if slot.action is not None and slot.action.state == SlotState.PREPARED]
-    return advance(table, epoch, locked, SlotState.PREPARED, SlotState.PREPARING)
+    return unlock(table, epoch, locked)
 
 
 def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[Slot]:
@@ -214,7 +247,8 @@ def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[
     return chosen
 
 
-def _with_slots(table: SlotTable, epoch: int, new: Iterable[Slot]) -> SlotTable:
+def with_slots(table: SlotTable, epoch: int, new: Iterable[Slot]) -> SlotTable:
+    """The table with these slots in it; the same object if they are in it already."""
     different = [slot for slot in new if slot != table.slots[slot.id]]
     return table.changed(epoch, different) if different else table
 

@@ -7,7 +7,7 @@ import typer
 
 from cli.client import Answer
 from cli.operator import options
-from cli.operator.waiting import wait_moved
+from cli.operator.waiting import COURSES, wait_moved
 from cli.output import answer, run, say, table
 from slots.ranges import parse, show
 
@@ -32,16 +32,19 @@ def show_slots(
 
 
 def _say_slots(found: Answer) -> None:
-    def kind(slot: Answer) -> tuple[int, str, int]:
+    def kind(slot: Answer) -> tuple[int, str, int, str]:
         action = slot["action"]
-        return slot["group_id"], action.get("state") or "", action.get("target_id") or 0
+        state = (action.get("state") or "") + COURSES.get(action.get("course") or "", "")
+        reason = ("skipped" if slot.get("skipped") else "", slot.get("reason") or "")
+        return slot["group_id"], state, action.get("target_id") or 0, ": ".join(filter(None, reason))
 
     rows = []
-    for (group_id, state, target_id), run_of in groupby(found["slots"], key=kind):
+    for (group_id, state, target_id, reason), run_of in groupby(found["slots"], key=kind):
         ids = [slot["id"] for slot in run_of]
         owner = f"group {group_id}" if group_id else "offline"
-        rows.append((show(ids), len(ids), owner, state, f"group {target_id}" if state else None))
-    table(("slots", "count", "owner", "state", "on the way to"), rows, title=f"epoch {found['epoch']}")
+        rows.append((show(ids), len(ids), owner, state, f"group {target_id}" if state else None, reason))
+    columns = ("slots", "count", "owner", "state", "on the way to", "does not go on because")
+    table(columns, rows, title=f"epoch {found['epoch']}")
 
 
 @app.command("assign")

@@ -14,6 +14,8 @@ LINE_SECONDS = 5.0
 """How often progress is told where there is no terminal."""
 UNREACHABLE_SECONDS = 30.0
 """How long topom may be away meanwhile; it may just be restarting, and goes on by itself."""
+COURSES = {"turning": ", to be turned round", "back": ", back"}
+"""What is added to the state of an action that was cancelled."""
 
 
 class WaitedTooLong(TopomError):
@@ -103,5 +105,9 @@ def describe(migration: Answer) -> str:
         parts.append(f"about {migration['remaining_keys']:,} keys left")
     if migration["paused"]:
         parts = ["paused; `slotferry migration resume` lets it go on"]
-    parts += sorted({batch["message"] for batch in migration["batches"] if batch.get("message")})
+    elif migration.get("halted"):
+        parts = [migration["halted"]]
+    said = [batch.get("message", "") for batch in migration["batches"]]
+    said += [pacing["reason"] for batch in migration["batches"] if (pacing := batch.get("pacing"))]
+    parts += sorted({text for text in said if text and text not in parts})
     return ", ".join(parts)

@@ -240,6 +240,29 @@ cdef class Session(ClientConnection):
         self.stopped = False
         self._resume()
 
+    def big(self, str source, leave):
+        """A key of the request at the front goes in pieces from ``source``; ``leave()`` ends the wait for it."""
+        if not self.closed and self.stopped:
+            self.router.mover.reads.begin(self, source, leave)
+
+    def front(self):
+        """The request at the front: its arguments and its bytes. None if it was typed by hand, or there is none."""
+        cdef int index
+        cdef Router router = self.router
+        if self.closed or not self.stopped or parse_request(
+            &router.parse,
+            self.inbox.data + self.inbox.start,
+            buffer_length(&self.inbox),
+            LONGEST_BULK,
+            MAXIMUM_ARGUMENTS,
+        ) != PARSE_COMPLETE:
+            return None
+        arguments = [
+            router.parse.arguments[index].data[:router.parse.arguments[index].size]
+            for index in range(router.parse.count)
+        ]
+        return arguments, self.inbox.data[self.inbox.start:self.inbox.start + router.parse.size]
+
     @property
     def last_command(self):
         """The command that it is at, or was last, as it stands in statistics or as the slow path called it; or None."""

@@ -19,11 +19,16 @@ from proxy.slowpath.connection import SYNTAX_ERROR
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.fanout import FanOut, FanOutError, Said
 from proxy.slowpath.moves import Moves
+from proxy.slowpath.reserved import is_reserved, without_reserved
 from proxy.slowpath.services import Services
+from slots.moving import RESERVED_KEYS
 
 RANDOM_ATTEMPTS = 3
 """How often RANDOMKEY counts the keys anew when the servers that had some gave none: keys expire, and move."""
+MOST_LOOKS = 100
+"""How often RANDOMKEY asks again where it was given one of Slotferry's own keys."""
 DBSIZE = command(("DBSIZE",))
+RESERVED_ONES = command(("EXISTS", *RESERVED_KEYS))
 LASTSAVE = command(("LASTSAVE",))
 RANDOMKEY = command(("RANDOMKEY",))
 NULLS = (b"$-1\r\n", b"_\r\n")
@@ -61,7 +66,11 @@ class KeyspaceCommands(Family):
 
     async def _sizes(self, session: Session) -> dict[str, int]:
         said = await self._fan_out.ask(session, DBSIZE)
-        return {address: int(reply[1:]) for address, reply in said.latest.items()}
+        sizes = {address: int(reply[1:]) for address, reply in said.latest.items()}
+        if session.database == 0:
+            for address, reply in (await self._fan_out.ask(session, RESERVED_ONES)).latest.items():
+                sizes[address] = max(0, sizes.get(address, 0) - int(reply[1:]))
+        return sizes
 
     def keys(self, session: Session, argv: list[bytes]) -> Outcome:
         """KEYS pattern: one array of all arrays, each key once."""
@@ -69,7 +78,7 @@ class KeyspaceCommands(Family):
 
     async def _keys(self, session: Session, request: bytes) -> bytes:
         said = await self._fan_out.ask(session, request)
-        return _each_once(said) if said.then else join(said.all)
+        return without_reserved(_each_once(said) if said.then else join(said.all))
 
     def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:
         """RANDOMKEY: every key with about the same chance; nil only if there is none."""
@@ -78,10 +87,14 @@ class KeyspaceCommands(Family):
     async def _randomkey(self, session: Session) -> bytes:
         for _ in range(RANDOM_ATTEMPTS):
             sizes = {address: size for address, size in (await self._sizes(session)).items() if size}
+            looks = 0
             while sizes:
                 [address] = random.choices(list(sizes), list(sizes.values()))
                 reply = await self._fan_out.ask_one(session, address, RANDOMKEY)
-                if reply not in NULLS:
+                if is_reserved(reply) and looks < MOST_LOOKS:
+                    looks += 1
+                    continue
+                if reply not in NULLS and not is_reserved(reply):
                     return reply
                 del sizes[address]
         return replies.null(session.protocol)

@@ -12,6 +12,7 @@ from proxy.slowpath import everywhere, replies
 from proxy.slowpath.everywhere import NO_SERVER
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.moves import Moves
+from proxy.slowpath.reserved import without_reserved
 from proxy.slowpath.scancursor import TOTAL_BITS, Cursor, CursorError
 from proxy.slowpath.scanwalk import FIRST, Walk
 from proxy.slowpath.services import Services
@@ -85,7 +86,7 @@ class Scanning(Family):
             packed = following.pack() if following is not None else 0
         except CursorError as error:
             return replies.error(str(error))
-        return b"*2\r\n%b%b" % (replies.bulk(str(packed)), page[found.end() :])
+        return b"*2\r\n%b%b" % (replies.bulk(str(packed)), without_reserved(page[found.end() :]))
 
     async def _reach_all(self, session: Session) -> bytes | None:
         """None once every master has answered, whatever it says: none has fenced this proxy off. Else the error."""

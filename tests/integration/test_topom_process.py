@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,31 @@ async def test_slots_and_their_keys_move(topom: TopomProcess, pair: tuple[redis.
             assert [state for state in in_order if state in one.states] == one.states
             assert "prepared" in one.states
         assert "since" in proxy.frames[-1], "changes, not the whole table"
+
+
+async def test_what_moves_is_held_when_its_hours_are_over(
+    topom: TopomProcess, pair: tuple[redis.Redis, redis.Redis]
+) -> None:
+    """given hours that begin in two hours from now, nothing moves, and it is said when it will."""
+    now = datetime.now(UTC)
+    hours = f"{now + timedelta(hours=2):%H:00}-{now + timedelta(hours=3):%H:00}"
+    async with HandProxy(topom):
+        await topom.call("PATCH", "/migration", {"keys_per_second": 20, "time_zone": "UTC"})
+        await topom.call("POST", "/slots/move", {"slots": "0-7", "group_id": 2})
+        await topom.until(lambda status: status["migration"]["keys_moved"] >= 10)
+        shown = await topom.call("PATCH", "/migration", {"hours": hours})
+        assert shown["halted"].startswith(f"migration is outside its hours, {hours}; it goes on at ")
+        begins = datetime.fromisoformat(shown["halted_until"])
+        assert begins == (now + timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)
+        await topom.call("POST", "/slots/move", {"slots": "8", "group_id": 2})
+        await asyncio.sleep(0.5)  # a batch that was under way
+        held = pair[1].dbsize()
+        await asyncio.sleep(1.0)
+        assert pair[1].dbsize() == held
+        assert (await topom.call("GET", "/migration"))["slots_pending"] == 1
+        await topom.call("PATCH", "/migration", {"hours": f"{hours}, 00:00-24:00", "keys_per_second": 0})
+        await topom.at_rest(9)
+        check_all_moved(pair, set(range(9)))
 
 
 @pytest.mark.parametrize("state", ["preparing", "prepared", "migrating", "finished", "pending"])

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import redis
@@ -79,22 +79,43 @@ class TopomProcess:
         self._settings = {"listen": "127.0.0.1:0", "token": TOKEN, "data": str(data), "number_of_slots": 16, **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
+        self.token = TOKEN
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     async def start(self) -> None:
-        environment = {f"SLOTFERRY_TOPOM_{name.upper()}": str(value) for name, value in self._settings.items()}
-        (self.data / "address").unlink(missing_ok=True)
-        self.data.mkdir(parents=True, exist_ok=True)
-        with self.log_file.open("ab") as output:
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - it is waited for below
-                [sys.executable, "-c", PROGRAM], cwd=ROOT, env={**os.environ, **environment}, stderr=output
-            )
-        async with asyncio.timeout(20):
+        """Start it, and wait until it serves."""
+        process = self._spawn()
+        async with asyncio.timeout(60):
             while not (self.data / "address").exists():
-                assert self._process.poll() is None, self.log()
+                assert process.poll() is None, self.log()
                 await asyncio.sleep(0.02)
         address = (self.data / "address").read_text().strip()
         self._settings["listen"] = address
         self.url = f"http://{address}"
+
+    async def ends_at_start(self) -> None:
+        """Start it where it cannot serve, and wait until it has ended with an error."""
+        process = self._spawn()
+        async with asyncio.timeout(60):
+            while process.poll() is None:
+                await asyncio.sleep(0.02)
+        assert process.returncode == 1, self.log()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        environment = {f"SLOTFERRY_TOPOM_{name.upper()}": str(value) for name, value in self._settings.items()}
+        # A folder that cannot be written to is what topom itself has to speak of.
+        with suppress(OSError):
+            (self.data / "address").unlink(missing_ok=True)
+            self.data.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM], cwd=ROOT, env={**os.environ, **environment}, stderr=output
+            )
+        return self._process
 
     def log(self) -> str:
         return self.log_file.read_text() if self.log_file.is_file() else ""
@@ -124,7 +145,7 @@ class TopomProcess:
             assert answer.status_code == status, answer.text
         return answer.json()
 
-    async def until(self, holds: Callable[[dict[str, Any]], bool], seconds: float = 30.0) -> dict[str, Any]:
+    async def until(self, holds: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> dict[str, Any]:
         """Ask for the status until something holds of it."""
         status: dict[str, Any] = {}
         try:
@@ -153,10 +174,20 @@ async def topom_process(data: Path, **settings: Any) -> AsyncIterator[TopomProce
         process.stop()
 
 
+class Reached(Protocol):
+    """A topom that can be reached."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def token(self) -> str: ...
+
+
 class HandProxy:
     """Registers, sends heartbeats, keeps the table and acknowledges it unless ``withhold`` says otherwise."""
 
-    def __init__(self, topom: TopomProcess, withhold: Callable[[SlotTable], bool] = lambda table: False) -> None:
+    def __init__(self, topom: Reached, withhold: Callable[[SlotTable], bool] = lambda table: False) -> None:
         self.topom = topom
         self.withhold = withhold
         self.instance = secrets.token_hex(16)
@@ -167,12 +198,16 @@ class HandProxy:
         self.states: list[str] = []
         self._socket: ClientConnection | None = None
         self._task: asyncio.Task[None] | None = None
+        self.attempts = 0
+        """How often it has connected."""
+        self.left = asyncio.Event()
+        """Set once topom has heard that the proxy is gone."""
         self.silent = False
         """Neither heartbeats nor acknowledgements are sent, as of a stopped process."""
 
     async def __aenter__(self) -> "HandProxy":
         self._task = asyncio.create_task(self._run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not self.registered and not self.refusals:
                 await asyncio.sleep(0.01)
         return self
@@ -192,9 +227,11 @@ class HandProxy:
 
     async def _run(self) -> None:
         url = self.topom.url.replace("http", "ws") + "/api/v1/control"
+        headers = {"Authorization": f"Bearer {self.topom.token}"}
         while True:
             with suppress(OSError, WebSocketException, TimeoutError):
-                async with connect(url, additional_headers={"Authorization": f"Bearer {TOKEN}"}) as self._socket:
+                async with connect(url, additional_headers=headers) as self._socket:
+                    self.attempts += 1
                     await self.send(
                         type="register",
                         instance=self.instance,
@@ -232,6 +269,7 @@ class HandProxy:
                 self.refusals.append(frame)
                 return False
             case "left":
+                self.left.set()
                 return False
             case "table":
                 if "since" in frame:

@@ -1,12 +1,15 @@
 """How the moving of keys goes, and how fast it may go."""
 
+from collections.abc import Collection, Mapping
+
 from fastapi import APIRouter
 
+from migrator import progress
 from slots import ranges
 from slots.states import SlotState
 from topom.api import models
 from topom.api.access import ServedTopom
-from topom.batches import Batch
+from topom.batches import Batch, Pair
 from topom.service import Topom
 
 router = APIRouter(prefix="/migration", tags=["migration"])
@@ -15,11 +18,14 @@ router = APIRouter(prefix="/migration", tags=["migration"])
 def describe(topom: Topom) -> models.Migration:
     """The state of all actions, the settings in force and what was moved."""
     settings = topom.actions.settings
+    halt = settings.halt()
     states = [slot.action.state for slot in topom.ledger.table.slots if slot.action is not None]
     pending = sum(state == SlotState.PENDING for state in states)
     totals = topom.actions.totals
     return models.Migration(
         paused=settings.paused,
+        halted=halt.reason if halt else "",
+        halted_until=halt.until if halt else None,
         settings=models.MigrationLimits(
             parallel_slots=settings.parallel_slots,
             keys_per_second=settings.keys_per_second,
@@ -27,6 +33,9 @@ def describe(topom: Topom) -> models.Migration:
             batch_keys=settings.batch_keys,
             batch_bytes=settings.batch_bytes,
             batch_milliseconds=settings.batch_milliseconds,
+            latency_goal_milliseconds=settings.latency_goal_milliseconds,
+            hours=settings.hours,
+            time_zone=settings.time_zone,
         ),
         slots_pending=pending,
         slots_moving=len(states) - pending,
@@ -35,7 +44,9 @@ def describe(topom: Topom) -> models.Migration:
         bytes_moved=totals.bytes_moved,
         keys_per_second=round(totals.keys_per_second, 1),
         remaining_keys=totals.remaining_keys,
-        batches=[_describe(batch) for batch in topom.actions.batches],
+        batches=[_describe(batch) for batch in topom.actions.batches]
+        + [_describe_deferred(*entry) for entry in topom.actions.deferred],
+        skipped=_describe_skipped(topom.ledger.state.skipped),
     )
 
 
@@ -66,15 +77,89 @@ async def change(topom: ServedTopom, wish: models.MigrationChange) -> models.Mig
     return describe(topom)
 
 
+@router.post("/cancel")
+async def cancel(topom: ServedTopom, wish: models.SlotsMaybe) -> models.SlotsCancelled:
+    """Call off the actions of slots: what has moved of them goes back. A slot that is `finished` stays moved."""
+    outcome = await topom.cancel(wish.slots)
+    return models.SlotsCancelled(
+        epoch=topom.ledger.table.epoch,
+        ended=outcome.ended,
+        returning=outcome.returning,
+        too_late=outcome.too_late,
+    )
+
+
+@router.post("/skip")
+async def skip(topom: ServedTopom, wish: models.SlotsOnly) -> models.SlotsChanged:
+    """Have slots whose action does not go on step aside for others until they are retried, over restarts too."""
+    slots = await topom.skip(wish.slots)
+    return models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
+
+
+@router.post("/retry")
+async def retry(topom: ServedTopom, wish: models.SlotsMaybe) -> models.SlotsChanged:
+    """Try at once whatever failed and waits; skipped slots (those named, or all) go on as well."""
+    slots = await topom.retry(wish.slots)
+    return models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
+
+
 def _describe(batch: Batch) -> models.BatchProgress:
     return models.BatchProgress(
         source=batch.source_id,
         target=batch.target_id,
         state=batch.state,
+        course=batch.course.value,
         slots=ranges.show(batch.slots),
         keys_moved=batch.progress.keys_moved,
         bytes_moved=batch.progress.bytes_moved,
         remaining_keys=batch.progress.remaining_keys,
         passes=batch.progress.passes,
+        pacing=_describe_pacing(batch.progress.pacing()),
         message=batch.message,
+        notes=list(batch.notes),
     )
+
+
+def _describe_pacing(pacing: progress.Pacing | None) -> models.Pacing | None:
+    if pacing is None:
+        return None
+    return models.Pacing(
+        speed=round(pacing.speed, 3),
+        batch_milliseconds=round(pacing.batch_milliseconds, 3),
+        at_work=round(pacing.at_work, 3),
+        source=_describe_latency(pacing.source),
+        target=_describe_latency(pacing.target),
+        reason=pacing.reason,
+    )
+
+
+def _describe_latency(latency: progress.ServerLatency) -> models.ServerLatency:
+    return models.ServerLatency(
+        address=latency.address,
+        p99_milliseconds=None if latency.p99 is None else round(latency.p99, 3),
+        quiet_p99_milliseconds=None if latency.quiet is None else round(latency.quiet, 3),
+        allowed_milliseconds=round(latency.allowed, 3),
+    )
+
+
+def _describe_deferred(pair: Pair, slots: Collection[int], reason: str) -> models.BatchProgress:
+    source, target = pair
+    return models.BatchProgress(
+        source=source,
+        target=target,
+        state=SlotState.PENDING,
+        slots=ranges.show(slots),
+        keys_moved=0,
+        bytes_moved=0,
+        remaining_keys=None,
+        passes=0,
+        pacing=None,
+        message=reason,
+    )
+
+
+def _describe_skipped(skipped: Mapping[int, str]) -> list[models.SkippedSlots]:
+    by_reason: dict[str, list[int]] = {}
+    for slot, reason in sorted(skipped.items()):
+        by_reason.setdefault(reason, []).append(slot)
+    return [models.SkippedSlots(slots=ranges.show(slots), reason=reason) for reason, slots in by_reason.items()]

@@ -11,9 +11,18 @@ router = APIRouter(prefix="/slots", tags=["slots"])
 
 @router.get("", response_model=models.Slots, response_model_exclude_none=True)
 async def list_slots(topom: ServedTopom) -> dict[str, object]:
-    """Every slot with its owner and its action."""
-    table = topom.ledger.table
-    return {"epoch": table.epoch, "slots": [slot.to_wire() for slot in table.slots]}
+    """Every slot with its owner and its action, and why that does not go on."""
+    state = topom.ledger.state
+    reasons = topom.actions.reasons()
+    slots = []
+    for slot in state.table.slots:
+        described = slot.to_wire()
+        if slot.id in state.skipped:
+            described["skipped"] = True
+        if reasons.get(slot.id):
+            described["reason"] = reasons[slot.id]
+        slots.append(described)
+    return {"epoch": state.table.epoch, "slots": slots}
 
 
 @router.post("/assign")

@@ -3,7 +3,7 @@
 The method is that of ``SlotsRebalance`` in Codis 3.2 (``pkg/topom/topom_slots.go``), so that whoever leaves
 Codis gets the plan that Codis would have made:
 
-1. A slot in an action counts for its target and is not touched.
+1. A slot in an action counts for its target (for its source, if it was cancelled) and is not touched.
 2. A group keeps its lowest-numbered slots at rest until it has the lower bound (slots / groups, rounded down)
    together with what is on its way to it; the others are its surplus.
 3. Each offline slot goes to the group that is smallest then.
@@ -44,8 +44,8 @@ def plan(groups: Sequence[Group], slots: Sequence[Slot]) -> list[Move]:
     for slot in slots:
         if slot.action is None:
             resting.append(slot)
-        elif slot.action.target_id in kept:
-            kept[slot.action.target_id] += 1
+        elif slot.destination_id in kept:
+            kept[slot.destination_id] += 1
     for slot in resting:
         if slot.group_id in kept:
             if size(slot.group_id) < lower:

@@ -8,6 +8,7 @@
 | ``proxies/00000001`` | one proxy |
 | ``fenced/<instance>`` | one fenced proxy |
 | ``migration`` | migration settings that an operator changed |
+| ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
 """
 
 import json
@@ -49,6 +50,7 @@ def decode(stored: Stored) -> ClusterState | None:
             proxies={proxy.id: proxy for proxy in proxies},
             fenced={entry.instance: entry for entry in fenced},
             migration_changes=documents["migration"],
+            skipped={int(slot): str(reason) for slot, reason in documents.get("skipped", {}).items()},
         )
     except (KeyError, TypeError, ValueError, TableError) as error:
         raise StoreDamaged(
@@ -76,6 +78,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
             documents[_slots_name(first)] = _encode([slot.to_wire() for slot in chunk])
     if old is None or old.migration_changes != new.migration_changes:
         documents["migration"] = _encode(dict(new.migration_changes))
+    if new.skipped != ({} if old is None else old.skipped):
+        documents["skipped"] = _encode(dict(new.skipped))
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
     return documents

@@ -22,7 +22,8 @@ from cli.local import LocalCluster
 from cli.processes import ManagedProcess
 from cli.traffic.driver import Traffic
 from cli.traffic.placement import Layout
-from slots.functions import slots_of
+from slots.functions import slot, slots_of
+from slots.moving import RESERVED
 
 LIMIT = 60.0
 """Seconds after which a condition counts as one that is never met."""
@@ -83,8 +84,8 @@ class Cluster(LocalCluster):
     async def states(self) -> dict[str, list[int]]:
         """Slots by the state of their action; those at rest are under ``""``."""
         found: dict[str, list[int]] = {}
-        for slot in (await self.api.slots())["slots"]:
-            found.setdefault(slot["action"].get("state", ""), []).append(slot["id"])
+        for entry in (await self.api.slots())["slots"]:
+            found.setdefault(entry["action"].get("state", ""), []).append(entry["id"])
         return found
 
     async def in_state(self, state: str) -> None:
@@ -133,10 +134,11 @@ class Cluster(LocalCluster):
         for server in layout.servers:
             for database in databases:
                 async with plain_client(server, db=database) as client:
-                    names = [name async for name in client.scan_iter(count=1000)]
-                for name, slot in zip(names, slots_of(layout.function, len(layout.owners), names), strict=True):
-                    if layout.owners[slot] != server:
-                        wrong.append(f"{name!r} of slot {slot} is on {server} instead of {layout.owners[slot]}")
+                    found = [name async for name in client.scan_iter(count=1000)]
+                names = [name for name in found if not name.startswith(RESERVED)]
+                for name, place in zip(names, slots_of(layout.function, len(layout.owners), names), strict=True):
+                    if layout.owners[place] != server:
+                        wrong.append(f"{name!r} of slot {place} is on {server} instead of {layout.owners[place]}")
         return wrong
 
     async def fence_users(self, server: str) -> list[str]:
@@ -187,6 +189,34 @@ class Cluster(LocalCluster):
         """Send a signal to a proxy's supervisor and to all of its workers."""
         for pid in (self.proxies[proxy].pid, *self.worker_pids(proxy).values()):
             _send(pid, number)
+
+    @asynccontextmanager
+    async def held_locked(self, begin: Callable[[], Awaitable[object]], source: int, slots: int) -> AsyncIterator[None]:
+        """Inside the block, slots that ``begin`` sends away from group ``source`` stay ``prepared``.
+
+        Their source is stopped and owes a reply for one of the slots below ``slots``. It has to answer until they are
+        about to be locked, for it is checked first: until then a worker of the second proxy is what holds them up.
+        """
+        worker, server = self.worker_pids(1)[0], self.servers[source][0].pid
+        names = (f"locked:{number}" for number in range(10_000))
+        key = next(name for name in names if slot("crc32", name.encode(), self._number_of_slots) < slots)
+        proxy = self.proxy_addresses[0]
+        async with plain_client(proxy, client_name="waits") as waiting, plain_client(proxy) as other:
+            os.kill(worker, signal.SIGSTOP)
+            await begin()
+            await self.in_state("preparing")
+            os.kill(server, signal.SIGSTOP)
+            reply = asyncio.create_task(waiting.get(key))
+            await eventually(
+                other.client_list,
+                lambda clients: any(client["name"] == "waits" and client["owed"] == "1" for client in clients),
+                "a command to be in flight at the source",
+            )
+            os.kill(worker, signal.SIGCONT)
+            await self.in_state("prepared")
+            yield
+            os.kill(server, signal.SIGCONT)
+            assert await reply is None
 
     def resume_all(self) -> None:
         """Let every process that was stopped run on, so that it can end."""

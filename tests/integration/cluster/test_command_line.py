@@ -9,7 +9,7 @@ import pytest
 
 import cli
 from tests.integration.cluster.commands import Outcome, slotferry
-from tests.integration.cluster.harness import Cluster
+from tests.integration.cluster.harness import Cluster, eventually
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +237,40 @@ async def test_slot_and_plan_need_no_topom(tmp_path: Path) -> None:
     missing = await slotferry("plan", "--input", str(tmp_path / "nosuch"))
     assert (missing.status, missing.out) == (1, "")
     assert "cannot be read" in missing.err
+
+
+async def test_moves_are_skipped_retried_and_cancelled(cluster: Cluster) -> None:
+    assert await say(cluster, "migration", "cancel") == "nothing to cancel\n"
+    await say(cluster, "migration", "pause")
+    await say(cluster, "slots", "move", "0-9", "--to", "3")
+    assert await say(cluster, "migration", "skip", "--slots", "0-3") == "skipped: slots 0-3\n"
+    status = await say(cluster, "migration", "status")
+    assert "skipped: slots 0-3: an operator wanted it so; `slotferry migration retry --slots 0-3`" in status
+    assert "skipped" in await say(cluster, "slots", "show")
+    assert "no longer skipped: slots 2-3" in await say(cluster, "migration", "retry", "--slots", "2-9")
+    assert "is not within 0-63" in await refusal(cluster, "migration", "cancel", "--slots", "0-99")
+    cancelled = await say(cluster, "migration", "cancel", "--slots", "0-4", "--wait")
+    assert cancelled == "cancelled before anything moved: slots 0-4\n"
+    outcome = await operate(cluster, "migration", "cancel", "--json")
+    assert outcome.json["ended"] == list(range(5, 10))
+    await say(cluster, "migration", "resume")
+    await cluster.at_rest({1: 32, 2: 32, 3: 0})
+
+
+async def test_cancelling_waits_until_what_had_moved_is_back(cluster: Cluster) -> None:
+    await cluster.load_ballast()
+    # Slow enough for the command to come before they have arrived, however long it takes to start.
+    await say(cluster, "migration", "set", "--keys-per-second", "5")
+    await say(cluster, "slots", "move", "0-31", "--to", "3")
+    await cluster.moving(1)
+    waiting = asyncio.create_task(say(cluster, "migration", "cancel", "--wait"))
+    await eventually(
+        cluster.api.migration,
+        lambda found: any(batch["course"] != "forward" for batch in found["batches"]),
+        "the slots to be cancelled",
+    )
+    await cluster.api.set_migration(keys_per_second=0)
+    assert await waiting == "have returned: slots 0-31\n"
+    await cluster.at_rest({1: 32, 2: 32, 3: 0})
+    await cluster.check_ballast()
+    await cluster.flush()

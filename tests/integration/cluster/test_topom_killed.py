@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from slots.functions import slot
-from tests.integration.cluster.harness import Cluster, check_clean, eventually, plain_client, traffic_on
+from tests.integration.cluster.harness import Cluster, check_clean, traffic_on
 
 MOVED = 256
 """Slots that move, from 0 up."""
@@ -88,21 +87,8 @@ async def preparing(move: Move) -> None:
 
 
 async def prepared(move: Move) -> None:
-    source = move.cluster.servers[move.source][0].pid
-    key = next(key for number in range(10_000) if slot("crc32", (key := f"key:{number}").encode(), 1024) < MOVED)
-    proxy = move.cluster.proxy_addresses[0]
-    os.kill(source, signal.SIGSTOP)
-    async with plain_client(proxy, client_name="waits") as waiting, plain_client(proxy) as other:
-        reply = asyncio.create_task(waiting.get(key))
-        await eventually(
-            other.client_list,
-            lambda clients: any(client["name"] == "waits" and client["owed"] == "1" for client in clients),
-            "a command to be in flight at the source",
-        )
-        await move.begin()
+    async with move.cluster.held_locked(move.begin, move.source, MOVED):
         await move.kill_topom("prepared")
-        os.kill(source, signal.SIGCONT)
-        assert await reply is None
     await move.cluster.restart_topom()
 
 

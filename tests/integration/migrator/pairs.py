@@ -8,10 +8,10 @@ from redis.asyncio import Redis
 
 from cli.redis_server import RedisServer
 from migrator.connection import Timeouts
-from migrator.move import migrate
+from migrator.move import Bounds, clear, migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
-from slots import functions
+from slots import functions, moving
 from slots.access import ServerAccess
 
 NUMBER_OF_SLOTS = 1024
@@ -36,6 +36,8 @@ class Pair:
     pace: Pace = field(default_factory=Pace)
     progress: Progress = field(default_factory=Progress)
     timeouts: Timeouts = field(default_factory=Timeouts)
+    bounds: Bounds = field(default_factory=Bounds)
+    keeps_target: bool = False
 
     async def migrate(self, slots: Sequence[int] = range(NUMBER_OF_SLOTS), password: str | None = None) -> None:
         await migrate(
@@ -49,13 +51,21 @@ class Pair:
             progress=self.progress,
             instance=INSTANCE,
             timeouts=self.timeouts,
+            bounds=self.bounds,
+            keeps_target=self.keeps_target,
         )
+        await clear(self.source.address, self.target.address, access=ServerAccess(password or ""), instance=INSTANCE)
 
     async def keys_moved(self, count: int) -> None:
         """Return once so many keys have moved."""
         async with asyncio.timeout(30):
             while self.progress.keys_moved < count:
                 await asyncio.sleep(0.001)
+
+
+async def size(redis: Redis) -> int:
+    """Keys of the selected database, without Slotferry's own."""
+    return int(await redis.dbsize()) - int(await redis.exists(*moving.RESERVED_KEYS))
 
 
 async def fill(redis: Redis, count: int, start: int = 0) -> None:

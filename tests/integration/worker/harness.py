@@ -16,6 +16,7 @@ from proxy.channel import Channel, Message
 from proxy.listening import UnixReservation, reserve, reserve_unix
 from proxy.settings import ProxySettings
 from slots.functions import slot
+from slots.moving import RESERVED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 
@@ -169,6 +170,14 @@ class WorkerHarness:
     def direct(self, group: int, **options: Any) -> redis.asyncio.Redis:
         """A client of a group's server."""
         return redis.asyncio.Redis(host="127.0.0.1", port=self.servers[group - 1].port, **options)
+
+    async def keys(self, group: int, *databases: int) -> list[bytes]:
+        """The keys at a group's master, without Slotferry's own; of database 0 unless told otherwise."""
+        found: list[bytes] = []
+        for database in databases or (0,):
+            async with self.direct(group, db=database) as server:
+                found += [key for key in await server.keys("*") if not key.startswith(RESERVED)]
+        return found
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A bare connection to the proxy."""

@@ -68,18 +68,3 @@ async def test_one_owner_a_key_that_waits_for_its_turn_goes_to_the_master_of_the
         assert await one.reply() == b"$-1\r\n"
     assert await found(worker, SECOND) == [None, None, SECOND]
     assert await found(worker, FIRST) == [None, FIRST, None]
-
-
-async def test_one_owner_a_former_target_has_nothing_replaced(start_worker: StartWorker) -> None:
-    """It had an older copy, so that the key did not go there at once."""
-    worker = await migrating(start_worker)
-    async with worker.direct(2) as left, Talk(worker.settings.listen) as talk:
-        await left.set(FIRST, "older")
-        async with frozen(worker.servers[0]):
-            talk.send("GET", FIRST)
-            await until_moving(worker, 1)
-            epoch = worker.push(groups=[Group(2, (worker.servers[2].address,))])
-            assert await moving(worker) == 1
-        assert await talk.reply() == b"$8\r\n{t}first\r\n"
-        assert (await worker.verdict(epoch))["type"] == "ack"
-    assert await found(worker, FIRST) == [None, "older", FIRST]

@@ -43,6 +43,11 @@ async def frozen(worker: WorkerHarness, group: int) -> AsyncIterator[None]:
         os.kill(worker.servers[group - 1].pid, signal.SIGCONT)
 
 
+async def under_way(worker: WorkerHarness) -> None:
+    """Return once a request is at a server."""
+    await worker.next(lambda message: message["type"] == "counters" and message["counters"]["in_flight"] > 0)
+
+
 async def test_locked_slot_holds_requests_in_order_and_others_go_on(start_worker: StartWorker) -> None:
     worker = await start_worker()
     other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
@@ -74,7 +79,7 @@ async def test_drained_a_lock_waits_for_what_is_under_way(start_worker: StartWor
         await client.set(KEY, "0")
         async with frozen(worker, 1):
             running = asyncio.create_task(client.incr(KEY))
-            await asyncio.sleep(0.1)
+            await under_way(worker)
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             # A lock that is acknowledged now would let the target have the slot while INCR is yet to run.
             with pytest.raises(TimeoutError):
@@ -91,7 +96,7 @@ async def test_lock_that_does_not_drain_is_refused_and_given_up(start_worker: St
         await client.set(KEY, "0")
         async with frozen(worker, 1):
             running = asyncio.create_task(client.incr(KEY))
-            await asyncio.sleep(0.05)
+            await under_way(worker)
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             held = asyncio.create_task(second.incr(KEY))
             verdict = await worker.verdict(epoch)
@@ -118,11 +123,15 @@ async def test_a_lock_acknowledged_before_is_kept_when_a_later_one_is_refused(st
     """topom may be moving the first batch while the lock of the second does not come about."""
     worker = await start_worker(lock_drain_seconds=0.2, lock_hold_seconds=2.0)
     other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
-    async with worker.client() as client, worker.client() as second, worker.direct(1) as source:
+    async with worker.client(client_name="waits") as client, worker.client() as second, worker.direct(1) as source:
         await worker.act([SLOT], SlotState.PREPARED)
         async with frozen(worker, 1):
             running = asyncio.create_task(client.incr(other))
-            await asyncio.sleep(0.05)
+
+            async def under_way() -> bool:
+                return any(entry["name"] == "waits" and entry["owed"] == "1" for entry in await second.client_list())
+
+            await until(under_way)
             epoch = worker.push([Slot(slot_of(other), 1, Action(SlotState.PREPARED, 2))])
             assert (await worker.verdict(epoch))["type"] == "nack"
         assert await running == 1
@@ -352,7 +361,7 @@ async def test_a_new_master_is_followed_once_the_old_one_has_answered(start_work
         await new.set(KEY, "100")
         async with frozen(worker, 1):
             running = asyncio.create_task(client.incr(KEY))
-            await asyncio.sleep(0.1)
+            await under_way(worker)
             epoch = worker.push(groups=[Group(1, (worker.servers[1].address,))])
             later = asyncio.create_task(second.incr(KEY))
             await asyncio.sleep(0.1)

@@ -161,18 +161,17 @@ async def test_absent_first_keys_move_before_watch_and_before_exec(start_worker:
     async with (
         worker.client() as client,
         Talk(worker.settings.listen) as talk,
-        worker.direct(1) as source,
         worker.direct(2) as target,
     ):
         await client.mset({KEY: "1", "{t}b": "2"})
         await worker.act([SLOT], SlotState.PREPARED)
         await worker.act([SLOT], SlotState.MIGRATING)
         assert await talk.ask("WATCH", KEY) == b"+OK\r\n"
-        assert await source.keys("*") == [b"{t}b"]
+        assert await worker.keys(1) == [b"{t}b"]
         for words in (("MULTI",), ("INCR", KEY), ("INCR", "{t}b")):
             await talk.ask(*words)
         assert await talk.ask("EXEC") == b"*2\r\n:2\r\n:3\r\n"
-        assert await source.keys("*") == []
+        assert await worker.keys(1) == []
         await talk.ask("WATCH", KEY)
         await client.set(KEY, "theirs")
         for words in (("MULTI",), ("SET", KEY, "mine")):

@@ -13,8 +13,20 @@ from cli import __version__
 from cli.client import TopomClient
 from cli.main import app
 from cli.operator import options, waiting
+from cli.operator.migration import say_migration
 from cli.operator.waiting import MoveAbandoned, WaitedTooLong, wait_moved
 
+BATCH = {
+    "source": 1,
+    "target": 2,
+    "state": "migrating",
+    "slots": "0-1",
+    "keys_moved": 10,
+    "bytes_moved": 20,
+    "remaining_keys": None,
+    "passes": 1,
+    "message": "waits for [proxy 3]",
+}
 MIGRATION = {
     "paused": False,
     "settings": {"parallel_slots": 256, "keys_per_second": 0},
@@ -25,19 +37,8 @@ MIGRATION = {
     "bytes_moved": 5_000_000,
     "keys_per_second": 123.0,
     "remaining_keys": 77,
-    "batches": [
-        {
-            "source": 1,
-            "target": 2,
-            "state": "migrating",
-            "slots": "0-1",
-            "keys_moved": 10,
-            "bytes_moved": 20,
-            "remaining_keys": None,
-            "passes": 1,
-            "message": "waits for [proxy 3]",
-        }
-    ],
+    "batches": [BATCH],
+    "skipped": [{"slots": "7-8", "reason": "target h:1 is full"}],
 }
 PROXY = {
     "id": 3,
@@ -56,7 +57,7 @@ SLOTS = {
         {"id": 0, "group_id": 1, "action": {"state": "migrating", "target_id": 2}},
         {"id": 1, "group_id": 1, "action": {}},
         {"id": 2, "group_id": 1, "action": {}},
-        {"id": 3, "group_id": 0, "action": {}},
+        {"id": 3, "group_id": 1, "action": {"state": "pending", "target_id": 2}, "reason": "no room at all"},
     ],
 }
 STATUS = {
@@ -89,6 +90,9 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("PATCH", "/api/v1/migration"): MIGRATION,
     ("POST", "/api/v1/migration/pause"): MIGRATION,
     ("POST", "/api/v1/migration/resume"): MIGRATION,
+    ("POST", "/api/v1/migration/cancel"): {"epoch": 10, "ended": [0, 1], "returning": [3], "too_late": [2]},
+    ("POST", "/api/v1/migration/skip"): {"epoch": 10, "slots": [0, 1]},
+    ("POST", "/api/v1/migration/retry"): {"epoch": 10, "slots": [0, 1]},
     ("POST", "/api/v1/rebalance"): {"policy": "codis", "dry_run": True, "moves": MOVES},
     ("POST", "/api/v1/groups"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
     ("DELETE", "/api/v1/groups/5"): {"epoch": 10},
@@ -120,6 +124,13 @@ VERBS: list[tuple[str, str, str]] = [
     ("migration status", "migration", "waits for [proxy 3]"),
     ("migration pause", "migration", "paused"),
     ("migration resume", "migration", "goes on"),
+    ("migration cancel", "migration", "on the way back: slots 3"),
+    ("migration cancel --slots 0-3", "migration", "too late, they have moved: slots 2"),
+    ("migration cancel --slots 0-1", "migration", "cancelled before anything moved: slots 0-1"),
+    ("migration skip --slots 0-1", "migration", "skipped: slots 0-1"),
+    ("migration retry --slots 0-1", "migration", "tried again; no longer skipped: slots 0-1"),
+    ("migration status", "migration", "skipped: slots 7-8: target h:1 is full"),
+    ("slots show", "slots", "no room at all"),
     ("migration set --batch-keys 9", "migration", "parallel_slots"),
 ]
 runner = CliRunner()
@@ -203,10 +214,63 @@ def test_nobody_there() -> None:
     assert "check that it runs" in result.stderr
 
 
+def test_what_a_verb_asks_for(seen: list[httpx.Request]) -> None:
+    for line, body in (
+        ("migration cancel", {"slots": None}),
+        ("migration cancel --slots 0-3", {"slots": "0-3"}),
+        ("migration skip --slots 5", {"slots": "5"}),
+        ("migration retry", {"slots": None}),
+    ):
+        assert runner.invoke(app, line.split()).exit_code == 0
+        assert json.loads(seen[-1].content) == body
+    assert runner.invoke(app, ["migration", "skip"]).exit_code == 2, "all slots are not skipped by omission"
+
+
 def test_setting_nothing_is_wrong_usage(seen: list[httpx.Request]) -> None:
     result = runner.invoke(app, ["migration", "set"])
     assert result.exit_code == 2
     assert not seen
+
+
+def test_hours_and_latency_goal_go_to_topom_as_they_were_given(seen: list[httpx.Request]) -> None:
+    arguments = ["--latency-goal-milliseconds", "2.5", "--hours", "22:00-06:00", "--time-zone", ""]
+    result = runner.invoke(app, ["migration", "set", *arguments])
+    assert result.exit_code == 0, result.output
+    assert json.loads(seen[-1].content) == {"latency_goal_milliseconds": 2.5, "hours": "22:00-06:00", "time_zone": ""}
+
+
+def test_how_a_move_is_held_back_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    source = {
+        "address": "h:1",
+        "p99_milliseconds": 12.34,
+        "quiet_p99_milliseconds": 1.04,
+        "allowed_milliseconds": 5.0,
+    }
+    target = {"address": "h:2", "p99_milliseconds": None, "quiet_p99_milliseconds": None, "allowed_milliseconds": 5.5}
+    pacing = {
+        "speed": 0.312,
+        "batch_milliseconds": 0.846,
+        "at_work": 0.568,
+        "source": source,
+        "target": target,
+        "reason": "held back to 31%: [source] h:1 is slow",
+    }
+    held = {**MIGRATION, "batches": [{**BATCH, "pacing": pacing}]}
+    say_migration(held)
+    shown = capsys.readouterr().out
+    assert "held back to 31%: [source] h:1 is slow" in shown
+    assert "12.3 (quiet 1.0)" in shown
+    assert "5.0 and 5.5" in shown
+    assert "0.85" in shown
+    assert "57%" in shown
+
+
+def test_why_moving_is_halted_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "migration is outside its hours, 22:00-06:00; it goes on at 2026-02-10 22:00+01:00"
+    say_migration({**MIGRATION, "halted": reason, "batches": [{**BATCH, "message": reason}]})
+    first_line = capsys.readouterr().out.splitlines()[0]
+    assert first_line.count(reason) == 1
+    assert "keys/s" not in first_line
 
 
 def test_help_and_version() -> None:

@@ -1,77 +1,62 @@
-"""Batches stay within their bounds, and find the size that takes the time wanted."""
+"""Batches find the size that takes the time wanted."""
 
 import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.batch import BYTES_PER_KEY, LEAST_COST, BatchCutter, Page
-
-
-def page_of(sizes: list[int]) -> Page:
-    return Page.of([b"%d" % number for number in range(len(sizes))], sizes)
+from migrator.batch import BYTES_PER_KEY, LEAST_COST, BatchCutter
 
 
 @given(
-    sizes=st.lists(st.integers(0, 10_000_000), min_size=1, max_size=200),
-    keys=st.integers(1, 500),
-    size=st.integers(1, 1_000_000),
+    learned=st.lists(st.tuples(st.integers(1, 500), st.integers(0, 10_000_000), st.floats(1e-6, 10)), max_size=50),
+    most=st.integers(1, 500),
     seconds=st.floats(0.0001, 0.1),
 )
-def test_batches_cover_a_page_and_stay_within_bounds(sizes: list[int], keys: int, size: int, seconds: float) -> None:
-    page, cutter = page_of(sizes), BatchCutter()
-    start = 0
-    while start < len(sizes):
-        end = cutter.end(page, start, keys=keys, size=size, seconds=seconds)
-        assert start < end <= len(sizes)
-        assert page.size(start, end) == sum(sizes[start:end])
-        if end - start > 1:
-            assert end - start <= keys
-            assert sum(sizes[start:end]) <= size
-            assert page.cost(start, end) <= max(LEAST_COST, seconds / cutter.seconds_per_key)
-        start = end
-
-
-def test_a_key_larger_than_the_bound_goes_alone() -> None:
-    page, cutter = page_of([100, 100, 50_000_000, 100]), BatchCutter()
-    ends = []
-    start = 0
-    while start < 4:
-        start = cutter.end(page, start, keys=500, size=512 * 1024, seconds=1)
-        ends.append(start)
-    assert ends == [2, 3, 4]
+def test_batches_stay_within_bounds_whatever_was_learned(
+    learned: list[tuple[int, int, float]], most: int, seconds: float
+) -> None:
+    cutter = BatchCutter()
+    for keys, size, took in learned:
+        cutter.learn(keys, size, took)
+    count = cutter.count(seconds, most)
+    assert 1 <= count <= most
+    if count > 1:
+        cost = count * (1 + cutter.bytes_per_key / BYTES_PER_KEY)
+        assert cost <= max(LEAST_COST, seconds / cutter.seconds_per_key)
 
 
 def test_the_cutter_finds_the_size_that_takes_the_time_wanted() -> None:
-    cutter, page, random_numbers = BatchCutter(), page_of([100] * 1000), random.Random(1)
-
-    def server(cost: float) -> float:
-        return (0.0002 + cost * 9e-6) * random_numbers.uniform(0.9, 1.3)
-
+    cutter, random_numbers = BatchCutter(), random.Random(1)
     for _ in range(100):
-        end = cutter.end(page, 0, keys=500, size=1_000_000, seconds=0.002)
-        cutter.learn(page.cost(0, end), server(page.cost(0, end)))
-
-    assert 130 <= end <= 230
+        count = cutter.count(0.002, 500)
+        cutter.learn(count, 100 * count, (0.0002 + count * 9e-6) * random_numbers.uniform(0.9, 1.3))
+    assert 130 <= count <= 230
 
 
 def test_one_slow_call_changes_little() -> None:
     cutter = BatchCutter()
     before = cutter.seconds_per_key
-    cutter.learn(100, 100 * before * 1000)
+    cutter.learn(100, 0, 100 * before * 1000)
     assert cutter.seconds_per_key <= before * 1.21
 
 
 def test_a_machine_on_which_every_call_is_slow_does_not_get_ever_smaller_batches() -> None:
-    cutter, page = BatchCutter(), page_of([100] * 1000)
+    cutter = BatchCutter()
     for _ in range(100):
-        end = cutter.end(page, 0, keys=500, size=1_000_000, seconds=0.002)
-        cutter.learn(page.cost(0, end), 0.050)
-    assert end >= LEAST_COST * 0.9
+        count = cutter.count(0.002, 500)
+        cutter.learn(count, 100 * count, 0.050)
+    assert count >= LEAST_COST * 0.9
 
     # A bound of keys is a bound all the same.
-    assert cutter.end(page, 0, keys=10, size=1_000_000, seconds=0.002) == 10
+    assert cutter.count(0.002, 10) == 10
 
 
 def test_bytes_count_as_keys() -> None:
-    assert page_of([BYTES_PER_KEY]).cost(0, 1) == 2
+    small, large = BatchCutter(), BatchCutter()
+    for _ in range(100):
+        small.learn(1000, 0, 0.010)
+        large.learn(1000, 1000 * BYTES_PER_KEY, 0.020)
+    # The same cost, of which a key of so many bytes is twice as much.
+    assert abs(small.seconds_per_key / large.seconds_per_key - 1) < 0.01
+    assert abs(small.count(0.005, 10_000) - 2 * large.count(0.005, 10_000)) <= 2

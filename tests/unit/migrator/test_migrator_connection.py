@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -125,3 +125,87 @@ async def test_who_is_cancelled_leaves_a_connection_that_can_be_waited_for(scrip
     assert not await connection.quiet(0.05)
     connection.close()
     assert await connection.quiet(0.05)
+
+
+async def parts_of(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def test_a_command_may_come_in_parts(scripted: Start) -> None:
+    server = await scripted(lambda command: b"+OK\r\n")
+    connection = await connect(server.address)
+    data = b"x" * 3_000_000
+
+    reply = await connection.stream(parts_of(b"*2\r\n$4\r\nECHO\r\n$3000000\r\n", data[:1], data[1:], b"\r\n"))
+
+    assert reply == b"OK"
+    assert server.commands[-1] == [b"ECHO", data]
+    assert await connection.call("PING") == b"OK"
+
+
+async def test_an_error_after_all_parts_is_a_reply(scripted: Start) -> None:
+    server = await scripted(lambda command: b"-ERR no\r\n" if command[0] == b"ECHO" else b"+OK\r\n")
+    connection = await connect(server.address)
+    assert str(await connection.stream(parts_of(b"*1\r\n$4\r\nEC", b"HO\r\n"))) == "ERR no"
+    assert await connection.call("PING") == b"OK"
+
+
+async def test_who_breaks_off_in_the_middle_closes_the_connection(scripted: Start) -> None:
+    server = await scripted(lambda command: b"+OK\r\n")
+    connection = await connect(server.address)
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"*2\r\n$4\r\nECHO\r\n$300\r\nxyz"
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        await connection.stream(broken())
+    with pytest.raises(SourceUnavailable, match="in the middle of a command"):
+        await connection.call("PING")
+    assert len(server.commands) == 1
+
+
+async def test_a_server_that_answers_in_the_middle_refuses() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"a-name\r\n")
+        writer.write(b"+OK\r\n")
+        await reader.readuntil(b"$999\r\n")
+        writer.write(b"-ERR Protocol error: invalid bulk length\r\n")
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connection = await connect(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"*2\r\n$4\r\nECHO\r\n$999\r\n"
+        while True:
+            yield b""
+            await asyncio.sleep(0.001)
+
+    with pytest.raises(SourceRefused, match="invalid bulk length"):
+        await asyncio.wait_for(connection.stream(endless()), 30)
+    with pytest.raises(SourceUnavailable):
+        await connection.call("PING")
+    server.close()
+
+
+async def test_a_server_that_takes_no_bytes_is_given_up() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"a-name\r\n")
+        writer.write(b"+OK\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connection = await connect(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    asked = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal asked
+        while asked < 200:
+            asked += 1
+            yield b"x" * 1_000_000
+
+    with pytest.raises(SourceUnavailable, match="takes no bytes"):
+        await asyncio.wait_for(connection.stream(endless()), 30)
+    assert asked < 100
+    server.close()

@@ -11,14 +11,18 @@ from migrator.errors import KeysRemain, SourceRefused, TargetRefused, TargetUnav
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
+from slots import moving
 from slots.access import ServerAccess
 
 Start = Callable[[Callable[[list[bytes]], bytes | None]], Awaitable[Any]]
 
 
-def source_with(migrate_replies: Callable[[int], bytes]) -> Callable[[list[bytes]], bytes]:
-    """Answers for a source that lists one key until a MIGRATE of it succeeds."""
-    state = {"migrates": 0, "there": True}
+RUN_ID = b"a" * 40
+
+
+def source_with(replies: Callable[[int], bytes]) -> Callable[[list[bytes]], bytes]:
+    """Answers for a source that lists one key until moving it succeeds; its number of attempts gives the reply."""
+    state = {"attempts": 0, "there": True, "permit": b""}
 
     def answer(command: list[bytes]) -> bytes:
         match command[0]:
@@ -27,18 +31,44 @@ def source_with(migrate_replies: Callable[[int], bytes]) -> Callable[[list[bytes
             case b"INFO":
                 text = b"# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\n"
                 return b"$%d\r\n%b\r\n" % (len(text), text)
+            case b"BLPOP":
+                return b"*-1\r\n"
             case b"SCAN":
                 return b"*2\r\n$1\r\n0\r\n" + (b"*1\r\n$3\r\nkey\r\n" if state["there"] else b"*0\r\n")
-            case b"MEMORY":
-                return b":100\r\n"
-            case b"MIGRATE":
-                state["migrates"] += 1
-                reply = migrate_replies(state["migrates"])
-                state["there"] = reply != b"+OK\r\n"
+            case b"EVAL" if command[1] == moving.READ.encode():
+                return array(RUN_ID, state["permit"], b"")
+            case b"EVAL" if command[1] == moving.GRANT.encode():
+                state["permit"] = command[5]
+                return array(command[5])[4:]
+            case b"EVALSHA":
+                return b"-NOSCRIPT No matching script.\r\n"
+            case b"EVAL" if command[1] == moving.MOVE.encode():
+                if command[2] == b"0":
+                    return ABSENT
+                if not state["permit"] or command[4] != state["permit"]:
+                    return b"-UNSETTLED the permit has to be renewed\r\n"
+                state["attempts"] += 1
+                reply = replies(state["attempts"])
+                state["there"] = reply != MOVED
+                if reply.startswith(b"-IOERR"):
+                    state["permit"] = b""
                 return reply
         return b"+OK\r\n"
 
     return answer
+
+
+MOVED = b"*5\r\n:1\r\n:1\r\n:100\r\n*0\r\n$6\r\nsource\r\n"
+ABSENT = b"*5\r\n:1\r\n:0\r\n:0\r\n*0\r\n$6\r\nsource\r\n"
+
+
+def array(*parts: bytes) -> bytes:
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
+
+
+def target() -> Callable[[list[bytes]], bytes]:
+    """Answers for a target that nobody else is connected to."""
+    return lambda command: b"$0\r\n\r\n" if command[0] == b"CLIENT" and command[1] == b"LIST" else b"+PONG\r\n"
 
 
 async def run(source: Any, target: Any, progress: Progress | None = None, password: str | None = None) -> None:
@@ -56,82 +86,75 @@ async def run(source: Any, target: Any, progress: Progress | None = None, passwo
     )
 
 
-def migrates(server: Any) -> list[list[bytes]]:
-    return [command for command in server.commands if command[0] == b"MIGRATE"]
+def attempts(server: Any) -> list[list[bytes]]:
+    """ARGV of each attempt to move, but for those that were refused the permit."""
+    moves = [command for command in server.commands if command[0] == b"EVAL" and command[1] == moving.MOVE.encode()]
+    return [command[4:] for command in moves if command[2] != b"0" and command[4]]
 
 
 async def test_keys_that_never_go_away_end_the_call(scripted: Start) -> None:
-    source = await scripted(source_with(lambda number: b"+NOKEY\r\n"))
-    target = await scripted(lambda command: b"+PONG\r\n")
+    source = await scripted(source_with(lambda number: ABSENT))
+    at_target = await scripted(target())
     with pytest.raises(KeysRemain, match="3 passes in which none could be moved"):
-        await run(source, target)
-    assert len(migrates(source)) == 3
+        await run(source, at_target)
+    assert len(attempts(source)) == 3
 
 
 async def test_keys_that_come_again_and_again_end_the_call(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(move, "MOST_PASSES", 5)
-    answer = source_with(lambda number: b"+OK\r\n")
+    answer = source_with(lambda number: MOVED)
     source = await scripted(
         lambda command: b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\nk\r\n" if command[0] == b"SCAN" else answer(command)
     )
-    target = await scripted(lambda command: b"+PONG\r\n")
+    at_target = await scripted(target())
     with pytest.raises(KeysRemain, match="find the client that writes to it directly"):
-        await run(source, target)
-
-
-async def test_a_busy_key_goes_again_with_replace_and_never_before(scripted: Start) -> None:
-    busy = b"-ERR Target instance replied with error: BUSYKEY Target key name already exists.\r\n"
-    source = await scripted(source_with(lambda number: busy if number == 1 else b"+OK\r\n"))
-    target = await scripted(lambda command: b"+PONG\r\n")
-    progress = Progress()
-    await run(source, target, progress)
-    assert [b"REPLACE" in command for command in migrates(source)] == [False, True]
-    assert progress.keys_moved == 1
+        await run(source, at_target)
 
 
 async def test_an_unknown_outcome_waits_for_the_target_and_is_tried_again_with_more_time(scripted: Start) -> None:
     unknown = b"-IOERR error or timeout reading to target instance\r\n"
-    source = await scripted(source_with(lambda number: unknown if number < 3 else b"+OK\r\n"))
-    target = await scripted(lambda command: b"+PONG\r\n")
-    await run(source, target)
-    assert [int(command[5]) for command in migrates(source)] == [1000, 2000, 4000]
-    assert target.commands.count([b"PING"]) > 2
+    source = await scripted(source_with(lambda number: unknown if number < 3 else MOVED))
+    at_target = await scripted(target())
+    await run(source, at_target)
+    assert [int(attempt[5]) for attempt in attempts(source)] == [1000, 2000, 4000]
+    # Each with a permit of its own, for which the target's connections were looked at.
+    assert len({attempt[0] for attempt in attempts(source)}) == 3
+    # One more is of the end of earlier calls.
+    assert at_target.commands.count([b"CLIENT", b"LIST"]) == 4
 
 
 async def test_a_target_that_answers_us_and_never_takes_keys(scripted: Start) -> None:
     source = await scripted(source_with(lambda number: b"-IOERR error or timeout writing to target instance\r\n"))
-    target = await scripted(lambda command: b"+PONG\r\n")
+    at_target = await scripted(target())
     with pytest.raises(TargetUnavailable, match="does not take keys within 60 s"):
-        await run(source, target)
+        await run(source, at_target)
 
 
 async def test_a_source_that_cannot_connect_to_the_target(scripted: Start) -> None:
     source = await scripted(source_with(lambda number: b"-IOERR error or timeout connecting to the client\r\n"))
-    target = await scripted(lambda command: b"+PONG\r\n")
+    at_target = await scripted(target())
     with pytest.raises(TargetUnavailable, match="cannot connect to target"):
-        await run(source, target)
-    assert len(migrates(source)) == 1
+        await run(source, at_target)
+    assert len(attempts(source)) == 1
 
 
 async def test_who_refuses_is_told_apart(scripted: Start) -> None:
-    target = await scripted(lambda command: b"+PONG\r\n")
+    at_target = await scripted(target())
     source = await scripted(source_with(lambda number: b"-ERR Target instance replied with error: OOM no\r\n"))
     with pytest.raises(TargetRefused, match="maxmemory"):
-        await run(source, target)
+        await run(source, at_target)
     source = await scripted(source_with(lambda number: b"-NOPERM no MIGRATE for you\r\n"))
     with pytest.raises(SourceRefused, match="ACL"):
-        await run(source, target)
+        await run(source, at_target)
 
 
 async def test_the_password_goes_to_both_servers_and_into_migrate(scripted: Start) -> None:
-    source = await scripted(source_with(lambda number: b"+OK\r\n"))
-    target = await scripted(lambda command: b"+PONG\r\n")
-    await run(source, target, password="secret")
+    source = await scripted(source_with(lambda number: MOVED))
+    at_target = await scripted(target())
+    await run(source, at_target, password="secret")
     assert source.commands[0] == [b"AUTH", b"secret"]
-    assert target.commands[0] == [b"AUTH", b"secret"]
-    host, port = target.address.split(":")
-    expected = ["MIGRATE", host, port, "", "0", "1000", "AUTH", "secret", "KEYS", "key"]
-    assert migrates(source) == [[part.encode() for part in expected]]
+    assert at_target.commands[0] == [b"AUTH", b"secret"]
+    assert [attempt[-2:] for attempt in attempts(source)] == [[b"AUTH", b"secret"]]
 
 
 async def test_arguments_are_checked(scripted: Start) -> None:

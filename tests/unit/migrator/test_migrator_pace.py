@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from migrator.pace import BURST_SECONDS, Pace, PaceSettings, TokenBucket
+from migrator.pace import BURST_SECONDS, MOST_SERVERS, Pace, PaceSettings, TokenBucket
 
 
 class Clock:
@@ -74,6 +74,7 @@ def test_a_changed_rate_counts_from_now_on() -> None:
         {"batch_keys": 0},
         {"batch_bytes": 0},
         {"batch_milliseconds": 0},
+        {"latency_goal_milliseconds": -1},
     ],
 )
 def test_settings_out_of_bounds_are_refused_by_name(wrong: dict[str, int]) -> None:
@@ -156,3 +157,13 @@ async def test_a_limit_holds_for_all_who_share_it() -> None:
 
     # 300 keys, of which a burst of 50 goes at once.
     assert loop.time() - began >= 0.49
+
+
+def test_what_is_remembered_of_servers_is_bounded() -> None:
+    pace = Pace()
+    first = pace.quiet_latency("first:1")
+    assert pace.quiet_latency("first:1") is first
+    for number in range(MOST_SERVERS):
+        pace.quiet_latency(f"h:{number}")
+    assert len(pace._quiet) == MOST_SERVERS
+    assert pace.quiet_latency("first:1") is not first

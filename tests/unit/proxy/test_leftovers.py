@@ -2,10 +2,12 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import redis
 
+import proxy.leftovers
 from proxy.leftovers import Leftovers
 from slots.access import ServerAccess
 from tests.unit.proxy.proxy_fakes import SECONDS
@@ -76,6 +78,25 @@ async def test_a_server_that_comes_back_is_settled(redis_server: str) -> None:
             admin.config_set("requirepass", "pw")
             assert await tried.wait(SECONDS)
             assert settled.is_set()
+
+
+async def test_a_connection_that_is_reset_meanwhile_is_tried_again(
+    redis_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """given uvloop, writing to a connection that was reset just now raises RuntimeError."""
+    real, errors = proxy.leftovers.end_connections, [RuntimeError("the handler is closed")]
+
+    async def end_connections(client: Any, prefix: str) -> int:
+        if errors:
+            raise errors.pop()
+        return await real(client, prefix)
+
+    monkeypatch.setattr(proxy.leftovers, "end_connections", end_connections)
+    async with leftovers(asyncio.Event()) as tried:
+        tried.hold("p.", {redis_server: {1}})
+        tried.begin("p.")
+        assert await tried.wait(SECONDS)
+        assert not errors
 
 
 async def test_what_is_only_held_is_not_settled(redis_server: str) -> None:

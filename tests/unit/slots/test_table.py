@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slots.states import SlotState
+from slots.states import Course, SlotState
 from slots.table import OFFLINE, Action, Group, Slot, SlotTable, TableError
 
 GROUP_IDS = range(1, 6)
@@ -30,7 +30,10 @@ def tables(draw: st.DrawFn, number_of_slots: int = 16, least_epoch: int = 0) -> 
     held = draw(groups())
     owners = st.sampled_from([OFFLINE, *held])
     actions = (
-        st.one_of(st.none(), st.builds(Action, st.sampled_from(SlotState), st.sampled_from(sorted(held))))
+        st.one_of(
+            st.none(),
+            st.builds(Action, st.sampled_from(SlotState), st.sampled_from(sorted(held)), st.sampled_from(Course)),
+        )
         if held
         else st.none()
     )

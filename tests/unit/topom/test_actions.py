@@ -4,6 +4,8 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,7 @@ from topom.topology import Move
 MakeBench = Callable[..., Awaitable[Bench]]
 
 STEPS = [
+    "checked",
     "preparing stored",
     "preparing acknowledged",
     "prepared stored",
@@ -154,6 +157,30 @@ async def test_a_refused_lock_is_taken_back_and_tried_again(bench: MakeBench, an
     ]
 
 
+async def test_drained_a_proxy_that_comes_after_the_barrier_has_to_lock_too(bench: MakeBench) -> None:
+    late: list[FakeProxy] = []
+
+    def refuses_the_lock(table: SlotTable) -> bool | None:
+        action = table.slots[0].action
+        return not (action and action.state == SlotState.PREPARED and len(late[0].seen) <= 1)
+
+    async def comes_late(step: str) -> None:
+        if step == "prepared acknowledged" and not late:
+            late.append(FakeProxy(one, 2, refuses_the_lock))
+            await late[0].register()
+            # It has the locking table by now, cannot drain, and is unlocked again.
+            await asyncio.sleep(0)
+
+    one = await bench(on_step=comes_late, barrier_seconds=5.0)
+    proxy = await FakeProxy(one, 1).register()
+    await asyncio.sleep(0)
+    one.run()
+    await one.edit(move(range(4), 2))
+    await one.at_rest()
+    assert states(proxy, 0)[2:] == [*["preparing", "prepared"] * 2, "migrating", "finished", "group 2"]
+    assert states(late[0], 0)[:2] == ["prepared", "preparing"]
+
+
 async def test_nothing_is_locked_before_everyone_prepares(bench: MakeBench) -> None:
     one = await bench()
     silent = await FakeProxy(one, 1, lambda table: None).register()
@@ -285,6 +312,65 @@ async def test_pause_lets_nothing_begin(bench: MakeBench) -> None:
     assert [slots for _, _, slots in one.mover.moved] == [(0, 1), (2, 3)]
 
 
+async def test_outside_its_hours_nothing_begins_and_what_moves_is_held(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = {"seconds": datetime(2026, 2, 10, 12, tzinfo=UTC).timestamp()}
+    monkeypatch.setattr("topom.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
+    one = await bench()
+    hours = {"hours": "22:00-06:00", "time_zone": "UTC"}
+    await one.ledger.change(lambda state, epoch: replace(state, migration_changes=hours))
+    one.run()
+    await one.edit(move(range(4), 2))
+    one.actions.follow_clock()
+    await asyncio.sleep(0.05)
+    assert one.actions.batches == []
+    assert one.mover.pace is not None
+    assert one.mover.pace.paused, "what moves halts, too"
+    assert not one.actions.settings.paused, "but no operator paused it"
+    now["seconds"] += 10 * 3600
+    await asyncio.sleep(0.05)
+    assert one.actions.batches == [], "nobody has looked at the clock"
+    one.actions.follow_clock()
+    await one.at_rest()
+    assert len(one.mover.moved) == 1
+    assert not one.mover.pace.paused
+    # Somebody sets the clock back: the day has not gone by, its hours are over all the same.
+    now["seconds"] -= 8 * 3600
+    one.actions.follow_clock()
+    assert one.mover.pace.paused
+    await one.ledger.change(lambda state, epoch: replace(state, migration_changes={"hours": ""}))
+    assert not one.mover.pace.paused
+
+
+async def test_a_batch_that_waits_for_its_lock_tells_which_hours_it_waits_for(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = {"seconds": datetime(2026, 2, 10, 23, tzinfo=UTC).timestamp()}
+    monkeypatch.setattr("topom.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
+    benches: list[Bench] = []
+
+    async def morning(step: str) -> None:
+        if step == "preparing acknowledged":
+            now["seconds"] += 8 * 3600
+            benches[0].actions.follow_clock()
+
+    benches.append(one := await bench(on_step=morning))
+    hours = {"hours": "22:00-06:00", "time_zone": "UTC"}
+    await one.ledger.change(lambda state, epoch: replace(state, migration_changes=hours))
+    one.run()
+    await one.edit(move(range(4), 2))
+    async with asyncio.timeout(10):
+        while not (one.actions.batches and one.actions.batches[0].message):
+            await asyncio.sleep(0.002)
+    assert one.actions.batches[0].message.endswith("22:00-06:00; it goes on at 2026-02-11 22:00+00:00")
+    assert one.ledger.table.slots[0].action is not None
+    assert one.ledger.table.slots[0].action.state == SlotState.PREPARING
+    now["seconds"] += 16 * 3600
+    one.actions.follow_clock()
+    await one.at_rest()
+
+
 async def test_operators_may_change_their_minds_while_slots_wait(bench: MakeBench) -> None:
     one = await bench()
     proxy = await FakeProxy(one, 1, lambda table: None).register()
@@ -322,7 +408,7 @@ async def test_random_interleavings_come_to_rest(bench: MakeBench) -> None:
 
     history: list[SlotTable] = []
     one.ledger.listen(lambda old, new: history.append(new.table))
-    one.actions._on_step = watch
+    one.actions.steps.on_step = watch
 
     def moody(table: SlotTable) -> bool | None:
         return rng.choices([True, False, None], [20, 1, 1])[0]

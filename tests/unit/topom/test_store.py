@@ -253,3 +253,14 @@ async def test_a_start_unlocks() -> None:
     again = await Bench(store).start()
     assert again.ledger.table.slots[3].action == Action(SlotState.PREPARING, 1)
     assert again.ledger.table.epoch > bench.ledger.table.epoch
+
+
+def test_skipped_slots_are_stored_with_their_reasons() -> None:
+    skipped = replace(FULL, skipped={3: "too large", 300: ""})
+    documents = records.differences(FULL, skipped)
+    assert set(documents) == {"cluster", "skipped"}
+    stored = Stored(7, {name: value for name, value in whole(skipped).items() if value is not None})
+    found = records.decode(stored)
+    assert found is not None
+    assert found.skipped == {3: "too large", 300: ""}
+    assert "skipped" not in whole(FULL), "a store from before there were skipped slots is read as it is"

@@ -2,14 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from migrator.errors import NotEnoughMemory
+from migrator.progress import Pacing, ServerLatency
+from slots.states import SlotState
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
+from topom.actions import Actions
+from topom.api import migration
+from topom.batches import Batch
 from topom.frames import Register
 from topom.members import Member
 from topom.service import Topom
@@ -202,6 +210,90 @@ async def test_migration_settings_are_remembered(filled: httpx.AsyncClient, topo
     assert again.actions.settings.paused
 
 
+async def test_hours_and_latency_goal_are_set_and_shown(
+    filled: httpx.AsyncClient, topom: Topom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = datetime(2026, 2, 10, 12, tzinfo=UTC).timestamp()
+    monkeypatch.setattr("topom.hours.time", SimpleNamespace(time=lambda: noon))
+    before = (await filled.get("/migration")).json()
+    assert (before["halted"], before["halted_until"]) == ("", None)
+    assert before["settings"]["latency_goal_milliseconds"] == topom.settings.migration_latency_goal_milliseconds
+    wish = {"latency_goal_milliseconds": 2.5, "hours": "22:00-06:00", "time_zone": "Europe/Paris"}
+    answer = (await filled.patch("/migration", json=wish)).json()
+    assert {name: answer["settings"][name] for name in wish} == wish
+    assert answer["halted"] == "migration is outside its hours, 22:00-06:00; it goes on at 2026-02-10 22:00+01:00"
+    assert answer["halted_until"] == "2026-02-10T22:00:00+01:00"
+    assert not answer["paused"]
+    assert (await filled.get("/status")).json()["migration"]["halted"] == answer["halted"]
+    assert (await filled.patch("/migration", json={"hours": ""})).json()["halted"] == ""
+    await filled.patch("/migration", json={"hours": "22:00-06:00"})
+    again = Topom(topom.settings, topom.ledger._store, FakeMover())
+    await again.start()
+    assert again.actions.settings.hours == "22:00-06:00"
+    assert again.actions.settings.latency_goal_milliseconds == 2.5
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"hours": "22-06"}, "'22' is not a time of the day such as 22:00"),
+        ({"hours": "6:00-6:00"}, "leave the hours empty for always"),
+        ({"time_zone": "Europe/Atlantis"}, "this computer knows no time zone 'Europe/Atlantis'"),
+    ],
+)
+async def test_hours_that_cannot_be_read_are_refused(
+    filled: httpx.AsyncClient, topom: Topom, wish: dict[str, str], message: str
+) -> None:
+    answer = await filled.patch("/migration", json=wish)
+    assert (answer.status_code, answer.json()["error"]) == (422, "InvalidHours")
+    assert message in answer.json()["message"]
+    assert topom.ledger.state.migration_changes == {}
+    assert (await filled.patch("/migration", json={"latency_goal_milliseconds": -1})).status_code == 422
+
+
+async def test_a_topom_halts_by_the_clock(
+    filled: httpx.AsyncClient, topom: Topom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topom.service.CLOCK_SECONDS", 0.01)
+    now = {"seconds": datetime(2026, 2, 10, 12, tzinfo=UTC).timestamp()}
+    monkeypatch.setattr("topom.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
+    await filled.patch("/migration", json={"hours": "22:00-06:00", "time_zone": "UTC"})
+    await post(filled, "/slots/move", {"slots": "2-3", "group_id": 2})
+    await asyncio.sleep(0.05)
+    shown = (await filled.get("/migration")).json()
+    assert (shown["slots_pending"], shown["slots_moving"]) == (2, 0)
+    now["seconds"] += 10 * 3600
+    async with asyncio.timeout(10):
+        while (await filled.get("/migration")).json()["slots_moved"] < 2:
+            await asyncio.sleep(0.01)
+
+
+async def test_how_a_batch_keeps_to_the_latency_goal_is_shown(topom: Topom, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Batch(1, 2, (3,), SlotState.MIGRATING)
+    monkeypatch.setattr(Actions, "batches", property(lambda actions: [batch]))
+    assert migration.describe(topom).batches[0].pacing is None
+    source, target = ServerLatency("s:1", 12.34567, 1.0, 5.0), ServerLatency("t:1", None, None, 5.0)
+    batch.progress.pacing = lambda: Pacing(0.31234, 0.84567, 0.56789, source, target, "held back to 31%")
+    assert migration.describe(topom).model_dump()["batches"][0]["pacing"] == {
+        "speed": 0.312,
+        "batch_milliseconds": 0.846,
+        "at_work": 0.568,
+        "source": {
+            "address": "s:1",
+            "p99_milliseconds": 12.346,
+            "quiet_p99_milliseconds": 1.0,
+            "allowed_milliseconds": 5.0,
+        },
+        "target": {
+            "address": "t:1",
+            "p99_milliseconds": None,
+            "quiet_p99_milliseconds": None,
+            "allowed_milliseconds": 5.0,
+        },
+        "reason": "held back to 31%",
+    }
+
+
 async def test_one_owner_assignment_waits_for_proxies(
     filled: httpx.AsyncClient, topom: Topom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,3 +348,70 @@ async def test_a_body_has_a_limit(client: httpx.AsyncClient, announced: bool) ->
     answer = await client.post("/groups", content=b" " * 40 * 65536 if announced else pieces())
     assert answer.status_code == (413 if announced else 400)
     assert answer.json()["message"]
+
+
+async def test_a_target_that_is_refused_is_said_by_slot_and_by_batch(filled: httpx.AsyncClient, topom: Topom) -> None:
+    mover = topom.actions.steps._mover
+    assert isinstance(mover, FakeMover)
+    mover.refusing["127.0.0.1:2"] = NotEnoughMemory("target 127.0.0.1:2 has too little memory")
+    await post(filled, "/slots/move", {"slots": "2-3", "group_id": 2})
+    async with asyncio.timeout(5):
+        while not (batches := (await filled.get("/migration")).json()["batches"]) or not batches[0]["message"]:
+            await asyncio.sleep(0.01)
+    assert batches[0] == {
+        "source": 1,
+        "target": 2,
+        "state": "pending",
+        "course": "forward",
+        "slots": "2-3",
+        "keys_moved": 0,
+        "bytes_moved": 0,
+        "remaining_keys": None,
+        "passes": 0,
+        "pacing": None,
+        "message": "target 127.0.0.1:2 has too little memory",
+        "notes": [],
+    }
+    assert (await filled.get("/status")).json()["migration"]["batches"] == batches
+    slots = (await filled.get("/slots")).json()["slots"]
+    assert slots[3] == {
+        "id": 3,
+        "group_id": 1,
+        "action": {"state": "pending", "target_id": 2},
+        "reason": "target 127.0.0.1:2 has too little memory",
+    }
+    assert (await post(filled, "/migration/skip", {"slots": "0-3"}))["slots"] == [2, 3]
+    slots = (await filled.get("/slots")).json()["slots"]
+    assert slots[3]["skipped"] is True
+    assert slots[3]["reason"] == "target 127.0.0.1:2 has too little memory"
+    migration = (await filled.get("/migration")).json()
+    assert migration["skipped"] == [{"slots": "2-3", "reason": "target 127.0.0.1:2 has too little memory"}]
+    assert migration["batches"] == []
+    mover.refusing.clear()
+    assert (await post(filled, "/migration/retry", {"slots": "3"}))["slots"] == [3]
+    async with asyncio.timeout(5):
+        while (await filled.get("/migration")).json()["slots_moved"] < 1:
+            await asyncio.sleep(0.01)
+    assert (await post(filled, "/migration/retry", {}))["slots"] == [2]
+    async with asyncio.timeout(5):
+        while (await filled.get("/migration")).json()["slots_moved"] < 2:
+            await asyncio.sleep(0.01)
+    assert (await filled.get("/migration")).json()["skipped"] == []
+
+
+async def test_moves_are_cancelled(filled: httpx.AsyncClient, topom: Topom) -> None:
+    await post(filled, "/migration/pause")
+    await post(filled, "/slots/move", {"slots": "2-5", "group_id": 2})
+    cancelled = await post(filled, "/migration/cancel", {"slots": "0-3"})
+    assert cancelled == {"epoch": topom.ledger.table.epoch, "ended": [2, 3], "returning": [], "too_late": []}
+    assert (await post(filled, "/migration/cancel", {}))["ended"] == [4, 5]
+    epoch = topom.ledger.table.epoch
+    assert (await post(filled, "/migration/cancel", {}))["ended"] == []
+    assert topom.ledger.table.epoch == epoch
+    for path, body in (
+        ("/migration/cancel", {"slots": "16"}),
+        ("/migration/skip", {}),
+        ("/migration/skip", {"slots": "x"}),
+        ("/migration/retry", {"slots": "5-3"}),
+    ):
+        await post(filled, path, body, 422)

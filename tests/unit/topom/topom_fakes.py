@@ -79,17 +79,42 @@ class MemoryStore(Store):
 
 
 class FakeMover:
-    """Notes what it is asked to move; what ``during`` does happens meanwhile."""
+    """Notes what it is asked to move; what ``during`` does happens meanwhile.
+
+    ``refusing`` has, by target, why its checks fail; ``checked`` and ``settled`` what was asked, in order.
+    """
 
     def __init__(self, during: Callable[[], Awaitable[None]] | None = None) -> None:
         self.moved: list[tuple[str, str, tuple[int, ...]]] = []
+        self.kept: list[bool] = []
+        """Whether the target's copies were to be kept, for each move that came to its end."""
         self.errors: list[Exception] = []
+        self.refusing: dict[str, Exception] = {}
+        self.notes: list[str] = []
+        self.checked: list[tuple[str | None, str, float]] = []
+        self.settled: list[tuple[str, str]] = []
+        self.settle_errors: list[Exception] = []
+        self.broken_off = 0
         self.pace: MigrationSettings | None = None
         self.at_once = 0
         self.most_at_once = 0
         self._during = during
 
-    async def move(self, source: str, target: str, slots: Sequence[int], progress: Progress) -> None:
+    async def check(self, source: str | None, target: str, share: float) -> Sequence[str]:
+        self.checked.append((source, target, share))
+        if target in self.refusing:
+            raise self.refusing[target]
+        return self.notes
+
+    async def settle(self, source: str, target: str) -> None:
+        assert not self.at_once, "nobody may move keys while what is under way is settled"
+        self.settled.append((source, target))
+        if self.settle_errors:
+            raise self.settle_errors.pop(0)
+
+    async def move(
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool
+    ) -> None:
         if self.errors:
             raise self.errors.pop(0)
         self.at_once += 1
@@ -97,10 +122,17 @@ class FakeMover:
         try:
             if self._during is not None:
                 await self._during()
+        except asyncio.CancelledError:
+            self.broken_off += 1
+            raise
         finally:
             self.at_once -= 1
         self.moved.append((source, target, tuple(slots)))
+        self.kept.append(keeps_target)
         progress.moved(len(slots), 100 * len(slots))
+
+    async def clear(self, source: str, target: str) -> None:
+        """Nothing is left."""
 
     def set_pace(self, settings: MigrationSettings) -> None:
         self.pace = settings

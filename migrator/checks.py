@@ -1,0 +1,189 @@
+"""Looks before a slot is touched whether its keys can go where they are to go.
+
+What a server says of itself comes first, for it costs nothing; then a trial (:mod:`migrator.trial`) has the source
+move a key of our own. What fails is a :class:`~migrator.errors.MigrationError` that says what to do; what an operator
+should know, and what is no reason to stop, comes back as notes.
+
+Eviction. A target that evicts deletes keys to make room for those that come. If the source keeps its keys whatever
+happens (``noeviction``), that is refused where the keys surely do not fit, and noted where they do. If the source
+evicts as well, it holds a cache, which its clients know to lose keys at any time: then it is noted and never refused,
+since a cache is full as a rule. Keys that a source evicts while their slot is on its way are gone, as they would be
+at rest: nothing waits for them.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from migrator.connection import Connection, Timeouts, split_address
+from migrator.errors import (
+    ModuleMissing,
+    NotEnoughMemory,
+    NotMaster,
+    Refusal,
+    SourceRefused,
+    SourceUnavailable,
+    StillLoading,
+    TargetRefused,
+    TargetUnavailable,
+    TooFewDatabases,
+)
+from migrator.facts import Facts, facts_of
+from migrator.trial import try_a_key
+from slots.access import ServerAccess
+from slots.connections import PREFIX
+
+HEADROOM = 1.1
+"""How many times the estimate has to fit: keys of one slot are larger than those of another."""
+
+_numbers = count(1)
+
+
+async def check(
+    source: str | None,
+    target: str,
+    *,
+    share: float,
+    databases: int,
+    access: ServerAccess,
+    instance: str,
+    timeouts: Timeouts | None = None,
+) -> list[str]:
+    """See whether ``target`` can take a share of the source's keys now; sentences that the operator should know.
+
+    Nothing is left behind at either server.
+
+    Args:
+        source: ``host:port``; None if there are no keys to move.
+        target: ``host:port``, as the source reaches it too.
+        share: how much of what the source holds, from 0 to 1.
+        databases: that clients may use.
+        access: how to get in at both servers, and the source at the target.
+        instance: id of the process that calls; part of the names of the connections.
+        timeouts: limits of waiting.
+
+    Raises:
+        TargetUnfit: the target is a replica, loading, or lacks memory, databases or modules; see its subclasses.
+        TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: as moving keys would.
+    """
+    limits = timeouts or Timeouts()
+    name = f"{PREFIX}.check.{instance}.{next(_numbers)}"
+    receiving = await Connection.open(
+        target, name=name, access=access, unavailable=TargetUnavailable, refused=TargetRefused, timeouts=limits
+    )
+    try:
+        taker = await facts_of(receiving)
+        if source is None:
+            judge_target(taker)
+            return []
+        giving = await Connection.open(
+            source, name=name, access=access, unavailable=SourceUnavailable, refused=SourceRefused, timeouts=limits
+        )
+        try:
+            giver = await facts_of(giving)
+            notes = judge(giver, taker, share)
+            notes += await _count_databases(receiving, giver, databases)
+            await try_a_key(giving, receiving, split_address(target), access)
+            return notes
+        finally:
+            giving.close()
+    finally:
+        receiving.close()
+
+
+def judge_target(target: Facts) -> None:
+    """Whether it can take anything at all. Raises :class:`NotMaster` and :class:`StillLoading`."""
+    _require_master(target, "target")
+    if target.loading:
+        raise StillLoading(f"target {target.address} is still loading its data from disk; this passes")
+
+
+def judge(source: Facts, target: Facts, share: float) -> list[str]:
+    """Notes on a move of ``share`` of the source's keys, by what both servers say of themselves.
+
+    Raises:
+        NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot go well.
+    """
+    judge_target(target)
+    _require_master(source, "source")
+    missing = sorted(set(source.modules) - set(target.modules))
+    if missing:
+        raise ModuleMissing(
+            f"target {target.address} lacks modules of source {source.address}: {', '.join(missing)}; it would know "
+            "neither their keys nor their commands. Load the same ones there, or unload at the source what nobody uses"
+        )
+    return _judge_memory(source, target, round(source.dataset_bytes * share))
+
+
+def _require_master(server: Facts, role: str) -> None:
+    if server.role != "master":
+        raise NotMaster(
+            f"{role} {server.address} is a replica of {server.follows}; put the group's master first in its list of "
+            "servers"
+        )
+
+
+def _judge_memory(source: Facts, target: Facts, needed: int) -> list[str]:
+    if not target.maximum_bytes:
+        return []
+    free = target.maximum_bytes - target.used_bytes
+    said = (
+        f"it uses {_size(target.used_bytes)} of its maxmemory of {_size(target.maximum_bytes)}, "
+        f"and the slots take about {_size(needed)}"
+    )
+    if not target.evicts:
+        if needed * HEADROOM > free:
+            raise NotEnoughMemory(
+                f"target {target.address} has too little memory: {said}; raise its maxmemory, free memory there, or "
+                "move fewer slots at a time"
+            )
+        return []
+    if needed > free:
+        if source.evicts:
+            return [f"target {target.address} will evict keys ({target.policy}) to take these: {said}"]
+        raise NotEnoughMemory(
+            f"target {target.address} would evict keys ({target.policy}) to take these: {said}; raise its maxmemory, "
+            f"or set its maxmemory-policy to {source.policy} as at source {source.address}"
+        )
+    if source.evicts:
+        return []
+    return [
+        f"target {target.address} evicts keys ({target.policy}) when its memory is used up, which source "
+        f"{source.address} does not do; now {said}"
+    ]
+
+
+async def _count_databases(target: Connection, source: Facts, databases: int) -> list[str]:
+    """Notes on the target's databases. Raises :class:`TooFewDatabases`, and what the connection does."""
+    needed = max(source.keys, default=0)
+    if not await _has_database(target, needed):
+        raise TooFewDatabases(
+            f"target {target.address} has no database {needed}, and source {source.address} has keys in its own; "
+            f"set `databases` to {databases} or more in its configuration, and restart it"
+        )
+    if databases - 1 > needed and not await _has_database(target, databases - 1):
+        return [
+            f"target {target.address} has fewer than the {databases} databases that clients may use; set `databases` "
+            "in its configuration, and restart it"
+        ]
+    return []
+
+
+async def _has_database(target: Connection, number: int) -> bool:
+    try:
+        await target.call("SELECT", number)
+    except TargetRefused as error:
+        if error.reason is Refusal.DATABASE:
+            return False
+        raise
+    await target.call("SELECT", 0)
+    return True
+
+
+def _size(number: int) -> str:
+    value = float(number)
+    for unit in ("bytes", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

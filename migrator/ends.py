@@ -1,0 +1,101 @@
+"""The connections of one call to its source and its target, and the end of those of earlier calls.
+
+A migrator that died, was paused or given up may have left commands in a server's socket buffer. They would run at
+any later time: a MIGRATE to the target of that time, even when the slot has long been on its way back, or the last
+step of a key that was copied in pieces. **One-way** would be lost. Closing a socket is no proof; the servers
+themselves end such connections here, by their names.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from itertools import count
+
+import structlog
+
+from migrator.connection import Connection, Timeouts
+from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
+from slots.access import ServerAccess
+from slots.connections import PREFIX, end_connections, migrator_prefix
+
+log = structlog.get_logger()
+
+QUIET_SECONDS = 2.0
+"""How long a call that fails or is cancelled waits for a command under way, which lasts milliseconds."""
+
+CHECKING = f"{PREFIX}.migrator-check."
+"""What the names of connections to a target begin with over which no key is written; of the others see
+:data:`slots.moving.WRITING`. A server may be the source of another call, which is not to end these."""
+
+_numbers = count(1)
+
+
+class Ends:
+    """Opens the connections of one call; they are closed with ``stack``.
+
+    Args:
+        source, target: ``host:port``.
+        access: how to get in at both.
+        instance: id of the process that calls; part of the names of the connections.
+    """
+
+    def __init__(
+        self, stack: AsyncExitStack, source: str, target: str, access: ServerAccess, instance: str, timeouts: Timeouts
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.access = access
+        self.timeouts = timeouts
+        self._stack = stack
+        self._instance = instance
+        self._names: set[str] = set()
+
+    async def at_source(self) -> Connection:
+        """A connection to the source. Raises SourceUnavailable, SourceRefused."""
+        connection = await Connection.open(
+            self.source,
+            name=self._name(migrator_prefix(self._instance)),
+            access=self.access,
+            unavailable=SourceUnavailable,
+            refused=SourceRefused,
+            timeouts=self.timeouts,
+        )
+        self._leave_with(connection)
+        return connection
+
+    async def at_target(self, purpose: str) -> Connection:
+        """A connection to the target; ``purpose`` is :data:`~slots.moving.WRITING` or :data:`CHECKING`.
+
+        Raises TargetUnavailable, TargetRefused.
+        """
+        connection = await Connection.open(
+            self.target,
+            name=self._name(f"{purpose}{self._instance}."),
+            access=self.access,
+            unavailable=TargetUnavailable,
+            refused=TargetRefused,
+            timeouts=self.timeouts,
+        )
+        self._leave_with(connection)
+        return connection
+
+    async def end_earlier(self, connection: Connection, prefix: str) -> None:
+        """Have a server end every connection whose name begins so and that is not one of this call's."""
+        ended = await end_connections(connection, prefix, keep=self._names.__contains__)
+        if ended:
+            log.info("earlier_migrators_ended", server=connection.address, connections=ended)
+
+    def _name(self, prefix: str) -> str:
+        name = f"{prefix}{next(_numbers)}"
+        self._names.add(name)
+        return name
+
+    def _leave_with(self, connection: Connection) -> None:
+        self._stack.callback(connection.close)
+        self._stack.push_async_callback(_leave_quietly, connection)
+
+
+async def _leave_quietly(connection: Connection) -> None:
+    # Whoever cancels a call may turn the slot round next: nothing should be under way by then.
+    if not await connection.quiet(QUIET_SECONDS):
+        log.warning("command_left_under_way", server=connection.address, waited_seconds=QUIET_SECONDS)

@@ -1,0 +1,132 @@
+"""How much of a big key goes in one piece: as much as either server deals with in a given time.
+
+A server does nothing else while it reads or writes a piece. What an element costs differs by machine, by load and
+by type, so it is learned from each piece, at both servers, and the dearer one decides. Elements and bytes have
+bounds of their own, for the moment in which small elements give way to large ones.
+
+**bounded**: a piece has at most ``elements`` elements, and as many bytes as the elements so far lead to expect to
+stay within ``bytes``. An element is not cut: one that is larger goes as a piece of its own. Hashes and sets give
+their elements in an order that has nothing to do with size; where lists, sorted sets and streams come to much
+larger elements, one piece is larger, before the next are cut by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BYTES_PER_ELEMENT = 2048
+"""So many bytes cost about as much as an element does by itself."""
+
+START_SECONDS = 4e-6
+"""Assumed cost of an element before the first was moved: high, so that it begins with small pieces."""
+
+GAIN = 0.2
+"""Weight of the newest piece in the learned cost, a geometric mean: it stays near the median of a long tail."""
+
+MOST_CHANGE = 2.0
+"""How many times the learned cost a single piece may count at most, and the inverse at least."""
+
+LEAST_COST = 64.0
+"""Cost, in elements, below which a piece is not made for the sake of time: some 0.1 ms of either server.
+
+On a machine with too few processors a piece takes long because the servers wait for their turn, however small it
+is. Ever smaller pieces would make a move crawl and clients wait no less.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PieceSettings:
+    """What an operator sets.
+
+    Attributes:
+        piece_milliseconds: how long one piece should hold up the source or the target. Its size adapts to it, but
+            does not fall below :data:`LEAST_COST`; the bounds below can say less.
+        piece_elements: most elements in one piece.
+        piece_bytes: most bytes in one piece, unless a single element is larger.
+        expiry_seconds: after this time without another piece an unfinished copy is gone from the target.
+    """
+
+    piece_milliseconds: float = 1.0
+    piece_elements: int = 512
+    piece_bytes: int = 128 * 1024
+    expiry_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("piece_elements", 1), ("piece_bytes", 1), ("expiry_seconds", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least {least}")
+        if not self.piece_milliseconds > 0:
+            raise ValueError(f"piece_milliseconds is {self.piece_milliseconds}; it has to be larger than 0")
+
+    @property
+    def expiry_milliseconds(self) -> int:
+        """The same as PEXPIRE wants it."""
+        return int(self.expiry_seconds * 1000)
+
+
+class Cost:
+    """What an element of few bytes costs one server."""
+
+    def __init__(self) -> None:
+        self.seconds = START_SECONDS
+        self.longest = 0.0
+        """Seconds of the longest piece since :meth:`PieceCutter.begin`."""
+
+    def learn(self, cost: float, seconds: float) -> None:
+        """A piece of this cost took so long."""
+        self.longest = max(self.longest, seconds)
+        ratio = seconds / max(cost, LEAST_COST) / self.seconds
+        self.seconds *= min(MOST_CHANGE, max(1 / MOST_CHANGE, ratio)) ** GAIN
+
+
+def cost_of(elements: int, size: int) -> float:
+    """What a piece costs, in elements."""
+    return elements + size / BYTES_PER_ELEMENT
+
+
+class PieceCutter:
+    """Says how large the next piece may be. It serves one key at a time, and is best kept from key to key.
+
+    Attributes:
+        settings: may be replaced at any time, and hold from the next piece on.
+        reading: what the source makes of pieces.
+        writing: what the target makes of them.
+    """
+
+    def __init__(self, settings: PieceSettings | None = None) -> None:
+        self.settings = settings or PieceSettings()
+        self.reading = Cost()
+        self.writing = Cost()
+        self._average = 1.0  # bytes of an element
+
+    def begin(self, average: float) -> None:
+        """Another key, whose elements are thought to have this many bytes each."""
+        self._average = max(1.0, average)
+        self.reading.longest = self.writing.longest = 0.0
+
+    def elements(self, most_bytes: int | None = None) -> int:
+        """How many elements the next piece may have, at least 1; with a bound of bytes besides ``piece_bytes``."""
+        size = self.size(most_bytes)
+        in_time = int(self._budget() / (1 + self._average / BYTES_PER_ELEMENT))
+        return max(1, min(self.settings.piece_elements, in_time, int(size / self._average)))
+
+    def size(self, most_bytes: int | None = None) -> int:
+        """How many bytes the next piece may have if it is one element that can be cut anywhere."""
+        size = self.settings.piece_bytes if most_bytes is None else min(self.settings.piece_bytes, most_bytes)
+        return max(1, min(size, int(self._budget() * BYTES_PER_ELEMENT)))
+
+    def read(self, elements: int, size: int, seconds: float) -> None:
+        """The source gave a piece in this time."""
+        self.reading.learn(cost_of(elements, size), seconds)
+        if elements:
+            latest = size / elements
+            # At once when they get larger, gradually when they get smaller.
+            self._average = max(1.0, latest, self._average + GAIN * (latest - self._average))
+
+    def written(self, elements: int, size: int, seconds: float) -> None:
+        """The target took a piece in this time."""
+        self.writing.learn(cost_of(elements, size), seconds)
+
+    def _budget(self) -> float:
+        seconds = max(self.reading.seconds, self.writing.seconds)
+        return max(LEAST_COST, self.settings.piece_milliseconds / 1000 / seconds)

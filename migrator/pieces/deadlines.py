@@ -1,0 +1,43 @@
+"""When a key expires, to the millisecond, as newer servers tell it and as older ones have to be asked for it."""
+
+from __future__ import annotations
+
+import hiredis
+
+from migrator.connection import Connection, pack
+
+NEVER = -1
+
+TRIES = 5
+"""How often an older server is asked again because its clock went on by a millisecond meanwhile."""
+
+
+async def read_deadline(server: Connection, name: bytes) -> int | None:
+    """Milliseconds since 1970 at which key ``name`` expires, :data:`NEVER`, or None if there is no such key.
+
+    Redis before 7.0 has no PEXPIRETIME: there the time left is read between two looks at the clock, and if these
+    show the same millisecond, the sum is exact.
+    """
+    (reply,) = await server.send(pack("PEXPIRETIME", name), 1)
+    if isinstance(reply, int):
+        return None if reply == -2 else reply
+    if not str(reply).startswith("ERR unknown command"):
+        raise server.refusal(reply)
+    deadline = NEVER
+    for _ in range(TRIES):
+        replies = await server.send(pack("TIME") + pack("PTTL", name) + pack("TIME"), 3)
+        for each in replies:
+            if isinstance(each, hiredis.ReplyError):
+                raise server.refusal(each)
+        before, left, after = replies
+        if left < 0:
+            return None if left == -2 else NEVER
+        deadline = milliseconds(before) + left
+        if milliseconds(before) == milliseconds(after):
+            break
+    return deadline
+
+
+def milliseconds(clock: list[bytes]) -> int:
+    """What TIME says, in milliseconds since 1970."""
+    return int(clock[0]) * 1000 + int(clock[1]) // 1000

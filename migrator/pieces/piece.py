@@ -1,0 +1,103 @@
+"""A piece of a big key, and what the files of all types have in common."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import hiredis
+
+from migrator.connection import Connection, pack
+from migrator.pace import Pace
+from migrator.pieces.cutter import PieceCutter
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Commands that add to the copy at the target. They run in one transaction, in this order.
+
+    Attributes:
+        commands: packed, one each.
+        elements: how many elements they add; what costs more counts as several.
+        size: bytes of these.
+    """
+
+    commands: list[bytes]
+    elements: int
+    size: int
+
+
+@dataclass(slots=True)
+class Key:
+    """A big key on its way.
+
+    Attributes:
+        source: connection to the server that owns it, with its database selected.
+        target: connection to the server that gets it, likewise.
+        name: of the key.
+        temporary: name of the unfinished copy at the target.
+        length: elements (bytes of a string) when the copying began.
+        cutter: how large pieces may be.
+        pace: how fast they may go.
+        passing: elements that have a deadline of their own, and may go at either server at any moment.
+        held: seconds that the source took for the latest :meth:`ask`.
+    """
+
+    source: Connection
+    target: Connection
+    name: bytes
+    temporary: bytes
+    length: int
+    cutter: PieceCutter
+    pace: Pace
+    passing: int = 0
+    held: float = 0.0
+
+    def elements(self) -> int:
+        """How many elements the next piece may have."""
+        return self.cutter.elements(self.pace.batch_bytes)
+
+    async def ask(self, *commands: Sequence[str | bytes | int]) -> list[Any]:
+        """Replies of the source to commands sent at once. Raises SourceRefused for an error among them."""
+        replies, self.held = await timed(self.source, [pack(*command) for command in commands])
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                raise self.source.refusal(reply)
+        return replies
+
+
+Pieces = AsyncGenerator[Piece, None]
+
+TIME = pack("TIME")
+
+
+async def timed(server: Connection, commands: list[bytes]) -> tuple[list[Any], float]:
+    """Replies to packed commands sent at once, and the seconds the server took, by its own clock.
+
+    The clock is asked before and after, so neither the way there and back counts, nor what else this process does
+    meanwhile. A clock that is set in between does no harm: what was measured here is the most that can be.
+    """
+    before, *replies, after = await server.send(b"".join([TIME, *commands, TIME]), len(commands) + 2)
+    if isinstance(before, hiredis.ReplyError):
+        raise server.refusal(before)
+    seconds = server.seconds
+    if not isinstance(after, hiredis.ReplyError):
+        seconds = min(seconds, max(0.0, (microseconds(after) - microseconds(before)) / 1e6))
+    return replies, seconds
+
+
+def microseconds(clock: list[bytes]) -> int:
+    """What TIME says, in microseconds since 1970."""
+    return int(clock[0]) * 1_000_000 + int(clock[1])
+
+
+def cut(flat: list[bytes], width: int, most: int) -> list[list[bytes]]:
+    """A reply in parts of at most ``most`` elements of ``width`` items; small encodings come all at once."""
+    step = most * width
+    return [flat] if len(flat) <= 2 * step else [flat[start : start + step] for start in range(0, len(flat), step)]
+
+
+def bytes_of(items: list[bytes]) -> int:
+    """Bytes of items together."""
+    return sum(map(len, items))

@@ -1,0 +1,76 @@
+"""One key on its way to its slot's target, and who waits for it; see :mod:`proxy.migrating`."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+MoveKey = tuple[int, int, bytes]
+"""Number of the migration, database, key."""
+
+
+@dataclass(eq=False, slots=True)
+class Move:
+    """One key on its way, and the sessions that wait for it.
+
+    ``big_since`` is when it was found to go in pieces, or 0; ``asked_at`` when the migrator was asked for it last;
+    ``read_at`` the server where it may be read meanwhile.
+    """
+
+    slot: int
+    identity: MoveKey
+    deadline: float
+    waiters: list["Waiter"] = field(default_factory=list)
+    big_since: float = 0.0
+    asked_at: float = 0.0
+    read_at: str | None = None
+
+
+class Sleeper(Protocol):
+    """What waits for keys to be moved: a session, or what stands for a part of its request."""
+
+    def wake(self, cleared: int) -> None:
+        """All keys are absent from their sources, by the table of the generation ``cleared``."""
+
+    def fail(self, error: bytes) -> None:
+        """A key could not be moved."""
+
+    def big(self, source: str, leave: Callable[[], bool]) -> None:
+        """A key goes in pieces from ``source``, where it may be read. ``leave()`` says if it waits, and ends that."""
+
+
+class Errand:
+    """Keys that are moved for something else than the request at the front of a session as it stands."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        """None once all keys are absent from their source, or the error reply."""
+
+    def wake(self, cleared: int) -> None:
+        """All keys are absent."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def fail(self, error: bytes) -> None:
+        """A key could not be moved."""
+        if not self.done.done():
+            self.done.set_result(error)
+
+    def big(self, source: str, leave: Callable[[], bool]) -> None:
+        """It waits."""
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """Who waits, and how many of the keys it waits for are still to be moved."""
+
+    sleeper: Sleeper
+    generation: int
+    left: int
+    over: bool = False
+    told: bool = False
+
+    def leave(self) -> bool:
+        """Wait no longer; false if that was over already."""
+        was_over, self.over = self.over, True
+        return not was_over

@@ -1,0 +1,301 @@
+"""How keys leave a source: the scripts that every mover runs there, and how an attempt of unknown outcome is settled.
+
+Movers are the migrator, which scans, and the proxies, which move a key that a client waits for. Both run
+:data:`MOVE` at the source, which moves what it is given in one MIGRATE, if the mover holds the *permit*.
+
+**One-way** at its hardest: a MIGRATE whose outcome the source does not learn has left bytes on the way that the
+target may read at any later time. If meanwhile the key moves by another attempt and a client deletes or changes it
+there, that RESTORE would bring it back. So:
+
+- The permit is the field ``permit`` of the hash :data:`STATE` in database 0 of the source: its run id, the target,
+  and a random part. Without it nothing moves. It does not outlive the server process it was made for, however its
+  data came back.
+- The script that sees an attempt fail that way takes the permit away in the same atomic step.
+- Whoever finds no permit settles (:func:`settle`): at the target it ends all connections that may be a MIGRATE's.
+  What still comes in for them meets a closed connection. Then it grants a new permit, if none was granted or taken
+  away meanwhile.
+
+What was lost with the hash (FLUSHALL, eviction, an older RDB file) costs another settling and nothing else.
+
+A source that restarts in the middle may come back with keys that had left it, as they were then. So whoever settles
+notes the source's run id at the target, in the hash :data:`ARRIVING`; if another one stands there from earlier in this
+migration, the permit says that of a key on both servers the target's copy counts. Otherwise the source's does, for the
+target may have had a key of that name from before.
+
+A key over a bound is not moved here but reported: the migrator moves it in pieces, under a *claim*, another field of
+:data:`STATE`. While a key is claimed it counts as present at the source, though it may have expired there: so nobody
+runs a command at the target before the one who claimed it is done (**absent-first**). Who settles ends the claimants'
+connections at the target, too: a hash that was lost has taken claims with it. A proxy that needs the key says so in
+the list :data:`WANTED`.
+
+What is not covered: a packet that completes a connection's handshake only after the connections were looked at (a
+minute after the loss of one, at most), and a reset that only the source sees, upon which MIGRATE repeats itself.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from slots.connections import PREFIX, RedisClient, parse_client_list
+
+log = structlog.get_logger()
+
+RESERVED = b"__slotferry:"
+"""Keys whose names begin so are Slotferry's own: they belong to no slot, are not moved and not shown to clients."""
+STATE = RESERVED + b"moving"
+"""Hash in database 0 of a source: ``permit``; ``unsettled``, random, of the attempt that took the permit away; and a
+field ``claim:database:key`` for each key that goes in pieces, its value the claimant."""
+ARRIVING = RESERVED + b"arriving"
+"""Hash in database 0 of a target: by the address of a source, its run id when keys began to move from there."""
+WRITING = f"{PREFIX}.migrator-writing."
+"""What the names of connections begin with over which the migrator writes keys in pieces to a target."""
+WANTED = RESERVED + b"wanted"
+"""List in database 0 of a source: ``database:key`` of keys that clients wait for and that go in pieces."""
+RESERVED_KEYS = (STATE, ARRIVING, WANTED)
+MOST_WANTED = 10_000
+"""Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
+
+UNSETTLED = "UNSETTLED"
+"""What the scripts' refusals for want of the permit begin with."""
+
+YOUNG_SECONDS = 1
+"""A connection that has said nothing yet is given so long to say what it is."""
+SETTLE_SECONDS = 5.0
+"""How long ending a target's connections may take."""
+LOOK_SECONDS = 0.02
+MOST_TRIES = 10
+MIGRATE_COMMANDS = {"NULL", "auth", "select", "restore", "restore-asking"}
+"""Last commands that a connection of MIGRATE may have run; NULL stands for none."""
+
+_SELECT = "redis.call('SELECT', '0')\n"
+_BEGIN = (
+    _SELECT
+    + """
+local function state(field)
+  return redis.call('HGET', '__slotferry:moving', field) or ''
+end
+"""
+)
+
+MOVE = (Path(__file__).parent / "moving.lua").read_text(encoding="utf-8")
+"""Moves keys that are small, reports those that are not.
+
+KEYS are the keys. ARGV: permit; ``1`` to compare it with the run id, ``0`` if that was done over this connection; host
+and port of the target; database (which the connection has selected); milliseconds for a step of MIGRATE; most elements
+and most bytes of a small key; bytes after which the rest is left for another call; a random token; ``1`` to ask for big
+keys in :data:`WANTED`, else ``0``; whose copy counts of a key on both servers, ``source`` or ``target``;
+:data:`MOST_WANTED`; then MIGRATE's option for logging in.
+
+Gives how many of the keys, from the first on, it has looked at; how many of these it moved, and their bytes; the
+places (from 1) of those that are big; and whose copy counts. All others it has looked at are absent. Errors are
+MIGRATE's own, and :data:`UNSETTLED`.
+
+If the target has a key of that name (BUSYKEY), it is left from an attempt of unknown outcome, or from before the slot
+lived here. Clients cannot have made it: **absent-first** keeps them from the target as long as the source has the key,
+and by **one-way** a key that has left the source does not come back. So the source's copy counts, unless the slot was
+turned round, or the source has restarted: then it is the other way.
+
+A write comes before each one that a server at its maxmemory would refuse: from then on a script may write anything.
+INFO costs more than all the rest for a single key; a connection does not outlive the server process it leads to.
+"""
+
+READ = (
+    _BEGIN
+    + """
+local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+if state('permit') == '' and state('unsettled') == '' then
+  redis.call('HDEL', '__slotferry:moving', 'permit')
+  redis.call('HSET', '__slotferry:moving', 'unsettled', ARGV[1])
+end
+return {run_id, state('permit'), state('unsettled')}
+"""
+)
+"""Gives the server's run id, the permit and the token of the last attempt of unknown outcome.
+
+Where there is neither, the token becomes ARGV[1]: a hash that gets lost twice does not look as if nothing had been.
+"""
+
+GRANT = (
+    _BEGIN
+    + """
+if state('permit') ~= ARGV[1] or state('unsettled') ~= ARGV[2] then return state('permit') end
+redis.call('HDEL', '__slotferry:moving', 'permit')
+redis.call('HSET', '__slotferry:moving', 'permit', ARGV[3])
+return ARGV[3]
+"""
+)
+"""Stores the permit ARGV[3] if ARGV[1] and ARGV[2] are still permit and token; gives the permit that holds."""
+
+
+ARRIVE = (
+    _SELECT
+    + """
+redis.call('HDEL', KEYS[1], '')
+redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
+return redis.call('HGET', KEYS[1], ARGV[1])
+"""
+)
+"""At a target: notes the run id ARGV[2] of source ARGV[1] unless there is one; gives the one that stands there."""
+
+
+class NotSettled(Exception):
+    """Connections of earlier attempts could not be ended at the target in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one call of :data:`MOVE` did: see there."""
+
+    looked_at: int
+    moved: int
+    bytes: int
+    big: tuple[int, ...]
+    keeps_target: bool
+
+    @classmethod
+    def of(cls, reply: Any) -> "Moved":
+        """Read a reply; the places of big keys count from 0 here."""
+        looked_at, moved, size, big, truth = reply
+        return cls(looked_at, moved, size, tuple(place - 1 for place in big), truth == b"target")
+
+
+class Script:
+    """A script and the digest that EVALSHA knows it by."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = hashlib.sha1(text.encode()).hexdigest()
+
+
+MOVE_SCRIPT = Script(MOVE)
+
+
+def move_arguments(
+    permit: str,
+    target: tuple[str, int],
+    database: int,
+    milliseconds: int,
+    *,
+    check: bool,
+    most_elements: int,
+    most_bytes: int,
+    enough_bytes: int,
+    wanted: bool,
+    keeps_target: bool,
+    login: tuple[str, ...],
+) -> tuple[str | int, ...]:
+    """ARGV of :data:`MOVE`."""
+    return (
+        permit,
+        "1" if check else "0",
+        target[0],
+        target[1],
+        database,
+        milliseconds,
+        most_elements,
+        most_bytes,
+        enough_bytes,
+        secrets.token_hex(8),
+        "1" if wanted else "0",
+        "target" if keeps_target else "source",
+        MOST_WANTED,
+        *login,
+    )
+
+
+def permit_keeps_target(permit: str) -> bool:
+    """Whether by this permit the target's copy counts of a key on both servers, because the source has restarted."""
+    return permit.endswith(" target")
+
+
+async def settle(source: RedisClient, target: RedisClient, source_address: str, address: str) -> str:
+    """See to it that nothing sent by an earlier MIGRATE can arrive at the target any more; give the permit that holds.
+
+    Args:
+        source: a client of the source.
+        target: a client of the target.
+        source_address: ``host:port`` of the source.
+        address: the target's ``host:port``, as the source is told it.
+
+    Raises:
+        NotSettled: it took longer than :data:`SETTLE_SECONDS`, or others were at it all the time.
+        Errors of the clients.
+    """
+    for _ in range(MOST_TRIES):
+        said = await source.execute_command("EVAL", READ, 0, secrets.token_hex(8))
+        run_id, permit, unsettled = (_text(part) for part in said)
+        mine = f"{run_id} {address} "
+        if permit.startswith(mine):
+            return permit
+        ended = await end_migrations(target)
+        first = _text(await target.execute_command("EVAL", ARRIVE, 1, ARRIVING, source_address, run_id))
+        truth = "source" if first == run_id else "target"
+        new = f"{mine}{secrets.token_hex(8)} {truth}"
+        granted = _text(await source.execute_command("EVAL", GRANT, 0, permit, unsettled, new))
+        if granted.startswith(mine):
+            log.info("moving_settled", target=address, connections_ended=ended, attempt=unsettled, truth=truth)
+            return granted
+    raise NotSettled(
+        f"the permit to move keys to {address} did not last in {MOST_TRIES} attempts: others failed as well, or "
+        "the source evicts whatever it is given"
+    )
+
+
+async def end_migrations(target: RedisClient) -> int:
+    """End every connection at a target that may be that of a MIGRATE; say how many. Raises :class:`NotSettled`."""
+    ended = 0
+    try:
+        async with asyncio.timeout(SETTLE_SECONDS):
+            while True:
+                listed = await target.execute_command("CLIENT", "LIST")
+                if not isinstance(listed, list):
+                    text = listed.decode(errors="replace") if isinstance(listed, bytes) else listed
+                    listed = parse_client_list(text)
+                suspects = [entry for entry in listed if _may_be_migration(entry)]
+                if not suspects:
+                    return ended
+                old = [
+                    entry
+                    for entry in suspects
+                    if entry.get("name") or entry.get("cmd") != "NULL" or int(entry["age"]) > YOUNG_SECONDS
+                ]
+                for entry in old:
+                    ended += int(await target.execute_command("CLIENT", "KILL", "ID", entry["id"]))
+                if len(old) < len(suspects):
+                    await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        raise NotSettled(
+            f"connections from which keys may still arrive could not be ended within {SETTLE_SECONDS:g} s"
+        ) from None
+
+
+async def clear_source(source: RedisClient) -> None:
+    """Take away what a migration has left at its source. Only when nobody moves keys from there."""
+    await source.execute_command("EVAL", _CLEAR, 2, STATE, WANTED)
+
+
+async def clear_target(target: RedisClient, source_address: str) -> None:
+    """Take away what a migration from that source has left at its target. Only when nobody moves keys from there."""
+    await target.execute_command("EVAL", _FORGET, 1, ARRIVING, source_address)
+
+
+_CLEAR = _SELECT + "return redis.call('DEL', unpack(KEYS))"
+_FORGET = _SELECT + "return redis.call('HDEL', KEYS[1], ARGV[1])"
+
+
+def _may_be_migration(entry: Mapping[str, str]) -> bool:
+    # Replicas and subscribers have other last commands; every connection of ours has a name.
+    name = entry.get("name") or ""
+    return name.startswith(WRITING) or (not name and str(entry.get("cmd", "")) in MIGRATE_COMMANDS)
+
+
+def _text(part: object) -> str:
+    if isinstance(part, bytes):
+        return part.decode(errors="replace")
+    return "" if part is None else str(part)

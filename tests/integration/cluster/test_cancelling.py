@@ -1,0 +1,161 @@
+"""Moves are cancelled in every state, and by halves, while checked traffic runs: no error, and no lost write."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.integration.cluster.harness import Cluster, Counting, check_clean, eventually, traffic_on
+
+MOVED = 256
+"""Slots that are sent from group 1 to group 2, from 0 up."""
+SLOW = 200
+"""Keys a second, of which there are several hundred to move that no traffic touches."""
+
+
+@pytest.fixture(scope="module")
+def shared_cluster() -> Iterator[Cluster]:
+    """One cluster for all tests here: each leaves it as it began, all slots at rest in group 1."""
+    cluster = Cluster(
+        groups=2,
+        proxies=2,
+        workers=2,
+        slots_on=[1],
+        topom_settings={"barrier_seconds": 30},
+        # Nothing here may depend on how soon topom serves again.
+        proxy_settings={"lock_drain_seconds": 20, "lock_hold_seconds": 60, "backend_reply_seconds": 60},
+    )
+    asyncio.run(cluster.start())
+    yield cluster
+    asyncio.run(cluster.stop())
+
+
+@pytest.fixture
+async def cluster(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
+    """The cluster at rest, without keys but the ballast."""
+    async with shared_cluster.visit():
+        await shared_cluster.flush()
+        await shared_cluster.at_rest({1: 1024, 2: 0})
+        await shared_cluster.load_ballast()
+        yield shared_cluster
+
+
+async def begin(cluster: Cluster) -> None:
+    """Slots are on their way, and about a hundred of their keys have moved."""
+    await cluster.api.set_migration(keys_per_second=SLOW)
+    await send(cluster)
+    await cluster.moving(100)
+
+
+async def returned(cluster: Cluster) -> None:
+    """Wait until everything is back where it was, at full speed."""
+    await cluster.api.set_migration(keys_per_second=0)
+    await cluster.at_rest({1: 1024, 2: 0})
+    await cluster.check_ballast()
+    assert await cluster.misplaced((0, 3)) == []
+
+
+async def returning(cluster: Cluster) -> None:
+    """Wait until slots go back and some keys have gone."""
+
+    def under_way(found: dict[str, object]) -> bool:
+        batches = found["batches"]
+        assert isinstance(batches, list)
+        return any(batch["course"] == "back" and batch["keys_moved"] >= 10 for batch in batches)
+
+    await eventually(cluster.api.migration, under_way, "keys to go back")
+
+
+async def test_what_has_moved_goes_back(cluster: Cluster) -> None:
+    async with traffic_on(cluster.proxy_addresses) as traffic, Counting(cluster.proxy_addresses[1]) as counting:
+        await begin(cluster)
+        outcome = await cluster.api.cancel_migration()
+        assert outcome["returning"] == list(range(MOVED))
+        await returned(cluster)
+        await counting.stop()
+        assert counting.errors == []
+        await counting.check()
+        await check_clean(traffic, await cluster.layout())
+
+
+async def test_some_of_the_slots_are_cancelled(cluster: Cluster) -> None:
+    async with traffic_on(cluster.proxy_addresses) as traffic:
+        await begin(cluster)
+        outcome = await cluster.api.cancel_migration("0-99,900-1000")
+        assert (outcome["returning"], outcome["ended"]) == (list(range(100)), [])
+        await cluster.api.set_migration(keys_per_second=0)
+        await cluster.at_rest({1: 1024 - 156, 2: 156})
+        owners = [slot["group_id"] for slot in (await cluster.api.slots())["slots"]]
+        assert owners[:MOVED] == [1] * 100 + [2] * 156
+        await check_clean(traffic, await cluster.layout())
+        assert await cluster.misplaced((0, 3)) == []
+    await cluster.api.move_slots(f"0-{MOVED - 1}", 1)
+    await cluster.at_rest({1: 1024, 2: 0})
+
+
+async def test_pending_slots_just_stay(cluster: Cluster) -> None:
+    await cluster.api.pause_migration()
+    await cluster.api.move_slots(f"0-{MOVED - 1}", 2)
+    outcome = await cluster.api.cancel_migration("0-9")
+    assert outcome["ended"] == list(range(10))
+    outcome = await cluster.api.cancel_migration()
+    assert outcome["ended"] == list(range(10, MOVED))
+    await cluster.at_rest({1: 1024, 2: 0})
+    await cluster.api.resume_migration()
+
+
+async def send(cluster: Cluster) -> None:
+    await cluster.api.move_slots(f"0-{MOVED - 1}", 2)
+
+
+async def test_slots_that_are_about_to_be_locked_just_stay(cluster: Cluster) -> None:
+    async with traffic_on(cluster.proxy_addresses) as traffic:
+        # A worker that is stopped acknowledges nothing.
+        worker = cluster.worker_pids(1)[0]
+        os.kill(worker, signal.SIGSTOP)
+        await send(cluster)
+        await cluster.in_state("preparing")
+        assert (await cluster.api.cancel_migration())["ended"] == list(range(MOVED))
+        os.kill(worker, signal.SIGCONT)
+        await cluster.at_rest({1: 1024, 2: 0})
+        await check_clean(traffic, await cluster.layout())
+
+
+async def test_locked_slots_are_unlocked_and_stay(cluster: Cluster) -> None:
+    async with traffic_on(cluster.proxy_addresses) as traffic:
+        async with cluster.held_locked(lambda: send(cluster), 1, MOVED):
+            assert (await cluster.api.cancel_migration())["ended"] == list(range(MOVED))
+        await cluster.at_rest({1: 1024, 2: 0})
+        await cluster.online(2)
+        await check_clean(traffic, await cluster.layout())
+
+
+@pytest.mark.parametrize("when", ["turning", "back"])
+async def test_topom_killed_on_the_way_back(cluster: Cluster, when: str) -> None:
+    async with traffic_on(cluster.proxy_addresses) as traffic:
+        await begin(cluster)
+        worker = cluster.worker_pids(1)[0]
+        if when == "turning":
+            os.kill(worker, signal.SIGSTOP)
+        await cluster.api.cancel_migration()
+        if when == "back":
+            await returning(cluster)
+        await cluster.topom.kill()
+        if when == "turning":
+            os.kill(worker, signal.SIGCONT)
+        await cluster.restart_topom()
+        courses = {slot["action"].get("course") for slot in (await cluster.api.slots())["slots"][:MOVED]}
+        assert courses <= {"turning", "back"}
+        await returned(cluster)
+        await check_clean(traffic, await cluster.layout())
+
+
+async def test_sent_again_once_it_is_back(cluster: Cluster) -> None:
+    async with traffic_on(cluster.proxy_addresses) as traffic:
+        for _ in range(3):
+            await begin(cluster)
+            await cluster.api.cancel_migration()
+            await returned(cluster)
+        await check_clean(traffic, await cluster.layout())

@@ -1,0 +1,220 @@
+"""A stream arrives with all that belongs to it: entries, ids, groups, consumers, what is pending, and its counters."""
+
+import random
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from migrator.errors import CopyLost
+from tests.integration.migrator.copies import KEY, TEMPORARY, Interrupted, Way
+
+NEWER = "entries-added"
+"""A field that XINFO has from Redis 7.0 on."""
+
+
+def named(flat: list[Any]) -> dict[str, Any]:
+    return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+async def state(connection: Any) -> dict[str, Any]:
+    """All that there is to know of a stream, but how it lies in memory and when its consumers were last seen."""
+    told = named(await connection.call("XINFO", "STREAM", KEY, "FULL", "COUNT", 0))
+    for name in ("radix-tree-keys", "radix-tree-nodes"):
+        del told[name]
+    told["groups"] = [named(group) for group in told["groups"]]
+    for group in told["groups"]:
+        group["consumers"] = [named(consumer) for consumer in group["consumers"]]
+        for consumer in group["consumers"]:
+            del consumer["seen-time"]
+    return told
+
+
+def comparable(told: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Without the counters, unless both servers keep them."""
+    if NEWER in told and NEWER in other:
+        return told
+    return {
+        **{name: told[name] for name in ("length", "last-generated-id", "entries")},
+        "groups": [
+            {name: group[name] for name in ("name", "last-delivered-id", "pel-count", "pending", "consumers")}
+            for group in told["groups"]
+        ],
+    }
+
+
+async def assert_same(way: Way) -> None:
+    ours, theirs = await state(way.from_source), await state(way.to_target)
+    assert comparable(theirs, ours) == comparable(ours, theirs)
+
+
+async def add(redis: Redis, first: int, count: int, size: int = 5) -> None:
+    pipeline = redis.pipeline(transaction=False)
+    for number in range(first, first + count):
+        pipeline.execute_command("XADD", KEY, f"{number}-{number % 3}", "field", b"\x00\r\n" * size, b"", str(number))
+    await pipeline.execute()
+
+
+async def read(redis: Redis, group: str, consumer: str, count: int) -> None:
+    await redis.xreadgroup(group, consumer, {KEY: ">"}, count=max(1, count))
+
+
+async def busy(redis: Redis, entries: int) -> None:
+    """Groups in every situation; entries before, among and after the others pending and deleted."""
+    await add(redis, 1, entries)
+    await redis.xgroup_create(KEY, "all", "0")
+    await redis.xgroup_create(KEY, b"nasty \x00\r\n", f"{entries // 2}-0")
+    await redis.xgroup_create(KEY, "nothing read", "0")
+    await redis.xgroup_create(KEY, "everything", "$")
+    await redis.xgroup_create(KEY, "ahead", f"{entries * 10}-7")
+    chosen = random.Random(entries)
+    left = entries
+    while left > 0:
+        count = chosen.randrange(1, max(2, entries // 20))
+        await read(redis, "all", chosen.choice("abc"), count)
+        left -= count
+    await read(redis, "nasty \x00\r\n", "\xff" * 9, entries // 4)
+    await redis.xgroup_createconsumer(KEY, "all", "idle")
+    await redis.xgroup_createconsumer(KEY, "nothing read", b"\x00\r\n")
+    # Some were delivered again and again, some long ago, some are done with.
+    some = [f"{number}-{number % 3}" for number in chosen.sample(range(1, entries + 1), entries // 3)]
+    for start in range(0, len(some), 100):
+        part = some[start : start + 100]
+        options = ("TIME", chosen.randrange(10**12), "RETRYCOUNT", chosen.choice((0, 1, 10**9)), "JUSTID")
+        await redis.execute_command("XCLAIM", KEY, "all", chosen.choice("abcd"), 0, *part, *options, parse_justid=True)
+    await redis.xack(KEY, "all", *some[: entries // 10], "1-1")
+    # Deleted, pending and not, at both ends and in between.
+    await redis.xdel(KEY, *some[entries // 5 :], f"{entries}-{entries % 3}")
+    await redis.xtrim(KEY, maxlen=max(1, await redis.xlen(KEY) - entries // 6), approximate=False)
+
+
+@pytest.mark.parametrize("entries", [1, 30, 3000])
+async def test_a_busy_stream(any_way: Way, entries: int) -> None:
+    await busy(any_way.source, entries)
+    pending = await any_way.source.xpending(KEY, "all")
+    assert pending["pending"] or entries == 1
+
+    await any_way.move()
+
+    await assert_same(any_way)
+
+
+@pytest.mark.parametrize("elements", [1, 2, 7, 64])
+async def test_pieces_of_any_size(way: Way, elements: int) -> None:
+    way.settle_for(piece_elements=elements)
+    await busy(way.source, 200)
+
+    await way.move()
+
+    await assert_same(way)
+
+
+async def test_more_groups_than_are_asked_at_once(way: Way) -> None:
+    await add(way.source, 1, 50)
+    for number in range(150):
+        await way.source.xgroup_create(KEY, f"group {number}", f"{number % 50}-0")
+        await read(way.source, f"group {number}", f"consumer {number}", 1 + number % 7)
+    await way.source.xdel(KEY, "3-0", "20-2", "50-2")
+
+    await way.move()
+
+    await assert_same(way)
+
+
+async def test_a_large_stream(any_way: Way) -> None:
+    for first in range(1, 100_001, 5000):
+        await add(any_way.source, first, 5000, size=1)
+    await any_way.source.xgroup_create(KEY, "group", "0")
+    for number in range(20):
+        await read(any_way.source, "group", f"consumer {number % 7}", 1000)
+
+    await any_way.move()
+
+    await assert_same(any_way)
+    assert await any_way.target.xrange(KEY, "-", "+") == await any_way.source.xrange(KEY, "-", "+")
+
+
+@pytest.mark.parametrize("groups", [0, 1])
+@pytest.mark.parametrize("how", ["deleted", "trimmed", "last id set"])
+async def test_streams_without_entries(any_way: Way, how: str, groups: int) -> None:
+    redis = any_way.source
+    await add(redis, 1, 300)
+    for number in range(groups):
+        await redis.xgroup_create(KEY, f"group {number}", "0")
+        await read(redis, f"group {number}", "consumer", 200)
+    if how == "deleted":
+        await redis.xdel(KEY, *(f"{number}-{number % 3}" for number in range(1, 301)))
+    else:
+        await redis.xtrim(KEY, maxlen=0, approximate=False)
+    if how == "last id set":
+        await redis.execute_command("XSETID", KEY, "18446744073709551615-18446744073709551615")
+
+    await any_way.move()
+
+    await assert_same(any_way)
+    assert await any_way.target.xlen(KEY) == 0
+
+
+async def test_a_stream_that_never_had_an_entry(any_way: Way) -> None:
+    await any_way.source.xgroup_create(KEY, "group", "0", mkstream=True)
+
+    await any_way.move()
+
+    await assert_same(any_way)
+
+
+async def test_ids_at_both_ends(any_way: Way) -> None:
+    ids = ["0-1", "0-18446744073709551615", "1-0", "18446744073709551615-0"]
+    for entry in [*ids, "18446744073709551615-18446744073709551615"]:
+        await any_way.source.execute_command("XADD", KEY, entry, "", "")
+    await any_way.source.xgroup_create(KEY, "group", "0")
+    await read(any_way.source, "group", "consumer", 10)
+    any_way.settle_for(piece_elements=1)
+
+    await any_way.move()
+
+    await assert_same(any_way)
+
+
+async def test_what_an_older_server_does_not_count_is_as_after_a_migrate(any_way: Way) -> None:
+    """given a stream of a server that keeps no counters, the target comes to the same ones by either way."""
+    if NEWER in named(await _stream_info(any_way.source)):
+        pytest.skip("this source counts")
+    redis = any_way.source
+    await redis.delete(KEY)
+    await add(redis, 1, 50)
+    for number in (0, 1, 2, 25, 50):
+        await redis.xgroup_create(KEY, f"group {number}", f"{number}-{number % 3}")
+    await redis.xgroup_create(KEY, "ahead", "900-0")
+    dumped = await redis.dump(KEY)
+    assert dumped is not None
+
+    await any_way.move()
+
+    ours = await state(any_way.to_target)
+    await any_way.target.restore(KEY, 0, dumped, replace=True)
+    assert ours == await state(any_way.to_target)
+
+
+async def _stream_info(redis: Redis) -> list[Any]:
+    await redis.execute_command("XADD", KEY, "1-1", "a", "b")
+    found = await redis.eval("return redis.call('XINFO', 'STREAM', KEYS[1])", 1, KEY)
+    assert isinstance(found, list)
+    return found
+
+
+async def test_a_copy_whose_group_was_changed_is_not_taken(way: Way) -> None:
+    await add(way.source, 1, 100)
+    await way.source.xgroup_create(KEY, "group", "0")
+    await read(way.source, "group", "consumer", 50)
+    way.settle_for(piece_elements=40)
+
+    async def acknowledge() -> None:
+        assert await way.target.xack(TEMPORARY, "group", "1-1")
+
+    way.pace = Interrupted(5, acknowledge)
+
+    with pytest.raises(CopyLost, match="the groups of stream"):
+        await way.copy()
+
+    assert await way.target.dbsize() == 0

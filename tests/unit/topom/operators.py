@@ -1,0 +1,75 @@
+"""What an operator does in topom's unit tests, over the fakes, and what is looked at then."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from slots.states import Course, SlotState
+from slots.table import SlotTable
+from tests.unit.topom.topom_fakes import Bench
+from topom import interventions, topology
+from topom.interventions import Cancelled
+from topom.state import ClusterState
+
+
+async def send(one: Bench, slots: Iterable[int], group_id: int = 2) -> None:
+    await one.edit(lambda table, epoch: topology.move(table, epoch, slots, group_id))
+
+
+async def cancel(one: Bench, slots: Iterable[int] = range(16)) -> Cancelled:
+    outcome = Cancelled()
+
+    def change(state: ClusterState, epoch: int) -> ClusterState:
+        nonlocal outcome
+        new, outcome = interventions.cancel(state, epoch, list(slots))
+        return new
+
+    await one.ledger.change(change)
+    one.actions.retry()
+    return outcome
+
+
+async def skip(one: Bench, slots: Iterable[int]) -> None:
+    reasons = one.actions.reasons()
+    wanted = {slot: reasons.get(slot, "") for slot in slots}
+    await one.ledger.change(lambda state, epoch: interventions.skip(state, epoch, wanted))
+
+
+async def retry(one: Bench, slots: Iterable[int] = range(16)) -> None:
+    await one.ledger.change(lambda state, epoch: interventions.unskipped(state, list(slots)))
+    one.actions.retry()
+
+
+def groups_of(table: SlotTable) -> list[int]:
+    return [slot.group_id for slot in table.slots]
+
+
+def in_state(state: SlotState, *slots: int, course: Course = Course.FORWARD) -> Callable[[SlotTable], bool]:
+    def holds(table: SlotTable) -> bool:
+        actions = [table.slots[slot].action for slot in slots]
+        return all(action is not None and (action.state, action.course) == (state, course) for action in actions)
+
+    return holds
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+class Gate:
+    """What a mover does meanwhile: waits until it is opened."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.entered = 0
+
+    async def __call__(self) -> None:
+        self.entered += 1
+        await self.open.wait()
+
+
+def history_of(one: Bench) -> list[SlotTable]:
+    tables: list[SlotTable] = []
+    one.ledger.listen(lambda old, new: tables.append(new.table))
+    return tables

@@ -1,0 +1,158 @@
+"""The hours of the day in which keys may move, such as ``22:00-06:00``.
+
+They are hours of the clock on the wall in one time zone, and what the clock shows at a moment decides, nothing
+else: that holds through a change to or from summer time, when an hour comes twice or not at all, and through a
+computer's clock that is set. So nothing is planned ahead; whoever has to know asks often.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from topom.errors import InvalidHours
+
+DAY_MINUTES = 24 * 60
+MOST_SPANS = 24
+LONGEST_TEXT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Spans of the day, from a minute and up to but without another; one that ends before it begins ends tomorrow.
+
+    Attributes:
+        spans: minutes since midnight; none is always.
+        zone: None for the local time of this computer.
+    """
+
+    spans: tuple[tuple[int, int], ...] = ()
+    zone: ZoneInfo | None = None
+
+    @classmethod
+    def parse(cls, text: str, zone: str = "") -> "Hours":
+        """``22:00-06:00``, or several with commas; "" is always. ``zone`` as ``Europe/Paris``; "" is local time.
+
+        Raises:
+            InvalidHours: it says neither.
+        """
+        if len(text) > LONGEST_TEXT:
+            raise InvalidHours(f"hours of more than {LONGEST_TEXT} characters")
+        spans = tuple(_span(part.strip()) for part in text.split(",")) if text.strip() else ()
+        if len(spans) > MOST_SPANS:
+            raise InvalidHours(f"there are {len(spans)} spans of hours; {MOST_SPANS} may be given")
+        return cls(spans, _zone(zone))
+
+    def include(self, moment: float) -> bool:
+        """Whether a moment, in seconds since 1970, is within."""
+        if not self.spans:
+            return True
+        shown = datetime.fromtimestamp(moment, self.zone)
+        minute = shown.hour * 60 + shown.minute
+        return any(
+            begin <= minute < end if begin < end else minute >= begin or minute < end for begin, end in self.spans
+        )
+
+    def next_beginning(self, moment: float) -> float | None:
+        """When they next begin after a moment that is not within; in seconds since 1970. None if it is within.
+
+        It is what the clock will show as the beginning if nobody sets it.
+        """
+        if self.include(moment):
+            return None
+        today = datetime.fromtimestamp(moment, self.zone).date()
+        closed = moment
+        for candidate in self._beginnings(today, moment):
+            if self.include(candidate):
+                return self._first_within(closed, candidate)
+            closed = candidate
+        return None
+
+    def _beginnings(self, today: date, after: float) -> Sequence[float]:
+        """Moments after which the clock may show a beginning: all of the next days, each as often as it comes."""
+        found = set()
+        for days in range(3):
+            day = today + timedelta(days=days)
+            for begin, _ in self.spans:
+                for fold in (0, 1):
+                    shown = datetime(day.year, day.month, day.day, begin // 60, begin % 60, tzinfo=self.zone, fold=fold)
+                    found.add(shown.timestamp())
+        return sorted(moment for moment in found if moment > after)
+
+    def _first_within(self, closed: float, within: float) -> float:
+        """The second at which they begin, between one that is not within and one that is.
+
+        They are the same unless the clock leaps over the beginning: it begins with the leap.
+        """
+        if not self.include(within - 1):
+            return within
+        while within - closed > 1:
+            middle = (closed + within) // 2
+            if self.include(middle):
+                within = middle
+            else:
+                closed = middle
+        return within
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why no keys move but those that clients ask for.
+
+    Attributes:
+        reason: a clause for the operator.
+        until: when it ends by itself, in ISO 8601 with the distance from UTC; None if it does not.
+    """
+
+    reason: str
+    until: str | None = None
+
+
+def halt(paused: bool, hours: str, zone: str, now: float | None = None) -> Halt | None:
+    """What keeps keys from moving at a moment, by default now; None if nothing does."""
+    if paused:
+        return Halt("migration is paused")
+    try:
+        allowed = Hours.parse(hours, zone)
+    except InvalidHours as error:  # set where this could be read, on another computer
+        return Halt(f"the hours of migration cannot be read ({error}); set them anew")
+    moment = time.time() if now is None else now
+    if allowed.include(moment):
+        return None
+    beginning = allowed.next_beginning(moment)
+    if beginning is None:  # within three days it begins, but for hours that the clock leaps over
+        return Halt(f"migration is outside its hours, {hours}")
+    until = datetime.fromtimestamp(beginning, allowed.zone).astimezone(allowed.zone)
+    return Halt(
+        f"migration is outside its hours, {hours}; it goes on at {until.isoformat(sep=' ', timespec='minutes')}",
+        until.isoformat(timespec="seconds"),
+    )
+
+
+def _span(text: str) -> tuple[int, int]:
+    begin, dash, end = text.partition("-")
+    if not dash:
+        raise InvalidHours(f"{text!r} is not a span of hours such as 22:00-06:00")
+    span = _minute(begin.strip()), _minute(end.strip())
+    if span[0] == DAY_MINUTES or span[0] == span[1]:
+        raise InvalidHours(f"the span {text!r} has no minute in it; leave the hours empty for always")
+    return span
+
+
+def _minute(text: str) -> int:
+    hour, colon, minute = text.partition(":")
+    if colon and len(hour) in (1, 2) and len(minute) == 2 and (hour + minute).isascii() and (hour + minute).isdigit():
+        minutes = int(hour) * 60 + int(minute)
+        if int(minute) < 60 and minutes <= DAY_MINUTES:
+            return minutes
+    raise InvalidHours(f"{text!r} is not a time of the day such as 22:00")
+
+
+def _zone(name: str) -> ZoneInfo | None:
+    if not name:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise InvalidHours(f"this computer knows no time zone {name!r}; a name is, for example, Europe/Paris") from None

@@ -1,0 +1,338 @@
+"""The steps of one batch of slots, each from one stored state to the next.
+
+    pending -> preparing -> prepared -> migrating -> finished -> at rest
+
+- Before anything else the servers are checked: a target that cannot take the slots is found while they are
+  untouched.
+- ``preparing`` waits until all proxies have it, so that the lock that follows lasts only for what is in flight.
+- ``prepared`` is the lock. **drained**: the next state is stored only after every proxy acknowledged this one.
+  If one refuses or takes too long, all are unlocked.
+- ``migrating`` lasts until the mover says that **complete** holds. Its scan begins after the barrier.
+- ``finished`` waits until all proxies send to the target only, so that nobody looks at the source any more.
+
+A migrating batch that was cancelled is turned round: nobody moves a key while it is locked, nothing of what was
+sent is still to arrive, and then source and target have changed places. It goes back by the same states.
+
+Every change is made of the slots that the batch still has when its turn in the ledger comes, so a step may be
+broken off anywhere, and an operator may take slots from the batch at any time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from migrator.errors import MigrationError
+from migrator.progress import Progress
+from slots import ranges
+from slots.states import Course, SlotState
+from slots.table import SlotTable
+from topom import topology
+from topom.barrier import Barrier, BarrierFailed
+from topom.batches import Batch, servers_of, share_of
+from topom.errors import Unavailable
+from topom.ledger import Ledger
+from topom.state import ClusterState, MigrationSettings
+
+log = structlog.get_logger(__name__)
+
+Observer = Callable[[str], Awaitable[None]]
+"""Told of each step a batch takes, by name, before the next one; what it raises is the batch's to handle."""
+
+
+class TargetWithoutServer(Unavailable):
+    """Slots are on their way to a group that has lost its servers."""
+
+
+class TurnTimeout(Unavailable):
+    """Slots that were locked to be turned round had to be unlocked before that was done."""
+
+
+class CheckFailed(Unavailable):
+    """The slots cannot be taken to their target now; none was touched."""
+
+
+class Mover(Protocol):
+    """What is needed of the migrator."""
+
+    async def check(self, source: str | None, target: str, share: float) -> Sequence[str]:
+        """See whether the target can take ``share`` of the source's keys (None: there are none), and touch no slot.
+
+        Gives what the operator should know all the same. Raises :class:`~migrator.errors.MigrationError`.
+        """
+
+    async def move(
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool
+    ) -> None:
+        """Move every key of ``slots`` between these masters; return once **complete** holds. May be cancelled.
+
+        ``keeps_target`` is that of :attr:`slots.table.Action.keeps_target`.
+        """
+
+    async def settle(self, source: str, target: str) -> None:
+        """Return once no key that anybody sent from source to target can arrive there any more.
+
+        Called while no migrator and no proxy sends keys this way. Raises :class:`~migrator.errors.MigrationError`.
+        """
+
+    async def clear(self, source: str, target: str) -> None:
+        """Take away what moving has left at both servers, of which nobody moves keys any more.
+
+        Raises :class:`~migrator.errors.MigrationError`.
+        """
+
+    def set_pace(self, settings: MigrationSettings) -> None:
+        """Let these settings hold from now on."""
+
+
+class Steps:
+    """Takes batches on, a step at a time.
+
+    Args:
+        barrier_seconds: how long slots may stay locked, and how long a barrier is waited for at a time.
+        not_halted: set unless an operator has paused the migration, or it is not the hour.
+        why_halted: says which.
+        on_step: told of each step.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        mover: Mover,
+        barrier_seconds: float,
+        not_halted: asyncio.Event,
+        why_halted: Callable[[], str],
+        on_step: Observer | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._barrier = barrier
+        self._mover = mover
+        self._barrier_seconds = barrier_seconds
+        self._not_halted = not_halted
+        self._why_halted = why_halted
+        self._locking = asyncio.Lock()
+        self.on_step = on_step
+        self.slots_moved = 0
+        """Slots that came to rest where they were sent."""
+
+    async def follow_store(self, batch: Batch) -> bool:
+        """Take what is stored for the batch's own: which slots it still has, and their state.
+
+        A write that failed may be in the store all the same, and one that was broken off may be under way.
+        False when no slot is left, or the batch is at rest.
+        """
+        state = await self._ledger.change(lambda stored, epoch: stored)
+        batch.writing = False
+        states = {slot: action.state for slot in batch.remaining(state) if (action := state.table.slots[slot].action)}
+        # What left `pending` did so together, by a write of this batch that failed or was broken off.
+        begun = {slot: found for slot, found in states.items() if found is not SlotState.PENDING}
+        batch.slots = tuple(begun or states)
+        if not batch.slots:
+            return False
+        if begun:
+            batch.state = begun[batch.slots[0]]
+        return True
+
+    async def take(self, batch: Batch) -> bool:
+        """Take the batch one step on; whether there is another one. The store has every state it passes.
+
+        Raises:
+            CheckFailed: the slots are still pending.
+            BarrierFailed: they are unlocked.
+            MigrationError, TopomError: they are in the state that they were in.
+        """
+        match batch.state:
+            case SlotState.PENDING:
+                await self._begin(batch)
+            case SlotState.PREPARING:
+                await self._wait_for_everyone(batch)
+                await self._observe("preparing acknowledged")
+                if not self._not_halted.is_set():
+                    batch.message = self._why_halted()
+                    await self._not_halted.wait()
+                await self._lock_and_hand_over(batch)
+            case SlotState.PREPARED:
+                # The step that locked was broken off, by the store or an error: begin again unlocked.
+                await self._unlock(batch)
+            case SlotState.MIGRATING if batch.course is Course.TURNING:
+                await self._turn(batch)
+            case SlotState.MIGRATING:
+                await self._migrate(batch)
+            case SlotState.FINISHED:
+                await self._wait_for_everyone(batch)
+                await self._observe("finished acknowledged")
+                source = self._ledger.table.master_of(batch.source_id)
+                if source is not None:
+                    # one-way: before the slot may come back, nothing that is left may move keys from there.
+                    await self._mover.clear(source, self._target_of(batch))
+                await self._change(batch, topology.settle)
+                if batch.course is Course.FORWARD:
+                    self.slots_moved += len(batch.slots)
+                log.info("slots_moved", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
+                await self._observe("settled")
+                return False
+        return True
+
+    async def _begin(self, batch: Batch) -> None:
+        """Check the servers, and store ``preparing``."""
+        table = self._ledger.table
+        share = share_of(table, batch.source_id, batch.slots)
+        try:
+            notes = await self._mover.check(table.master_of(batch.source_id), self._target_of(batch), share)
+        except (MigrationError, TargetWithoutServer) as error:
+            raise CheckFailed(str(error)) from error
+        batch.notes = tuple(notes)
+        await self._observe("checked")
+        await self._store(batch, SlotState.PREPARING)
+
+    async def _lock_and_hand_over(self, batch: Batch) -> None:
+        async with self._locking:
+            await self._store(batch, SlotState.PREPARED)
+            still_held = await self._hold_lock(batch)
+            has_keys_to_move = self._ledger.table.master_of(batch.source_id) is not None
+            await self._hand_over(batch, SlotState.MIGRATING if has_keys_to_move else SlotState.FINISHED, still_held)
+
+    async def _turn(self, batch: Batch) -> None:
+        """Have source and target change places, while nobody uses the slots. The mover does not run."""
+        source = self._ledger.table.master_of(batch.source_id)
+        target = self._target_of(batch)
+        assert source is not None, "a slot that comes from no server does not migrate"
+        await self._wait_for_everyone(batch)
+        await self._observe("turning acknowledged")
+        # Servers that do not answer are found before the lock, and cost clients nothing.
+        for server in (target, source):
+            await self._mover.check(None, server, 0.0)
+        async with self._locking:
+            await self._change(batch, topology.turn, turns=True)
+            batch.state = SlotState.PREPARED
+            log.info("slots_turning", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
+            await self._observe("turn stored")
+            still_held = await self._hold_lock(batch)
+            try:
+                # one-way: what was sent the other way and came late would be a key that nobody looks for.
+                async with asyncio.timeout(self._barrier_seconds):
+                    await self._mover.settle(source, target)
+            except (MigrationError, TimeoutError) as error:
+                await self._unlock(batch)
+                if isinstance(error, MigrationError):
+                    raise
+                raise TurnTimeout(
+                    f"what was under way from {source} to {target} was not settled within {self._barrier_seconds:g} s; "
+                    "the slots are unlocked, and it is tried again"
+                ) from None
+            await self._observe("turn settled")
+            await self._hand_over(batch, SlotState.MIGRATING, still_held)
+
+    async def _hold_lock(self, batch: Batch) -> Callable[[], bool]:
+        """Return once everybody holds the lock that was stored; unlock if that cannot be had.
+
+        What it gives tells later whether that is so still.
+        """
+        table = self._ledger.table
+        servers = servers_of(table, batch.source_id, batch.target_id)
+        try:
+            # drained: whoever could send to the source has locked the slots and had its replies, or is fenced.
+            await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=True)
+            await self._observe("prepared acknowledged")
+        except BarrierFailed:
+            await self._unlock(batch)
+            raise
+        return lambda: self._barrier.passed(table.epoch, servers)
+
+    async def _hand_over(self, batch: Batch, state: SlotState, still_held: Callable[[], bool]) -> None:
+        """Store the state in which the target owns the slots; unlock if somebody does not hold the lock."""
+
+        def advance(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
+            # drained: a proxy that registered since may have got the locking table and failed to drain. Nobody can
+            # register between this look and the write.
+            if not still_held():
+                raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+            return topology.advance(table, epoch, slots, SlotState.PREPARED, state)
+
+        try:
+            await self._change(batch, advance)
+        except BarrierFailed:
+            await self._unlock(batch)
+            raise
+        batch.state = state
+        await self._advanced(batch)
+
+    async def _unlock(self, batch: Batch) -> None:
+        back = batch.course is Course.BACK
+        await self._change(batch, topology.unlock, turns=back)
+        batch.state = SlotState.MIGRATING if back else SlotState.PREPARING
+        log.info("slots_unlocked", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
+        await self._observe(f"{batch.state} stored")
+
+    async def _migrate(self, batch: Batch) -> None:
+        source = self._ledger.table.master_of(batch.source_id)
+        target = self._target_of(batch)
+        if source is not None:
+            # complete: the mover's scan begins here, after the barrier, and covers every database.
+            await self._mover.move(source, target, batch.slots, batch.progress, batch.course is Course.BACK)
+        await self._observe("complete")
+        await self._store(batch, SlotState.FINISHED)
+
+    def _target_of(self, batch: Batch) -> str:
+        target = self._ledger.table.master_of(batch.target_id)
+        if target is None:
+            raise TargetWithoutServer(
+                f"group {batch.target_id} has no server to take the slots; give it one with 'slotferry server add'"
+            )
+        return target
+
+    async def _wait_for_everyone(self, batch: Batch) -> None:
+        """Wait until every proxy applies the batch's state, however long: nobody is held up by it."""
+        while True:
+            table = self._ledger.table
+            servers = servers_of(table, batch.source_id, batch.target_id)
+            try:
+                await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=False)
+            except BarrierFailed as error:
+                batch.message = str(error)
+                log.warning("batch_waits", state=batch.state, slots=ranges.show(batch.slots), reason=str(error))
+            else:
+                return
+
+    async def _store(self, batch: Batch, state: SlotState) -> None:
+        before = batch.state
+        await self._change(batch, lambda table, epoch, slots: topology.advance(table, epoch, slots, before, state))
+        batch.state = state
+        await self._advanced(batch)
+
+    async def _advanced(self, batch: Batch) -> None:
+        log.info("slots_advanced", slots=ranges.show(batch.slots), state=batch.state, epoch=self._ledger.table.epoch)
+        await self._observe(f"{batch.state} stored")
+
+    async def _change(
+        self, batch: Batch, make: Callable[[SlotTable, int, Collection[int]], SlotTable], turns: bool = False
+    ) -> None:
+        """Store a change of the slots that the batch still has; ``turns`` if their source and target change places."""
+        turned = False
+
+        def change(state: ClusterState, epoch: int) -> ClusterState:
+            nonlocal turned
+            batch.slots = batch.remaining(state)
+            table = make(state.table, epoch, batch.slots)
+            if table is state.table:
+                return state
+            if turns:
+                batch.turn()
+                turned = True
+            batch.writing = True
+            return replace(state, table=table)
+
+        try:
+            await self._ledger.change(change)
+        except BaseException:
+            # If it is in the store all the same, its slots are this batch's no more and become one of their own.
+            if turned:
+                batch.turn()
+            raise
+
+    async def _observe(self, step: str) -> None:
+        if self.on_step is not None:
+            await self.on_step(step)
