@@ -1,0 +1,1 @@
+"""Histories: what many clients were answered while slots moved and things broke, checked for linearizability."""

@@ -1,0 +1,187 @@
+"""Makes the faults of a schedule happen in a cluster, and takes them back.
+
+Only processes of the cluster are touched, by their ids. A fault that finds nothing to do, such as a process that is
+dead already, is passed over.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from cli.client import TopomError
+from cli.processes import ManagedProcess, ProcessError
+from tests.histories.cluster import HistoriesCluster
+from tests.histories.relay import KeysHold
+from tests.histories.schedule import LONGEST_SECONDS, SERVERS, Fault, Kind
+
+Undo = Callable[[], Awaitable[None]]
+
+
+class Faults:
+    """Runs schedules in one cluster.
+
+    Args:
+        cluster: where.
+        now: the seconds of the run.
+    """
+
+    def __init__(self, cluster: HistoriesCluster, now: Callable[[], float]) -> None:
+        self.done: list[str] = []
+        """What was done and taken back, in words."""
+        self.server_seconds = 0.0
+        """For how long servers, or their links, stood still in all."""
+        self._cluster = cluster
+        self._now = now
+
+    async def run(self, faults: Sequence[Fault]) -> None:
+        """Have all faults happen at their times; return when all are taken back."""
+        async with asyncio.TaskGroup() as group:
+            for fault in faults:
+                group.create_task(self._happen(fault))
+
+    async def _happen(self, fault: Fault) -> None:
+        await asyncio.sleep(fault.at - self._now())
+        begun = self._now()
+        undo = await self._begin(fault)
+        if undo is None:
+            self.done.append(f"{begun:.3f} s: {fault}: nothing to do")
+            return
+        try:
+            await asyncio.sleep(fault.seconds)
+        finally:
+            await undo()
+        ended = self._now()
+        if fault.kind in SERVERS:
+            self.server_seconds += ended - begun
+        self.done.append(f"{begun:.3f} - {ended:.3f} s: {fault}")
+
+    async def _begin(self, fault: Fault) -> Undo | None:
+        cluster = self._cluster
+        match fault.kind:
+            case Kind.WORKER_KILLED | Kind.WORKER_STOPPED:
+                if not cluster.proxies[fault.place].running:
+                    return None
+                pid = cluster.worker_pids(fault.place)[fault.worker]
+                return self._signal([pid], fault.kind is Kind.WORKER_KILLED)
+            case Kind.SUPERVISOR_STOPPED:
+                return self._stop(cluster.proxies[fault.place])
+            case Kind.PROXY_STOPPED:
+                proxy = cluster.proxies[fault.place]
+                if not proxy.running:
+                    return None
+                return self._signal([proxy.pid, *cluster.worker_pids(fault.place).values()], False)
+            case Kind.PROXY_KILLED:
+                return await self._kill(cluster.proxies[fault.place])
+            case Kind.TOPOM_KILLED:
+                return await self._kill(cluster.topom)
+            case Kind.TOPOM_STOPPED:
+                return self._stop(cluster.topom)
+            case Kind.SERVER_STOPPED:
+                return self._stop(cluster.redis_servers[fault.place])
+            case Kind.KEYS_HELD | Kind.ARRIVAL_HELD:
+                return await self._hold_keys(fault)
+            case Kind.MIGRATION_PAUSED:
+                return await self._pause_migration()
+            case _:
+                return await self._link(fault)
+
+    @staticmethod
+    def _signal(pids: Sequence[int], kill: bool) -> Undo:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if kill else signal.SIGSTOP)
+
+        async def undo() -> None:
+            for pid in () if kill else pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+        return undo
+
+    def _stop(self, process: ManagedProcess) -> Undo | None:
+        return self._signal([process.pid], False) if process.running else None
+
+    @staticmethod
+    async def _kill(process: ManagedProcess) -> Undo | None:
+        if not process.running:
+            return None
+        await process.kill()
+
+        async def undo() -> None:
+            with suppress(ProcessError):  # it runs again already
+                process.start()
+
+        return undo
+
+    async def _pause_migration(self) -> Undo | None:
+        try:
+            await self._cluster.api.pause_migration()
+        except TopomError:
+            return None
+
+        async def undo() -> None:
+            with suppress(TopomError):  # the run's end sees to it
+                await self._cluster.api.resume_migration()
+
+        return undo
+
+    async def _hold_keys(self, fault: Fault) -> Undo | None:
+        """Wait for keys that are on their way to any server, and hold them up."""
+        hold = KeysHold(fault.kind is Kind.KEYS_HELD)
+        for link in self._cluster.server_links:
+            link.catch(hold)
+        try:
+            async with asyncio.timeout(LONGEST_SECONDS):
+                await hold.caught.wait()
+        except TimeoutError:
+            hold.end()
+            return None
+
+        async def undo() -> None:
+            hold.end()
+
+        return undo
+
+    async def _link(self, fault: Fault) -> Undo | None:
+        cluster = self._cluster
+        if fault.kind is Kind.CONTROL_CUT:
+            link = cluster.control_links[fault.place]
+            await link.refuse()
+            link.break_all()
+
+            async def undo() -> None:
+                await link.accept()
+
+            return undo
+        link = cluster.server_links[fault.place]
+        match fault.kind:
+            case Kind.SERVER_KILLED:
+                # Who connects meanwhile is refused, as by a machine on which nobody listens.
+                await link.refuse()
+                restart = await self._kill(cluster.redis_servers[fault.place])
+
+                async def undo() -> None:
+                    if restart is not None:
+                        await restart()
+                        with suppress(ProcessError):  # it was killed again meanwhile
+                            await cluster.redis_servers[fault.place].ready()
+                    await link.accept()
+
+            case Kind.SERVER_CUT:
+                await link.refuse()
+                link.break_all()
+
+                async def undo() -> None:
+                    await link.accept()
+
+            case _:
+                hold = link.hold(
+                    requests=fault.kind is not Kind.REPLIES_HELD, later=fault.kind is not Kind.CONNECTIONS_HELD
+                )
+
+                async def undo() -> None:
+                    hold.end()
+
+        return undo

@@ -1,0 +1,39 @@
+"""Starts one of Slotferry's processes with a planted fault: ``python -m tests.histories.launcher FAULT PROCESS``.
+
+PROCESS is ``topom``, ``proxy`` or ``worker``, or one of the last two with ``first-`` before it: of the cluster's first
+proxy. The settings come from the environment, as always.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from tests.histories.planted import PLANTED
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Plant the fault if it is for this process, and run it to its end."""
+    fault, process, *rest = arguments
+    where, plant = PLANTED[fault]
+    if where in (process, process.removeprefix("first-")):
+        plant()
+    # Imported here: what is planted has to be there before.
+    if process == "topom":
+        from topom import server
+        from topom.settings import TopomSettings
+
+        return server.run(TopomSettings.load())
+    if process.endswith("proxy"):
+        from proxy import supervisor
+        from proxy.settings import ProxySettings
+
+        worker = process.replace("proxy", "worker")
+        return supervisor.run(ProxySettings.load(), (sys.executable, "-m", "tests.histories.launcher", fault, worker))
+    from proxy import worker as worker_process
+
+    sys.argv = ["proxy.worker", *rest]
+    worker_process.main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

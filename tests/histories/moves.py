@@ -1,0 +1,79 @@
+"""Moves slots to and fro among the groups for as long as a run lasts, and changes the pace of the migration."""
+
+import asyncio
+import random
+
+from cli.client import TopomError
+from slots.ranges import show
+from tests.histories.cluster import GROUPS, SLOTS, HistoriesCluster
+
+POLL_SECONDS = 0.05
+IMPATIENCE_SECONDS = 3.0
+"""After which slots are told to move though others are still on their way."""
+RATES = (200, 800, 0)
+"""Keys that may move in a second; 0 is as many as there are."""
+
+
+class Mover:
+    """Gives orders until it is cancelled. topom may be away or refuse: the next order comes all the same.
+
+    Args:
+        cluster: whose slots.
+        seed: of the choices.
+    """
+
+    def __init__(self, cluster: HistoriesCluster, seed: int) -> None:
+        self.orders = 0
+        """Orders that topom has taken."""
+        self.slots_moved = 0
+        """Slots that were seen to have come to rest at another group."""
+        self._cluster = cluster
+        self._random = random.Random(f"moves {seed}")
+        self._owners: list[int] = []
+        self._pair = (1, 2)
+
+    async def run(self) -> None:
+        """Give orders."""
+        while True:
+            try:
+                await self._order()
+                await self._rest()
+            except TopomError:
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def look(self) -> None:
+        """Count the slots that have another owner than at the last look."""
+        owners = [slot["group_id"] for slot in (await self._cluster.api.slots())["slots"]]
+        if self._owners:
+            self.slots_moved += sum(now != before for now, before in zip(owners, self._owners, strict=True))
+        self._owners = owners
+
+    async def _order(self) -> None:
+        await self.look()
+        if self._random.randrange(3) == 0:
+            await self._cluster.api.set_migration(keys_per_second=self._random.choice(RATES))
+        source, target = self._next_pair()
+        slots = [slot for slot in range(SLOTS) if self._owners[slot] == source and self._random.randrange(4)]
+        if slots:
+            await self._cluster.api.move_slots(show(slots), target)
+            self.orders += 1
+
+    def _next_pair(self) -> tuple[int, int]:
+        """Mostly the same two groups for a while, so that servers keep their connections to each other."""
+        match self._random.randrange(6):
+            case 0:
+                one, other = self._random.sample(range(1, GROUPS + 1), 2)
+                self._pair = one, other
+            case 1 | 2 | 3:
+                self._pair = self._pair[::-1]
+        return self._pair
+
+    async def _rest(self) -> None:
+        """Wait until no slot is on its way, but not for long: orders may overlap."""
+        limit = IMPATIENCE_SECONDS * self._random.uniform(0.3, 1.0)
+        try:
+            async with asyncio.timeout(limit):
+                while (await self._cluster.api.status())["slots"]["moving"]:
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            return

@@ -1,0 +1,80 @@
+"""Faults that are planted on purpose: one invariant each, switched off in the processes that uphold it.
+
+They show that the harness finds what it looks for. Nothing in Slotferry knows of them: a launcher replaces a function
+before the process runs.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from slots.states import SlotState
+
+Plant = Callable[[], None]
+
+
+def drained() -> None:
+    """topom does not wait for the proxies before it hands slots on."""
+    from topom.barrier import Barrier
+
+    async def reach(self: Barrier, epoch: int, servers: Collection[str], seconds: float, stop_at_refusal: bool) -> None:
+        return
+
+    Barrier.reach = reach  # type: ignore[method-assign]
+
+
+def absent_first() -> None:
+    """Workers take every key for absent from the source."""
+    from proxy.migrating import KeyMover
+
+    def need(self: KeyMover, session: Any, database: int, missing: Sequence[tuple[int, bytes]]) -> None:
+        for slot, key in missing:
+            _, _, migration = self._router.route(slot)
+            self._router.absent.remember(migration, database, key)
+        asyncio.get_running_loop().call_soon(session.wake, self._router.generation)
+
+    KeyMover.need = need  # type: ignore[method-assign]
+
+
+def one_way() -> None:
+    """The first proxy goes on sending to the source while slots migrate."""
+    from proxy import routing
+    from proxy.engine.router import OPEN
+
+    def route_of(table: Any, slot: Any) -> routing.Route:
+        if slot.action is not None and slot.action.state is SlotState.MIGRATING:
+            return routing.Route(OPEN, table.master_of(slot.group_id))
+        return original(table, slot)
+
+    original = routing.route_of
+    routing.route_of = route_of
+
+
+def fencing() -> None:
+    """topom takes a lost proxy for fenced without having fenced it."""
+    from topom.redis_servers import RedisServers
+
+    async def fence(self: RedisServers, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
+        return dict.fromkeys(addresses)
+
+    RedisServers.fence = fence  # type: ignore[method-assign]
+
+
+def complete() -> None:
+    """The migrator says that all keys have moved without having looked."""
+    from topom.moving import RedisMover
+
+    async def move(self: RedisMover, source: str, target: str, slots: Sequence[int], progress: Any) -> None:
+        return
+
+    RedisMover.move = move  # type: ignore[method-assign]
+
+
+PLANTED: dict[str, tuple[str, Plant]] = {
+    "drained": ("topom", drained),
+    "absent-first": ("worker", absent_first),
+    "one-way": ("first-worker", one_way),
+    "fencing": ("topom", fencing),
+    "complete": ("topom", complete),
+}
+"""By name: the process it is planted in, and what plants it."""

@@ -1,0 +1,196 @@
+"""A TCP relay whose links can be cut and made to stand still: a network that fails.
+
+What is held up is not lost: it arrives later, also when whoever sent it has closed the connection by then, as
+packets do. bounded: what a relay holds of a connection is what one read gives, and the systems' socket buffers.
+"""
+
+import asyncio
+import math
+import time
+from typing import Self
+
+from cli.processes import free_ports
+
+CHUNK_BYTES = 256 * 1024
+CONNECT_SECONDS = 2.0
+HOST = "127.0.0.1"
+CATCHING_SECONDS = 0.6
+RESTORE = b"RESTORE"
+"""What a server sends the keys of a MIGRATE with, within the first bytes; only AUTH and SELECT may come before."""
+RESTORE_WITHIN = 256
+
+
+class Hold:
+    """Something that holds up connections until it is over.
+
+    Args:
+        requests: whether it holds requests up, and not only replies.
+    """
+
+    def __init__(self, requests: bool) -> None:
+        self.requests = requests
+        self._over = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Wait until it is over."""
+        await self._over.wait()
+
+    def end(self) -> None:
+        """It is over; harmless when it was before."""
+        self._over.set()
+
+    @property
+    def over(self) -> bool:
+        """Whether it is over."""
+        return self._over.is_set()
+
+
+class KeysHold(Hold):
+    """Holds up the first connections by which a server hands keys on with MIGRATE, for as long as a MIGRATE waits.
+
+    What is sent afterwards over other connections is not held up and overtakes.
+
+    Args:
+        requests: whether it holds up the keys themselves, and not only the word that they have arrived.
+    """
+
+    def __init__(self, requests: bool) -> None:
+        super().__init__(requests)
+        self.caught = asyncio.Event()
+        """Set when there was a first one."""
+        self._until = math.inf
+
+    def takes(self, data: bytes) -> bool:
+        """Whether a connection is to be held up over which ``data`` are sent."""
+        now = time.monotonic()
+        if self.over or now > self._until or RESTORE not in data[:RESTORE_WITHIN]:
+            return False
+        if not self.caught.is_set():
+            self.caught.set()
+            self._until = now + CATCHING_SECONDS
+        return True
+
+
+Holds = list[Hold]
+"""What holds up one connection."""
+
+
+class Relay:
+    """Listens on a free port of the loopback address and passes everything on to one address.
+
+    Args:
+        target: ``host:port`` of who is meant.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._port = free_ports(1)[0]
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._links: dict[asyncio.Task[None], Holds] = {}
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._later: Holds = []
+        """What holds up connections that are yet to come."""
+        self._keys_hold: KeysHold | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens, ``host:port``."""
+        return f"{HOST}:{self._port}"
+
+    async def accept(self) -> Self:
+        """Let connect, until :meth:`refuse`."""
+        if self._server is None:
+            self._server = await asyncio.start_server(self._accepted, HOST, self._port)
+        return self
+
+    async def refuse(self) -> None:
+        """Let nobody connect until :meth:`accept`. The connections there are stay."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def stop(self) -> None:
+        """Refuse, and end every connection."""
+        await self.refuse()
+        links = list(self._links)
+        for link in links:
+            link.cancel()
+        await asyncio.gather(*links, return_exceptions=True)
+
+    def break_all(self) -> None:
+        """End every connection at once."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def hold(self, *, requests: bool = True, later: bool = True) -> Hold:
+        """Pass no replies on until the hold is over; it may be one of several.
+
+        Args:
+            requests: nor any requests.
+            later: also not of connections that are yet to come.
+        """
+        hold = Hold(requests)
+        for holds in self._links.values():
+            holds.append(hold)
+        if later:
+            self._later = [*(it for it in self._later if not it.over), hold]
+        return hold
+
+    def catch(self, hold: KeysHold) -> None:
+        """Let a hold take what it is meant for; one at a time."""
+        self._keys_hold = hold
+
+    def release(self) -> None:
+        """End every hold."""
+        if self._keys_hold is not None:
+            self._keys_hold.end()
+        for holds in (self._later, *self._links.values()):
+            for hold in holds:
+                hold.end()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._writers.add(writer)
+        onward: asyncio.StreamWriter | None = None
+        directions: list[asyncio.Task[None]] = []
+        holds = self._links[task] = list(self._later)
+        try:
+            host, _, port = self._target.rpartition(":")
+            async with asyncio.timeout(CONNECT_SECONDS):
+                answers, onward = await asyncio.open_connection(host, int(port))
+            self._writers.add(onward)
+            directions = [
+                asyncio.create_task(self._pass_on(reader, onward, holds, requests=True)),
+                asyncio.create_task(self._pass_on(answers, writer, holds, requests=False)),
+            ]
+            # Whoever closes a connection closes it for both.
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:  # nobody is there; a timeout is one as well
+            pass
+        finally:
+            for direction in directions:
+                direction.cancel()
+            for one in (writer, onward):
+                if one is not None:
+                    self._writers.discard(one)
+                    one.close()
+            del self._links[task]
+
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, holds: Holds, *, requests: bool
+    ) -> None:
+        """Copy until the end; the end, too, waits while it is held up."""
+        try:
+            data = b"first"
+            while data:
+                data = await reader.read(CHUNK_BYTES)
+                if requests and self._keys_hold is not None and self._keys_hold.takes(data):
+                    holds.append(self._keys_hold)
+                while held := [it for it in holds if not it.over and (it.requests or not requests)]:
+                    await held[0].wait()
+                holds[:] = [it for it in holds if not it.over]
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass

@@ -1,0 +1,85 @@
+"""What came of a run: figures, and findings, each written to a file with all that is known of its key."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.histories.checker import Verdict
+from tests.histories.operations import Outcome, Partition
+
+SHOWN_ERRORS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that must not be.
+
+    Attributes:
+        invariant: what does not hold, in a word or two.
+        text: what was seen.
+        partition: whose history shows it; None where it is no single key's.
+    """
+
+    invariant: str
+    text: str
+    partition: Partition | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.partition}: " if self.partition is not None else ""
+        return f"{self.invariant}: {where}{self.text}"
+
+
+@dataclass(slots=True)
+class Report:
+    """One run.
+
+    Attributes:
+        seed: that it can be done again with.
+        seconds: it took, with its checks.
+        operations: that may have run, the readings at the end included.
+        outcomes: of all operations.
+        errors: texts of errors, with how often they came.
+        faults: what was done to the cluster.
+        slots_moved: slots that came to rest at another group.
+        partitions: searched or accounted for.
+        verdicts: of the searches.
+        steps: of the longest search.
+        findings: what must not be.
+    """
+
+    seed: int
+    seconds: float = 0.0
+    operations: int = 0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    slots_moved: int = 0
+    partitions: int = 0
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    steps: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def line(self) -> str:
+        """The run in one line."""
+        outcomes = self.outcomes
+        undecided = self.verdicts[Verdict.UNDECIDED]
+        return (
+            f"seed {self.seed}: {self.operations} operations ({outcomes[Outcome.UNKNOWN]} unknown, "
+            f"{outcomes[Outcome.NOT_RUN]} not run) on {self.partitions} histories, {len(self.faults)} faults, "
+            f"{self.slots_moved} slots moved, {self.seconds:.0f} s, longest search {self.steps} steps"
+            + (f", {undecided} undecided" if undecided else "")
+            + f": {len(self.findings)} findings"
+        )
+
+    def write(self, directory: Path) -> list[Path]:
+        """Write a file for each finding, and give their paths."""
+        directory.mkdir(parents=True, exist_ok=True)
+        written = []
+        for number, finding in enumerate(self.findings, 1):
+            path = directory / f"seed-{self.seed}-finding-{number}.txt"
+            lines = [str(finding), "", "Faults:", *self.faults]
+            if finding.partition is not None:
+                lines += ["", f"History of {finding.partition}:", *map(str, finding.partition.operations)]
+            path.write_text("\n".join(lines) + "\n")
+            written.append(path)
+        return written

@@ -1,0 +1,165 @@
+"""One run: clients, moves and faults side by side, then rest, then every check.
+
+bounded: the clients, the faults and the moves end with the run's seconds, or soon after; coming to rest and each
+search have limits of their own.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from cli.client import TopomError
+from cli.processes import ProcessError
+from tests.histories.accounting import account
+from tests.histories.checker import Verdict, check, first_unexplained
+from tests.histories.clients import Recorder
+from tests.histories.cluster import BALLAST_DATABASE, PROXIES, WORKERS, HistoriesCluster, NotAtRest
+from tests.histories.faults import Faults
+from tests.histories.model import Model, nothing, show
+from tests.histories.moves import Mover
+from tests.histories.operations import Outcome, Partition
+from tests.histories.placement import misplaced
+from tests.histories.report import Finding, Report
+from tests.histories.schedule import Kind, draw
+from tests.histories.workload import ACCOUNTED, DATABASES, LARGE_FIELDS, Workload
+from tests.integration.cluster.harness import plain_client
+
+CLIENTS = 16
+LATE_SECONDS = 3.0
+"""For how long a key may outlive its lifetime even where no server stands still."""
+SHOWN = 12
+"""Operations that a finding is explained with."""
+
+
+async def run(
+    cluster: HistoriesCluster,
+    seed: int,
+    *,
+    seconds: float,
+    operations: int,
+    kinds: Sequence[Kind] = tuple(Kind),
+) -> Report:
+    """Do one run in a cluster that is at rest, and leave it at rest.
+
+    Args:
+        cluster: where; it may have had runs before, with other seeds.
+        seed: of everything that is left to chance.
+        seconds: for which clients send, slots move and things fail.
+        operations: that the clients are to send in this time.
+        kinds: of faults.
+    """
+    begun = time.monotonic()
+    report = Report(seed)
+    workload = Workload(seed)
+    await _make_large(cluster, workload)
+    recorder = Recorder(cluster.proxy_addresses, workload, seed)
+    faults = Faults(cluster, lambda: recorder.now)
+    mover = Mover(cluster, seed)
+    schedule = draw(seed, seconds, proxies=PROXIES, workers=WORKERS, servers=len(cluster.server_links), kinds=kinds)
+    moving = asyncio.create_task(mover.run())
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(recorder.run(CLIENTS, operations, seconds))
+            group.create_task(faults.run(schedule))
+    finally:
+        moving.cancel()
+        await asyncio.gather(moving, return_exceptions=True)
+    report.faults = sorted(faults.done, key=lambda text: float(text.split()[0]))
+    try:
+        await _come_to_rest(cluster, mover)
+    except (NotAtRest, AssertionError, ProcessError) as error:
+        report.findings.append(Finding("rest", str(error)))
+    missing = await recorder.read_all()
+    report.findings += [Finding("reading at the end", text) for text in missing]
+    report.findings += await _look_at_servers(cluster, workload)
+    late = LATE_SECONDS + faults.server_seconds
+    # In a thread: relays and heartbeats have to go on meanwhile.
+    await asyncio.to_thread(judge, workload.partitions, late, report)
+    for partition, operation in recorder.unexpected:
+        report.findings.append(Finding("reply", f"an error that nothing explains: {operation}", partition))
+    report.outcomes = recorder.outcomes
+    report.errors = recorder.errors
+    report.slots_moved = mover.slots_moved
+    report.operations = sum(len(partition.history) for partition in workload.partitions)
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+async def _make_large(cluster: HistoriesCluster, workload: Workload) -> None:
+    for partition in workload.large:
+        async with plain_client(cluster.proxy_addresses[0], db=partition.database) as client:
+            for start in range(0, LARGE_FIELDS, 1000):
+                fields: dict[Any, Any] = {
+                    f"ballast:{number}": f"value {number}" * 8 for number in range(start, start + 1000)
+                }
+                await client.hset(partition.keys[0], mapping=fields)
+
+
+async def _come_to_rest(cluster: HistoriesCluster, mover: Mover) -> None:
+    await cluster.heal()
+    await cluster.ready()
+    for attempt in range(10):
+        try:
+            await cluster.api.resume_migration()
+            await cluster.api.set_migration(keys_per_second=0)
+            break
+        except TopomError:
+            if attempt == 9:
+                raise
+            await asyncio.sleep(0.5)
+    await cluster.rest()
+    await mover.look()
+
+
+async def _look_at_servers(cluster: HistoriesCluster, workload: Workload) -> list[Finding]:
+    try:
+        found = [Finding("placement", text) for text in await misplaced(cluster, {*DATABASES, BALLAST_DATABASE})]
+        found += [Finding("lost", text) for text in await cluster.lost_ballast()]
+        for partition in workload.large:
+            async with plain_client(cluster.proxy_addresses[0], db=partition.database) as client:
+                fields = [it async for it, _ in client.hscan_iter(partition.keys[0], match="ballast:*", count=2000)]
+            if len(set(fields)) != LARGE_FIELDS:
+                text = f"{len(set(fields))} of {LARGE_FIELDS} fields that no client touches are left"
+                found.append(Finding("lost", text, partition))
+    except (RedisError, OSError) as error:
+        return [Finding("reading at the end", f"a server or a proxy does not answer: {error}")]
+    return found
+
+
+def judge(partitions: Sequence[Partition], late_seconds: float, report: Report) -> None:
+    """Search or account for every history, and note in the report what comes out."""
+    model = Model(late_seconds)
+    for partition in partitions:
+        if not partition.history:
+            continue
+        report.partitions += 1
+        if partition.kind in ACCOUNTED:
+            report.findings += [Finding("accounting", text, partition) for text in account(partition)]
+            continue
+        initial = nothing(len(partition.keys))
+        found = check(partition.history, initial, model.step)
+        report.verdicts[found.verdict] += 1
+        report.steps = max(report.steps, found.steps)
+        if found.verdict is Verdict.NOT_LINEARIZABLE:
+            report.findings.append(Finding("linearizability", explain(partition, model), partition))
+
+
+def explain(partition: Partition, model: Model) -> str:
+    """The first reply that nothing explains, what was possible then, and what came right before it."""
+    unexplained = first_unexplained(partition.history, nothing(len(partition.keys)), model.step)
+    if unexplained is None:
+        return "no order of its operations explains all replies"
+    culprit, before = unexplained
+    earlier = [it for it in partition.operations if it.invoked <= culprit.answered and it is not culprit]
+    shown = [it for it in earlier if it.outcome is not Outcome.NOT_RUN][-SHOWN:]
+    return "\n".join(
+        [
+            f"no order explains {culprit}",
+            f"  an order that explains all before it leads to: {show(before.state)}",
+            "  what came before it:",
+            *(f"    {it}" for it in shown),
+        ]
+    )

@@ -1,0 +1,137 @@
+"""What goes wrong in a run, and when: faults drawn from a seed. Each lasts a bounded time."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a fault does. *Stopped* is SIGSTOP, and SIGCONT afterwards; *killed* is SIGKILL, and a start afterwards.
+
+    *Held up* is what arrives later, also when its sender has closed the connection by then. Of a link, that goes for
+    all of its connections, new ones too; else only for those there are, so that what is sent later overtakes it.
+    """
+
+    WORKER_KILLED = "worker killed"
+    WORKER_STOPPED = "worker stopped"
+    SUPERVISOR_STOPPED = "supervisor stopped"
+    PROXY_STOPPED = "proxy stopped"
+    PROXY_KILLED = "proxy killed"
+    TOPOM_KILLED = "topom killed"
+    TOPOM_STOPPED = "topom stopped"
+    SERVER_KILLED = "server killed"
+    SERVER_STOPPED = "server stopped"
+    SERVER_CUT = "connections to a server cut"
+    SERVER_HELD = "link to a server held up"
+    REPLIES_HELD = "replies of a server held up"
+    CONNECTIONS_HELD = "connections to a server held up"
+    KEYS_HELD = "keys on their way held up"
+    ARRIVAL_HELD = "word of keys that arrived held up"
+    CONTROL_CUT = "control stream cut"
+    MIGRATION_PAUSED = "migration paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        kind: what.
+        at: seconds of the run at which it begins.
+        seconds: how long it lasts.
+        place: which of the processes or links of its kind, counted from 0.
+        worker: which worker of the proxy, where one is meant.
+    """
+
+    kind: Kind
+    at: float
+    seconds: float
+    place: int
+    worker: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.where}"
+
+    @property
+    def where(self) -> str:
+        """Which process or link it is about; empty where it is about all."""
+        if self.kind in ANYWHERE:
+            return ""
+        worker = f" worker {self.worker}" if self.kind in (Kind.WORKER_KILLED, Kind.WORKER_STOPPED) else ""
+        return f", number {self.place + 1}{worker}"
+
+
+WEIGHTS: dict[Kind, int] = {
+    Kind.WORKER_KILLED: 4,
+    Kind.WORKER_STOPPED: 4,
+    Kind.SUPERVISOR_STOPPED: 2,
+    Kind.PROXY_STOPPED: 4,
+    Kind.PROXY_KILLED: 2,
+    Kind.TOPOM_KILLED: 4,
+    Kind.TOPOM_STOPPED: 3,
+    Kind.SERVER_KILLED: 4,
+    Kind.SERVER_STOPPED: 4,
+    Kind.SERVER_CUT: 4,
+    Kind.SERVER_HELD: 5,
+    Kind.REPLIES_HELD: 4,
+    Kind.CONNECTIONS_HELD: 3,
+    Kind.KEYS_HELD: 6,
+    Kind.ARRIVAL_HELD: 4,
+    Kind.CONTROL_CUT: 2,
+    Kind.MIGRATION_PAUSED: 2,
+}
+"""How often each is drawn."""
+SERVERS = (
+    Kind.SERVER_KILLED,
+    Kind.SERVER_STOPPED,
+    Kind.SERVER_CUT,
+    Kind.SERVER_HELD,
+    Kind.REPLIES_HELD,
+    Kind.CONNECTIONS_HELD,
+    Kind.KEYS_HELD,
+    Kind.ARRIVAL_HELD,
+)
+"""Faults that a key's lifetime may be prolonged by: a MIGRATE under way stands still."""
+ANYWHERE = (
+    Kind.KEYS_HELD,
+    Kind.ARRIVAL_HELD,
+    Kind.TOPOM_KILLED,
+    Kind.TOPOM_STOPPED,
+    Kind.MIGRATION_PAUSED,
+)
+"""Faults that have no place: of the cluster's only topom, or of whichever server comes first."""
+HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.KEYS_HELD, Kind.ARRIVAL_HELD)
+AT_ONCE = 0.8
+"""Faults at a time, on average: what several do together hides what each does, but some have to meet."""
+SHORTEST_SECONDS = 0.6
+"""Seconds of the run for each fault, at the least."""
+LONGEST_SECONDS = 4.5
+"""Longer than the proxies' lease, shorter than the clients' patience."""
+LENGTHS_SECONDS = (0.05, 0.3, 1.0, 2.5, LONGEST_SECONDS)
+"""How long a fault may last, at the most; what it does differs with the limits that it is longer than."""
+HELD_SECONDS = (0.3, 1.5, 2.8, LONGEST_SECONDS)
+"""The same for what holds something up: mostly longer than a MIGRATE waits, so that what it sent comes late."""
+
+
+def draw(
+    seed: int, seconds: float, *, proxies: int, workers: int, servers: int, kinds: Sequence[Kind] = tuple(Kind)
+) -> list[Fault]:
+    """The faults of a run, by the time they begin. The same for the same arguments.
+
+    Args:
+        seed: of the draw.
+        seconds: the run's length; the last fault ends with it.
+        proxies, workers, servers: how many there are, workers for each proxy.
+        kinds: what may be drawn.
+    """
+    chance = random.Random(f"faults {seed}")
+    found: list[Fault] = []
+    while len(found) < seconds / SHORTEST_SECONDS and sum(fault.seconds for fault in found) < AT_ONCE * seconds:
+        kind = chance.choices(kinds, [WEIGHTS[it] for it in kinds])[0]
+        at = chance.uniform(0.05, 0.9) * seconds
+        lengths = HELD_SECONDS if kind in HELD else LENGTHS_SECONDS
+        lasting = min(chance.choice(lengths) * chance.uniform(0.7, 1.0), seconds - at)
+        places = servers if kind in SERVERS else proxies
+        found.append(Fault(kind, at, lasting, chance.randrange(places), chance.randrange(workers)))
+    return sorted(found, key=lambda fault: fault.at)

@@ -1,0 +1,204 @@
+"""Which operations the clients do: kinds of keys, and what each client does next.
+
+Few keys are in use at a time, so that many clients meet at each. A partition that has seen enough, above all enough
+operations of unknown outcome, is *retired* and another key takes its place: what each search has to try stays small.
+Totals and queues are the exception: they last for the whole run and are accounted for instead of searched.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+from tests.histories.model import call
+from tests.histories.operations import Call, Form, Partition
+
+OPERATIONS = 120
+"""After which a partition is retired."""
+UNKNOWN = 5
+"""Operations of unknown outcome after which a partition is retired."""
+DATABASES = (0, 3)
+SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1}
+"""Kinds of partitions whose histories are searched, with how many are in use at a time."""
+ACCOUNTED = {"total": 2, "queue": 2}
+"""Kinds whose histories are accounted for."""
+LASTING = {*ACCOUNTED, "large"}
+"""Kinds that are not retired: the large ones because making them takes long, and they have few operations."""
+LARGE_FIELDS = 4000
+"""Fields that a large hash has from the beginning, which no operation touches."""
+
+Choice = tuple[tuple[Call, ...], Form]
+
+
+class Workload:
+    """The partitions in use, and operations on them by chance.
+
+    Args:
+        seed: of the choices; also part of the keys' names, so that runs do not meet.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.partitions: list[Partition] = []
+        """All there have been."""
+        self._seed = seed
+        self._random = random.Random(seed)
+        self._numbers = 0
+        self._in_use: list[Partition] = []
+        for kind, count in (SEARCHED | ACCOUNTED).items():
+            for _ in range(count):
+                self._in_use.append(self._new(kind))
+
+    @property
+    def large(self) -> list[Partition]:
+        """Those whose keys have to be made before the run."""
+        return [it for it in self.partitions if it.kind == "large"]
+
+    def next(self) -> tuple[Partition, tuple[Call, ...], Form]:
+        """What to do next, and on which keys."""
+        place = self._random.randrange(len(self._in_use))
+        partition = self._in_use[place]
+        if partition.kind not in LASTING and (len(partition.operations) >= OPERATIONS or partition.unknown >= UNKNOWN):
+            partition = self._in_use[place] = self._new(partition.kind)
+        self._numbers += 1
+        calls, form = CHOICES[partition.kind](self._random, self._numbers)
+        return partition, calls, form
+
+    def _new(self, kind: str) -> Partition:
+        self._numbers += 1
+        name = f"h{self._seed}:{kind}:{self._numbers}"
+        keys = (f"{{{name}}}:a", f"{{{name}}}:b") if kind == "pair" else (name,)
+        partition = Partition(kind, keys, DATABASES[self._numbers % len(DATABASES)])
+        self.partitions.append(partition)
+        return partition
+
+
+def _lifetime(chance: random.Random) -> int:
+    return chance.choice((40, 200, 800, 3000))
+
+
+def _register(chance: random.Random, number: int) -> Choice:
+    match chance.randrange(12):
+        case 0 | 1:
+            chosen = call("SET", f"v{number}")
+        case 2:
+            chosen = call("SET", f"v{number}", "PX", _lifetime(chance))
+        case 3:
+            chosen = call("SETNX", f"n{number}")
+        case 4 | 5:
+            chosen = call("APPEND", f"+{number}")
+        case 6:
+            chosen = call("DEL")
+        case 7:
+            chosen = call("PEXPIRE", _lifetime(chance))
+        case 8:
+            chosen = call("GETDEL")
+        case _:
+            chosen = call("GET")
+    return (chosen,), Form.PLAIN
+
+
+def _counter(chance: random.Random, number: int) -> Choice:
+    match chance.randrange(12):
+        case 0:
+            chosen = call("DEL")
+        case 1 | 2:
+            chosen = call("GET")
+        case 3:
+            chosen = call("PEXPIRE", _lifetime(chance))
+        case _:
+            chosen = call("INCR")
+    return (chosen,), Form.PLAIN
+
+
+def _list(chance: random.Random, number: int) -> Choice:
+    match chance.randrange(12):
+        case 0:
+            chosen = call("LLEN")
+        case 1 | 2:
+            chosen = call("LRANGE", "0", "-1")
+        case 3 | 4 | 5 | 6:
+            chosen = call("LPOP")
+        case 7:
+            chosen = call("DEL")
+        case _:
+            chosen = call("RPUSH", f"e{number}")
+    return (chosen,), Form.PLAIN
+
+
+def _hash(chance: random.Random, number: int) -> Choice:
+    field = f"f{chance.randrange(3)}"
+    match chance.randrange(10):
+        case 0:
+            chosen = call("DEL")
+        case 1 | 2 | 3:
+            chosen = call("HGET", field)
+        case _:
+            chosen = call("HINCRBY", field, chance.randrange(1, 9))
+    return (chosen,), Form.PLAIN
+
+
+def _large(chance: random.Random, number: int) -> Choice:
+    field = f"f{chance.randrange(3)}"
+    chosen = call("HGET", field) if chance.randrange(3) == 0 else call("HINCRBY", field, chance.randrange(1, 9))
+    return (chosen,), Form.PLAIN
+
+
+def _pair(chance: random.Random, number: int) -> Choice:
+    """Two keys of one hash tag: a register and a counter."""
+    one, other = call("GET"), call("GET", key=1)
+    match chance.randrange(10):
+        case 0:
+            return (call("SET", f"v{number}"), call("INCR", key=1)), Form.TRANSACTION
+        case 1:
+            return (call("GETDEL"), call("INCR", key=1), one), Form.TRANSACTION
+        case 2:
+            return (call("SETNX", f"n{number}"), call("DEL", key=1)), Form.TRANSACTION
+        case 3:
+            return (call("APPEND", f"+{number}"), other), Form.TRANSACTION
+        case 4:
+            return (call("SET", f"v{number}"), call("SET", f"{number}", key=1)), Form.MSET
+        case 5 | 6:
+            return (one, other), Form.MGET
+        case 7:
+            return (one, other), Form.TRANSACTION
+        case 8:
+            return (call("INCR", key=1),), Form.PLAIN
+        case _:
+            return (chance.choice((one, other, call("DEL"), call("DEL", key=1))),), Form.PLAIN
+
+
+def _total(chance: random.Random, number: int) -> Choice:
+    return (call("INCR"),), Form.PLAIN
+
+
+def _queue(chance: random.Random, number: int) -> Choice:
+    return (call("RPUSH", f"e{number}") if chance.randrange(2) else call("LPOP"),), Form.PLAIN
+
+
+CHOICES: dict[str, Callable[[random.Random, int], Choice]] = {
+    "register": _register,
+    "counter": _counter,
+    "list": _list,
+    "hash": _hash,
+    "large": _large,
+    "pair": _pair,
+    "total": _total,
+    "queue": _queue,
+}
+"""What is done with each kind of partition."""
+
+
+def final_calls(partition: Partition) -> Choice:
+    """What is asked at the end, when nothing moves any more: all that a partition's keys hold."""
+    match partition.kind:
+        case "list" | "queue":
+            return (call("LRANGE", "0", "-1"),), Form.PLAIN
+        case "hash" | "large":
+            return tuple(call("HGET", f"f{number}") for number in range(3)), Form.TRANSACTION
+        case "pair":
+            return (call("GET"), call("GET", key=1)), Form.TRANSACTION
+        case _:
+            return (call("GET"),), Form.PLAIN
+
+
+def unexpected(replies: Sequence[object]) -> bool:
+    """Whether a reply within an operation is an error: no command of the workload gives one by itself."""
+    return any(isinstance(reply, Exception) for reply in replies)

@@ -1,0 +1,47 @@
+"""What clients are answered while slots move and processes die is linearizable, and every key ends up where it belongs.
+
+A few schedules only; ``python -m tests.histories --schedules 100`` goes on for longer. That the harness finds what it
+looks for is shown by invariants that are switched off.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.histories.cluster import started
+from tests.histories.run import run
+from tests.histories.schedule import Kind
+
+SEEDS = (11, 12, 13)
+SECONDS = 7.0
+OPERATIONS = 2000
+ATTEMPTS = 6
+"""Schedules within which a planted fault has to be found."""
+
+
+@pytest.mark.timeout(400)
+async def test_histories_are_linearizable(tmp_path: Path) -> None:
+    async with started() as cluster:
+        for seed in SEEDS:
+            report = await run(cluster, seed, seconds=SECONDS, operations=OPERATIONS)
+            print(report.line(), *report.faults, sep="\n  ")
+            assert not report.findings, [*map(str, report.findings), *map(str, report.write(tmp_path))]
+            assert report.operations > OPERATIONS / 4
+            assert report.slots_moved > 0
+
+
+@pytest.mark.parametrize(
+    ("planted", "kinds"),
+    [
+        ("absent-first", [Kind.MIGRATION_PAUSED]),
+        ("fencing", [Kind.PROXY_STOPPED]),
+    ],
+)
+@pytest.mark.timeout(400)
+async def test_an_invariant_that_is_switched_off_is_noticed(planted: str, kinds: list[Kind]) -> None:
+    async with started(planted) as cluster:
+        for seed in range(ATTEMPTS):
+            report = await run(cluster, seed, seconds=4.0, operations=1500, kinds=kinds)
+            if report.findings:
+                return
+    pytest.fail(f"nothing was found in {ATTEMPTS} schedules though {planted} does not hold")

@@ -1,0 +1,27 @@
+"""Faults drawn from a seed."""
+
+from tests.histories.schedule import LONGEST_SECONDS, Fault, Kind, draw
+
+
+def drawn(seed: int, seconds: float = 12.0) -> list[Fault]:
+    return draw(seed, seconds, proxies=2, workers=2, servers=3)
+
+
+def test_the_same_seed_gives_the_same_faults() -> None:
+    assert drawn(5) == drawn(5)
+    assert drawn(5) != drawn(6)
+
+
+def test_faults_are_bounded_in_time_and_every_kind_comes() -> None:
+    kinds = set()
+    for seed in range(200):
+        for fault in drawn(seed):
+            assert 0 < fault.at < fault.at + fault.seconds <= 12.0 + 1e-9
+            assert fault.seconds <= LONGEST_SECONDS
+            kinds.add(fault.kind)
+    assert kinds == set(Kind)
+
+
+def test_only_some_kinds() -> None:
+    faults = draw(1, 30.0, proxies=2, workers=2, servers=3, kinds=[Kind.TOPOM_KILLED])
+    assert {fault.kind for fault in faults} == {Kind.TOPOM_KILLED}
