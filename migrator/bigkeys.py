@@ -1,11 +1,11 @@
-"""Keys that are too big to go in one step: moved one at a time, in pieces, those that a client waits for first.
+"""Keys that go one at a time: those too big for one step, in pieces, and those that a client waits for, first.
 
 The order that upholds **absent-first** and **one-way** for a key:
 
 1. claim it (:mod:`migrator.claims`): from now on it counts as present at the source, whatever becomes of it there;
 2. copy it under a temporary name (:mod:`migrator.pieces`); the source owns it and is read from;
 3. look whether the claim is held still: who flushed the source since is about to flush the target, with the copy;
-4. make the copy the key, in one step at the target;
+4. make the copy the key, in one step at the target, and have replicas confirm it;
 5. delete it at the source and give the claim back, in one step there.
 
 Whoever stops between any two of these leaves a claim and an unfinished copy, or a finished one that the source's
@@ -13,6 +13,8 @@ copy will replace. The next call ends his connections, drops the claims and begi
 
 **bounded**: :data:`MOST_FOUND` keys wait to be moved at a time, then the scan waits; what clients ask for is bounded
 by :data:`slots.moving.MOST_WANTED`.
+
+Where keys are carried (:mod:`migrator.carrying`), clients ask for small ones, too; these go as the others do there.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from collections.abc import Callable
 
 import structlog
 
+from migrator.bounds import Bounds
+from migrator.carrying import Carrier, Confirmation
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
 from migrator.ends import CHECKING, Ends
@@ -47,6 +51,12 @@ SLOW_SECONDS = 0.005
 """A key that goes whole and takes longer than this is logged."""
 
 TEMPORARY = RESERVED + b"piece:"
+
+
+def temporary_name(source: str, who: bytes) -> bytes:
+    """Name of an unfinished copy at a target; ``who`` is unique within one call."""
+    return TEMPORARY + source.encode() + b":" + who
+
 
 Place = tuple[int, bytes]
 """Database and key."""
@@ -80,16 +90,23 @@ class BigKeys:
         ends: Ends,
         pace: Pace,
         progress: Progress,
-        piece_milliseconds: float,
+        bounds: Bounds,
+        confirmation: Confirmation,
         keeps_target: bool,
+        carried: bool,
         is_ours: Callable[[bytes], bool],
     ) -> BigKeys:
         """Connect. ``is_ours`` says whether a key belongs to the slots that are moved."""
-        settings = PieceSettings(piece_milliseconds=piece_milliseconds)
-        found = await Lane.open(ends, pace, progress, settings, keeps_target, b"found")
+
+        async def lane(pace: Pace, name: bytes) -> Lane:
+            return await Lane.open(ends, pace, progress, bounds, confirmation, keeps_target, carried, name)
+
+        found = await lane(pace, b"found")
         # What a client waits for is not held back.
-        wanted = await Lane.open(ends, Pace(), progress, settings, keeps_target, b"wanted")
-        return cls(await ends.at_source(), found, wanted, is_ours, ends.timeouts.reply_seconds)
+        wanted = await lane(Pace(), b"wanted")
+        # What is asked for and lost with the connection is asked for again.
+        listening = await ends.at_source(leaves_quietly=False)
+        return cls(listening, found, wanted, is_ours, ends.timeouts.reply_seconds)
 
     async def add(self, database: int, key: bytes) -> None:
         """Have a key moved; waits while too many do."""
@@ -151,6 +168,8 @@ class Lane:
         source: Connection,
         target: Connection,
         transfer: Transfer,
+        carrier: Carrier | None,
+        confirmation: Confirmation,
         cutter: PieceCutter,
         pace: Pace,
         progress: Progress,
@@ -159,6 +178,8 @@ class Lane:
         self._source = source
         self._target = target
         self._transfer = transfer
+        self._carrier = carrier
+        self._confirmation = confirmation
         self._claims = Claims(source)
         self._cutter = cutter
         self._pace = pace
@@ -167,7 +188,15 @@ class Lane:
 
     @classmethod
     async def open(
-        cls, ends: Ends, pace: Pace, progress: Progress, settings: PieceSettings, keeps_target: bool, name: bytes
+        cls,
+        ends: Ends,
+        pace: Pace,
+        progress: Progress,
+        bounds: Bounds,
+        confirmation: Confirmation,
+        keeps_target: bool,
+        carried: bool,
+        name: bytes,
     ) -> Lane:
         """Connect to both servers, and drop what a lane of that name left unfinished.
 
@@ -175,7 +204,7 @@ class Lane:
         """
         source = await ends.at_source()
         target = await ends.at_target(WRITING)
-        temporary = TEMPORARY + ends.source.encode() + b":" + name
+        temporary = temporary_name(ends.source, name)
         for database in await occupied_databases(target):
             await target.call("SELECT", database)
             await target.call("UNLINK", temporary)
@@ -189,12 +218,23 @@ class Lane:
             UNBOUNDED,
             keeps_target,
         )
-        return cls(source, target, transfer, PieceCutter(settings), pace, progress, temporary)
+        carrier = None
+        if carried:
+            carrier = Carrier(
+                source, target, transfer, confirmation, bounds.elements, bounds.bytes, temporary + b":carried"
+            )
+        cutter = PieceCutter(PieceSettings(piece_milliseconds=bounds.piece_milliseconds))
+        return cls(source, target, transfer, carrier, confirmation, cutter, pace, progress, temporary)
 
     async def move(self, database: int, key: bytes) -> None:
         """Move a key, if it is still there and not on its way already."""
         await self._source.call("SELECT", database)
         await self._target.call("SELECT", database)
+        if self._carrier is not None:
+            moved, _ = await self._carrier.move(database, [key], UNBOUNDED)
+            self._progress.moved(moved.moved, moved.bytes)
+            if not moved.big:
+                return
         for attempt in range(1, MOST_ATTEMPTS + 1):
             claimed = await self._claims.take(database, key, self._transfer.permit)
             while claimed is Claimed.UNSETTLED:
@@ -230,6 +270,7 @@ class Lane:
             await self._target.call("UNLINK", temporary)
             raise CopyLost(f"the claim on {key!r} has gone from source {self._source.address}: somebody flushed it")
         await finish(self._target, key, temporary, copied)
+        await self._confirmation.wait(self._target)
         await self._claims.release(database, key, delete=True)
         self._progress.moved(1, copied.size)
         log.info(
@@ -245,7 +286,8 @@ class Lane:
 
     async def _move_whole(self, database: int, key: bytes, why: str) -> None:
         await self._pace.admit(1, 0)
-        moved, seconds = await self._transfer.move(database, [key], UNBOUNDED, whole=True)
+        way = self._carrier or self._transfer
+        moved, seconds = await way.move(database, [key], UNBOUNDED, whole=True)
         self._progress.moved(moved.moved, moved.bytes)
         self._pace.charge(0, moved.bytes)
         if seconds > SLOW_SECONDS:

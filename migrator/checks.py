@@ -1,8 +1,8 @@
 """Looks before a slot is touched whether its keys can go where they are to go.
 
 What a server says of itself comes first, for it costs nothing; then a trial (:mod:`migrator.trial`) has the source
-move a key of our own. What fails is a :class:`~migrator.errors.MigrationError` that says what to do; what an operator
-should know, and what is no reason to stop, comes back as notes.
+move a key of our own, or us carry one. What fails is a :class:`~migrator.errors.MigrationError` that says what to do;
+what an operator should know, and what is no reason to stop, comes back as notes.
 
 Eviction. A target that evicts deletes keys to make room for those that come. If the source keeps its keys whatever
 happens (``noeviction``), that is refused where the keys surely do not fit, and noted where they do. If the source
@@ -13,6 +13,8 @@ at rest: nothing waits for them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from itertools import count
 
 from migrator.connection import Connection, Timeouts, split_address
@@ -21,6 +23,7 @@ from migrator.errors import (
     NotEnoughMemory,
     NotMaster,
     Refusal,
+    ReplicasMissing,
     SourceRefused,
     SourceUnavailable,
     StillLoading,
@@ -29,7 +32,7 @@ from migrator.errors import (
     TooFewDatabases,
 )
 from migrator.facts import Facts, facts_of
-from migrator.trial import try_a_key
+from migrator.trial import try_a_key, try_carrying
 from slots.access import ServerAccess
 from slots.connections import PREFIX
 
@@ -37,6 +40,25 @@ HEADROOM = 1.1
 """How many times the estimate has to fit: keys of one slot are larger than those of another."""
 
 _numbers = count(1)
+
+
+class Way(StrEnum):
+    """How keys may get from a source to its target."""
+
+    AUTO = "auto"
+    """The source sends them if it can, else the migrator carries them."""
+    DIRECT = "direct"
+    """The source sends them, by MIGRATE."""
+    CARRIED = "carried"
+    """The migrator carries them, see :mod:`migrator.carrying`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a check found: sentences that the operator should know, and whether the migrator is to carry the keys."""
+
+    notes: tuple[str, ...] = ()
+    carried: bool = False
 
 
 async def check(
@@ -47,9 +69,11 @@ async def check(
     databases: int,
     access: ServerAccess,
     instance: str,
+    way: Way = Way.DIRECT,
+    min_replicas: int = 0,
     timeouts: Timeouts | None = None,
-) -> list[str]:
-    """See whether ``target`` can take a share of the source's keys now; sentences that the operator should know.
+) -> Findings:
+    """See whether ``target`` can take a share of the source's keys now, and which way they are to go.
 
     Nothing is left behind at either server.
 
@@ -60,10 +84,13 @@ async def check(
         databases: that clients may use.
         access: how to get in at both servers, and the source at the target.
         instance: id of the process that calls; part of the names of the connections.
+        way: that keys may go.
+        min_replicas: of the target, that have to have a key before it is deleted at the source; keys are carried then.
         timeouts: limits of waiting.
 
     Raises:
-        TargetUnfit: the target is a replica, loading, or lacks memory, databases or modules; see its subclasses.
+        TargetUnfit: the target is a replica, loading, or lacks memory, databases, modules or replicas; see its
+            subclasses.
         TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: as moving keys would.
     """
     limits = timeouts or Timeouts()
@@ -75,7 +102,7 @@ async def check(
         taker = await facts_of(receiving)
         if source is None:
             judge_target(taker)
-            return []
+            return Findings()
         giving = await Connection.open(
             source, name=name, access=access, unavailable=SourceUnavailable, refused=SourceRefused, timeouts=limits
         )
@@ -83,8 +110,19 @@ async def check(
             giver = await facts_of(giving)
             notes = judge(giver, taker, share)
             notes += await _count_databases(receiving, giver, databases)
-            await try_a_key(giving, receiving, split_address(target), access)
-            return notes
+            judge_replicas(taker, min_replicas)
+            carried = way is Way.CARRIED or min_replicas > 0
+            if not carried:
+                try:
+                    await try_a_key(giving, receiving, split_address(target), access)
+                except TargetUnavailable as error:
+                    if way is Way.DIRECT:
+                        raise
+                    carried = True
+                    notes.append(f"keys go through topom, which is slower: {error}")
+            if carried:
+                await try_carrying(giving, receiving)
+            return Findings(tuple(notes), carried)
         finally:
             giving.close()
     finally:
@@ -113,6 +151,15 @@ def judge(source: Facts, target: Facts, share: float) -> list[str]:
             "neither their keys nor their commands. Load the same ones there, or unload at the source what nobody uses"
         )
     return _judge_memory(source, target, round(source.dataset_bytes * share))
+
+
+def judge_replicas(target: Facts, needed: int) -> None:
+    """Whether so many replicas follow it. Raises :class:`ReplicasMissing`."""
+    if target.replicas_online < needed:
+        raise ReplicasMissing(
+            f"target {target.address} has {target.replicas_online} replicas online, and migration_min_replicas is "
+            f"{needed}; add replicas there, or set another number with 'slotferry migration set --min-replicas'"
+        )
 
 
 def _require_master(server: Facts, role: str) -> None:

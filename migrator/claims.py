@@ -1,4 +1,4 @@
-"""Claims on keys that go in pieces: while one is held, nobody runs a command on the key at the target.
+"""Claims on keys that we take to the target ourselves: while one is held, nobody runs a command on it there.
 
 The scripts that move keys take a claimed key for one that is at the source, even when it has expired there meanwhile
 (**absent-first**): else a client could make it anew at the target, and the last step of the copy would replace that.
@@ -9,6 +9,7 @@ which the key is deleted there. Claims of earlier calls are dropped once the con
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from enum import Enum
 
 from migrator.connection import Connection
@@ -26,23 +27,84 @@ if redis.call('HSETNX', state, 'claim:' .. database .. ':' .. key, token) == 0 t
 return 'held'
 """
 
-_RELEASE = """
-local state, key, database, token, delete = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
-local field = 'claim:' .. database .. ':' .. key
+_TAKE_AND_DUMP = """
+local state, permit, database, token = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local most_elements, most_bytes, enough_bytes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local lengths = {hash = 'HLEN', list = 'LLEN', set = 'SCARD', zset = 'ZCARD', stream = 'XLEN'}
 redis.call('SELECT', '0')
-if redis.call('HGET', state, field) ~= token then return 0 end
-if delete == '1' then
-  redis.call('SELECT', database)
-  redis.call('UNLINK', key)
-  redis.call('SELECT', '0')
+if redis.call('HGET', state, 'permit') ~= permit then return {err = 'UNSETTLED the permit has to be renewed'} end
+redis.call('HDEL', state, '')  -- a write that is let through at maxmemory, see slots/moving.py
+
+local function deadline_of(key)
+  local deadline = redis.pcall('PEXPIRETIME', key)
+  if type(deadline) == 'number' then return deadline end
+  local left = redis.call('PTTL', key)  -- before Redis 7
+  if left < 0 then return left end
+  local clock = redis.call('TIME')
+  return clock[1] * 1000 + math.floor(clock[2] / 1000) + left
 end
-redis.call('HDEL', state, field)
-return 1
+
+local big, taken, payloads, deadlines, size, done = {}, {}, {}, {}, 0, 0
+for index = 2, #KEYS do
+  if size >= enough_bytes then break end
+  local key, field = KEYS[index], 'claim:' .. database .. ':' .. KEYS[index]
+  done = index - 1
+  redis.call('SELECT', '0')
+  local claimed = redis.call('HEXISTS', state, field) == 1
+  redis.call('SELECT', database)
+  local bytes = redis.call('MEMORY', 'USAGE', key)
+  if claimed then
+    big[#big + 1] = done
+  elseif bytes then
+    local elements = 0
+    if bytes > most_elements then
+      local length = lengths[redis.call('TYPE', key).ok]
+      if length then elements = redis.call(length, key) end
+    end
+    if bytes > most_bytes or elements > most_elements then
+      big[#big + 1] = done
+    else
+      local payload = redis.call('DUMP', key)
+      if payload then
+        taken[#taken + 1] = done
+        payloads[#payloads + 1] = payload
+        deadlines[#deadlines + 1] = deadline_of(key)
+        size = size + bytes
+        redis.call('SELECT', '0')
+        redis.call('HSET', state, field, token)
+      end
+    end
+  end
+end
+return {done, size, big, taken, payloads, deadlines}
+"""
+
+_RELEASE = """
+local state, database, token, delete = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local released = 0
+for index = 2, #KEYS do
+  local field = 'claim:' .. database .. ':' .. KEYS[index]
+  redis.call('SELECT', '0')
+  if redis.call('HGET', state, field) == token then
+    released = released + 1
+    if delete == '1' then
+      redis.call('SELECT', database)
+      redis.call('UNLINK', KEYS[index])
+      redis.call('SELECT', '0')
+    end
+    redis.call('HDEL', state, field)
+  end
+end
+return released
 """
 
 _HELD = """
 redis.call('SELECT', '0')
-return redis.call('HGET', KEYS[1], 'claim:' .. ARGV[1] .. ':' .. KEYS[2]) == ARGV[2] and 1 or 0
+local held = 0
+for index = 2, #KEYS do
+  if redis.call('HGET', KEYS[1], 'claim:' .. ARGV[1] .. ':' .. KEYS[index]) == ARGV[2] then held = held + 1 end
+end
+return held
 """
 
 _DROP = """
@@ -62,6 +124,26 @@ class Claimed(Enum):
     UNSETTLED = b"unsettled"
 
 
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """Keys that were claimed and serialized.
+
+    Attributes:
+        looked_at: how many of the keys, from the first on, were looked at; those not named below are absent.
+        size: bytes of memory of the claimed ones at the source.
+        big: places (from 0) of those that are too big, or claimed by others.
+        keys, payloads, deadlines: of those claimed: name, what DUMP gave, and when it expires, in milliseconds since
+            1970, or -1.
+    """
+
+    looked_at: int
+    size: int
+    big: tuple[int, ...]
+    keys: list[bytes]
+    payloads: list[bytes]
+    deadlines: list[int]
+
+
 class Claims:
     """The claims that one connection to the source asks for."""
 
@@ -79,15 +161,35 @@ class Claims:
             raise
         return Claimed(said)
 
-    async def hold(self, database: int, key: bytes) -> bool:
-        """Whether the claim is there still. A client that flushes the source takes it along with the keys."""
-        return bool(await self._source.call("EVAL", _HELD, 2, STATE, key, database, self._token))
+    async def take_and_dump(
+        self, database: int, keys: list[bytes], permit: str, most_elements: int, most_bytes: int, enough_bytes: int
+    ) -> Dumped | None:
+        """Claim keys that are there, small and nobody's, and have them serialized in the same step.
 
-    async def release(self, database: int, key: bytes, *, delete: bool) -> bool:
-        """Give a claim back, and UNLINK the key in the same step if it has moved. False if it was lost before."""
-        return bool(
-            await self._source.call("EVAL", _RELEASE, 2, STATE, key, database, self._token, "1" if delete else "0")
+        None if the ``permit`` does not hold. Once there are ``enough_bytes``, the rest is left for another call.
+        """
+        arguments = (permit, database, self._token, most_elements, most_bytes, enough_bytes)
+        try:
+            said = await self._source.call("EVAL", _TAKE_AND_DUMP, 1 + len(keys), STATE, *keys, *arguments)
+        except self._source.refused as error:
+            if error.reply.startswith(UNSETTLED):
+                return None
+            raise
+        done, size, big, taken, payloads, deadlines = said
+        return Dumped(
+            done, size, tuple(place - 1 for place in big), [keys[place - 1] for place in taken], payloads, deadlines
         )
+
+    async def hold(self, database: int, *keys: bytes) -> bool:
+        """Whether all claims are there still. A client that flushes the source takes them along with the keys."""
+        held: int = await self._source.call("EVAL", _HELD, 1 + len(keys), STATE, *keys, database, self._token)
+        return held == len(keys)
+
+    async def release(self, database: int, *keys: bytes, delete: bool) -> bool:
+        """Give claims back, and UNLINK the keys in the same step if they have moved. False if one was lost before."""
+        arguments = (*keys, database, self._token, "1" if delete else "0")
+        released: int = await self._source.call("EVAL", _RELEASE, 1 + len(keys), STATE, *arguments)
+        return released == len(keys)
 
 
 async def drop_claims(source: Connection) -> None:

@@ -137,6 +137,11 @@ class Connection(asyncio.Protocol):
         """The exception for an error reply of this server."""
         return self.refused(self.address, str(reply))
 
+    @property
+    def reply_seconds(self) -> float:
+        """How long replies are waited for, if not said otherwise."""
+        return self._timeouts.reply_seconds
+
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """:meth:`call`, under the name that :class:`slots.connections.RedisClient` wants."""
         return await self.call(*args)

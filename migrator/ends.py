@@ -50,8 +50,11 @@ class Ends:
         self._instance = instance
         self._names: set[str] = set()
 
-    async def at_source(self) -> Connection:
-        """A connection to the source. Raises SourceUnavailable, SourceRefused."""
+    async def at_source(self, *, leaves_quietly: bool = True) -> Connection:
+        """A connection to the source; ``leaves_quietly`` unless its commands change nothing that matters later.
+
+        Raises SourceUnavailable, SourceRefused.
+        """
         connection = await Connection.open(
             self.source,
             name=self._name(migrator_prefix(self._instance)),
@@ -60,7 +63,7 @@ class Ends:
             refused=SourceRefused,
             timeouts=self.timeouts,
         )
-        self._leave_with(connection)
+        self._leave_with(connection, leaves_quietly)
         return connection
 
     async def at_target(self, purpose: str) -> Connection:
@@ -90,9 +93,10 @@ class Ends:
         self._names.add(name)
         return name
 
-    def _leave_with(self, connection: Connection) -> None:
+    def _leave_with(self, connection: Connection, quietly: bool = True) -> None:
         self._stack.callback(connection.close)
-        self._stack.push_async_callback(_leave_quietly, connection)
+        if quietly:
+            self._stack.push_async_callback(_leave_quietly, connection)
 
 
 async def _leave_quietly(connection: Connection) -> None:

@@ -44,8 +44,18 @@ class ModuleMissing(TargetUnfit):
     """The source has a module whose keys and commands the target would not know."""
 
 
+class ReplicasMissing(TargetUnfit):
+    """Fewer replicas follow the target than are to confirm keys."""
+
+    passing = True
+
+
 class NotEnoughMemory(TargetUnfit):
     """The keys would not fit below the target's maxmemory, or would have it evict others."""
+
+
+class TooFewReplicas(MigrationError):
+    """Fewer replicas of the target confirm keys than an operator wants; the source has the keys still."""
 
 
 class Unsettled(MigrationError):
@@ -59,7 +69,7 @@ class KeysRemain(MigrationError):
 
 
 class CannotBeCut(MigrationError):
-    """A key of a type that no commands can take apart; it has to go whole, by MIGRATE."""
+    """A key of a type that no commands can take apart; it has to go whole, in one step."""
 
     passing = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ class Facts:
         policy: its maxmemory-policy.
         keys: how many keys each database holds that holds any.
         modules: version of each module that is loaded, by name.
+        replicas_online: how many replicas follow it and take what it sends.
     """
 
     address: str
@@ -38,6 +40,7 @@ class Facts:
     policy: str = "noeviction"
     keys: Mapping[int, int] = field(default_factory=dict)
     modules: Mapping[str, int] = field(default_factory=dict)
+    replicas_online: int = 0
 
     @property
     def evicts(self) -> bool:
@@ -67,6 +70,10 @@ class Facts:
             policy=fields.get("maxmemory_policy", "noeviction"),
             keys={int(name[2:]): _keys(value) for name, value in fields.items() if _is_database(name)},
             modules=modules or {},
+            replicas_online=sum(
+                re.fullmatch(r"slave\d+", name) is not None and "state=online" in value
+                for name, value in fields.items()
+            ),
         )
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 
 import structlog
 
 from migrator.batch import BatchCutter
-from migrator.bigkeys import BigKeys
+from migrator.bigkeys import BigKeys, temporary_name
+from migrator.bounds import Bounds
+from migrator.carrying import Carrier, Confirmation
 from migrator.claims import drop_claims
 from migrator.connection import Connection, Timeouts
 from migrator.ends import CHECKING, Ends
@@ -43,21 +44,6 @@ MOST_PASSES = 100
 """Passes of one call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How big a key may be that goes in one step, by a look that takes a server no time.
-
-    Attributes:
-        elements: of a hash, list, set, sorted set or stream.
-        bytes: memory at the source; estimated from a few of a key's elements.
-        piece_milliseconds: how long one piece of a bigger one should hold up either server.
-    """
-
-    elements: int = 512
-    bytes: int = 64 * 1024
-    piece_milliseconds: float = 1.0
-
-
 async def migrate(
     source: str,
     target: str,
@@ -72,6 +58,8 @@ async def migrate(
     timeouts: Timeouts | None = None,
     bounds: Bounds | None = None,
     keeps_target: bool = False,
+    carried: bool = False,
+    confirmation: Confirmation | None = None,
 ) -> None:
     """Move every key of ``slots`` from ``source`` to ``target``; return once **complete** holds.
 
@@ -96,9 +84,12 @@ async def migrate(
         bounds: of a key that goes in one step; others go in pieces.
         keeps_target: whether of a key on both servers the target's copy counts, see
             :attr:`slots.table.Action.keeps_target`.
+        carried: whether keys go through this process, see :mod:`migrator.carrying`; else the source sends them.
+        confirmation: by replicas of the target, before a key is deleted at the source. It needs ``carried``.
 
     Raises:
-        CopyLost: a big key's copy does not last at the target.
+        CopyLost: a copy that was written here does not last at the target.
+        TooFewReplicas: replicas of the target do not confirm keys in time.
         SourceUnavailable, TargetUnavailable: a server cannot be reached or does not answer in time.
         SourceRefused, TargetRefused: a server answers with an error; ``reason`` says which kind.
         KeysRemain: keys do not go away, pass after pass.
@@ -119,7 +110,17 @@ async def migrate(
     async with AsyncExitStack() as stack:
         pace = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, timeouts))
         ends = Ends(stack, source, target, access, instance, timeouts or Timeouts())
-        run = await _Run.open(ends, function, bytes(wanted), pace, progress, bounds or Bounds(), keeps_target)
+        run = await _Run.open(
+            ends,
+            function,
+            bytes(wanted),
+            pace,
+            progress,
+            bounds or Bounds(),
+            keeps_target,
+            carried,
+            confirmation or Confirmation(),
+        )
         passes = await run.until_complete()
     progress.completed()
     log.info("migration_complete", source=source, target=target, slots=len(slots), passes=passes)
@@ -132,6 +133,7 @@ class _Run:
         self,
         source: Connection,
         transfer: Transfer,
+        way: Transfer | Carrier,
         big_keys: BigKeys,
         function: str,
         wanted: bytes,
@@ -140,6 +142,7 @@ class _Run:
     ) -> None:
         self._source = source
         self._transfer = transfer
+        self._way = way
         self._big_keys = big_keys
         self._function = function
         self._wanted = wanted
@@ -157,6 +160,8 @@ class _Run:
         progress: Progress,
         bounds: Bounds,
         keeps_target: bool,
+        carried: bool,
+        confirmation: Confirmation,
     ) -> _Run:
         """Connect to both servers, once nothing of an earlier call can run any more at either."""
         source = await ends.at_source()
@@ -183,11 +188,18 @@ class _Run:
             ends,
             pace,
             progress,
-            bounds.piece_milliseconds,
+            bounds,
+            confirmation,
             keeps_target,
+            carried,
             lambda key: bool(functions.select(function, len(wanted), [key], wanted)),
         )
-        return cls(source, transfer, big_keys, function, wanted, pace, progress)
+        way: Transfer | Carrier = transfer
+        if carried:
+            writing = await ends.at_target(WRITING)
+            temporary = temporary_name(ends.source, b"scanned")
+            way = Carrier(source, writing, transfer, confirmation, bounds.elements, bounds.bytes, temporary)
+        return cls(source, transfer, way, big_keys, function, wanted, pace, progress)
 
     async def until_complete(self) -> int:
         """Make passes until one finds nothing, and move big keys meanwhile; say how many."""
@@ -215,7 +227,7 @@ class _Run:
                 number=number,
                 found=found,
                 moved=moved,
-                longest_milliseconds=round(self._transfer.longest_seconds * 1000, 1),
+                longest_milliseconds=round(self._way.longest_seconds * 1000, 1),
             )
             if not found:
                 # complete: a whole scan of every database, begun after this call, found none; and none can arrive
@@ -265,7 +277,7 @@ class _Run:
             batch = keys[start : start + count]
             expected = round(len(batch) * self._cutter.bytes_per_key)
             await self._pace.admit(len(batch), expected)
-            moved, seconds = await self._transfer.move(database, batch, self._pace.batch_bytes)
+            moved, seconds = await self._way.move(database, batch, self._pace.batch_bytes)
             if moved.moved:
                 self._cutter.learn(moved.moved, moved.bytes, seconds)
                 self._progress.moved(moved.moved, moved.bytes)

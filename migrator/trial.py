@@ -1,4 +1,4 @@
-"""A trial: the source moves a key of our own to the target, as it will move all others.
+"""A trial: a key of our own goes to the target as all others will, by the source or carried by us.
 
 Nothing else tells so surely whether the source reaches the target and may log in there, whether the target can read
 what this source writes (a server reads no RDB version newer than its own), and whether it takes writes at all: not
@@ -15,6 +15,7 @@ import secrets
 
 from migrator.connection import Connection
 from migrator.errors import MigrationError, SourceRefused, TargetRefused, TargetUnavailable
+from migrator.transfer import FROM_TARGET
 from slots.access import ServerAccess
 
 TRIAL_PREFIX = "__slotferry:trial:"
@@ -23,8 +24,6 @@ MIGRATE_SECONDS = 0.5
 """What the source is told to wait for the target: it serves nobody meanwhile."""
 EXPIRY_SECONDS = 10
 """After which a trial key is gone, whatever happens."""
-FROM_TARGET = "ERR Target instance replied with error: "
-"""What Redis puts before the target's words."""
 # What Redis 6 puts before what it says to a script itself.
 _IN_SCRIPT = re.compile(r"^@user_script: \d+: -?")
 
@@ -58,6 +57,29 @@ async def try_a_key(source: Connection, target: Connection, where: tuple[str, in
         await source.call("EVAL", SCRIPT, 1, key, EXPIRY_SECONDS, *migrate)
     except SourceRefused as error:
         raise _failure(source.address, target.address, error.reply, access) from None
+    await target.call("DEL", key)
+
+
+CARRY = """
+local answer = redis.pcall('DEL', KEYS[1])
+if type(answer) == 'table' and answer.err then return answer end
+answer = redis.pcall('SET', KEYS[1], '', 'EX', ARGV[1])
+if type(answer) == 'table' and answer.err then return answer end
+answer = redis.pcall('DUMP', KEYS[1])
+redis.pcall('DEL', KEYS[1])
+return answer
+"""
+
+
+async def try_carrying(source: Connection, target: Connection) -> None:
+    """Carry a key from the source to the target, in database 0, and delete it there.
+
+    Raises:
+        TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: as moving keys would.
+    """
+    key = f"{TRIAL_PREFIX}{secrets.token_hex(8)}"
+    payload: bytes = await source.call("EVAL", CARRY, 1, key, EXPIRY_SECONDS)
+    await target.call("RESTORE", key, EXPIRY_SECONDS * 1000, payload)
     await target.call("DEL", key)
 
 

@@ -16,7 +16,7 @@ import structlog
 from proxy import address as addresses
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import Router
-from proxy.move import Move
+from proxy.move import Move, Origin
 from proxy.permits import Permits
 from proxy.settings import ProxySettings
 from slots import moving
@@ -33,6 +33,8 @@ BATCH_BYTES = 512 * 1024
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.002, 0.05
 """How soon after a key was found to go in pieces it is looked for again, at first and at most; in between, a quarter of
 the time that it has taken so far."""
+NOTHING = 0
+"""A bound that every key is above."""
 ASK_SECONDS = 1.0
 """How often the migrator is asked for a key."""
 FINAL_ERRORS = (b"OOM", b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"Bad data format", b"MISCONF")
@@ -71,17 +73,20 @@ class Mover(Protocol):
 class Lane:
     """The moves from one source to one target within one database: one MIGRATE at a time, of all that wait."""
 
-    def __init__(self, mover: Mover, source: str, target: str, database: int, keeps_target: bool) -> None:
+    def __init__(self, mover: Mover, origin: Origin, target: str, database: int) -> None:
         settings = mover.settings
         self._mover = mover
-        self._source = source
+        self._source = origin.address
         self._target = target
         self._waiting: deque[Move] = deque()
         self._busy = False
         self._scheduled = False
         self._where = addresses.split(target)
         self._database = database
-        self._keeps_target = keeps_target
+        self._keeps_target = origin.keeps_target
+        # Whoever carries keys is asked for each, however small: an empty string is larger than that.
+        self._most_elements = NOTHING if origin.carried else settings.big_key_elements
+        self._most_bytes = NOTHING if origin.carried else settings.big_key_bytes
         self._login = settings.redis_access.migrate_login
         # Which connection to the source has had its server's run id compared with the permit.
         self._checked = 0
@@ -90,7 +95,7 @@ class Lane:
         self._looking = 0
         # A second more than MIGRATE's own limit, so that the source tells the outcome where it can.
         self.backend = Backend(
-            mover.router.loop, source, database, 2, mover.router.options, settings.move_seconds + 1.0
+            mover.router.loop, origin.address, database, 2, mover.router.options, settings.move_seconds + 1.0
         )
 
     @property
@@ -151,8 +156,8 @@ class Lane:
                     self._database,
                     int(min(settings.move_seconds, MIGRATE_SECONDS) * 1000),
                     check=check,
-                    most_elements=settings.big_key_elements,
-                    most_bytes=settings.big_key_bytes,
+                    most_elements=self._most_elements,
+                    most_bytes=self._most_bytes,
                     enough_bytes=BATCH_BYTES,
                     wanted=asked,
                     keeps_target=self._keeps_target,

@@ -18,7 +18,7 @@ from typing import Any
 
 from proxy.engine.router import Router
 from proxy.lane import Lane
-from proxy.move import Errand, Move, MoveKey, Sleeper, Waiter
+from proxy.move import Errand, Move, MoveKey, Origin, Sleeper, Waiter
 from proxy.permits import Permits
 from proxy.settings import ProxySettings
 from proxy.sourcereads import SourceReads
@@ -35,28 +35,20 @@ class KeyMover:
     def __init__(self, router: Router, settings: ProxySettings) -> None:
         self._router = router
         self._settings = settings
-        self._sources: dict[int, str] = {}
-        # Slots of whose keys the target's copies count, if there are two.
-        self._turned: set[int] = set()
+        self._sources: dict[int, Origin] = {}
         self._moves: dict[MoveKey, Move] = {}
-        self._lanes: dict[tuple[str, str, int, bool], Lane] = {}
+        self._lanes: dict[tuple[Origin, str, int], Lane] = {}
         self.permits = Permits(settings, router.options.new_name)
         self.reads = SourceReads(router, settings)
         self.moved = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def set_source(self, slot: int, address: str | None, keeps_target: bool = False) -> None:
-        """Name the server that a migrating slot's keys come from; None when it no longer migrates.
-
-        ``keeps_target``: of a key on both servers the target's copy counts.
-        """
-        self._turned.discard(slot)
-        if address is None:
+    def set_source(self, slot: int, origin: Origin | None) -> None:
+        """Say where a migrating slot's keys come from; None when it no longer migrates."""
+        if origin is None:
             self._sources.pop(slot, None)
         else:
-            self._sources[slot] = address
-            if keeps_target:
-                self._turned.add(slot)
+            self._sources[slot] = origin
 
     def need(self, session: Sleeper, database: int, missing: Sequence[tuple[int, bytes]]) -> None:
         """Move keys (each with its slot) that the request at the front of ``session`` names, then wake it.
@@ -86,14 +78,14 @@ class KeyMover:
             if move is None:
                 move = self._moves[identity] = Move(slot, identity, deadline)
                 self._router.loop.hold_slot(slot)
-                self._lane(self._sources[slot], target, database, slot in self._turned).add(move)
+                self._lane(self._sources[slot], target, database).add(move)
             move.waiters.append(waiter)
             if move.big_since:
                 # Not now: the session has not stopped yet.
                 asyncio.get_running_loop().call_soon(self.found_big, move, move.read_at)
 
-    def _lane(self, source: str, target: str, database: int, keeps_target: bool) -> Lane:
-        name = (source, target, database, keeps_target)
+    def _lane(self, source: Origin, target: str, database: int) -> Lane:
+        name = (source, target, database)
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = Lane(self, *name)
@@ -130,7 +122,9 @@ class KeyMover:
     def is_current(self, move: Move, source: str, target: str) -> bool:
         """Whether the slot still migrates from and to where it did when the move was asked for."""
         _, address, migration = self._router.route(move.slot)
-        return (migration, address, self._sources.get(move.slot)) == (move.identity[0], target, source)
+        origin = self._sources.get(move.slot)
+        source_of_slot = origin.address if origin is not None else None
+        return (migration, address, source_of_slot) == (move.identity[0], target, source)
 
     def drop(self, move: Move) -> None:
         """Move nothing; whoever waits looks again, by the table of now."""
@@ -158,9 +152,9 @@ class KeyMover:
 
     def close_idle(self) -> None:
         """Close the connections to sources that nothing migrates from any more."""
-        in_use = set(self._sources.values())
+        in_use = {origin.address for origin in self._sources.values()}
         for name, lane in list(self._lanes.items()):
-            if name[0] not in in_use and lane.idle:
+            if name[0].address not in in_use and lane.idle:
                 lane.backend.close()
                 del self._lanes[name]
         self.permits.keep(in_use)

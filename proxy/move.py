@@ -9,6 +9,18 @@ MoveKey = tuple[int, int, bytes]
 """Number of the migration, database, key."""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a migrating slot's keys come from.
+
+    ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`.
+    """
+
+    address: str
+    keeps_target: bool = False
+    carried: bool = False
+
+
 @dataclass(eq=False, slots=True)
 class Move:
     """One key on its way, and the sessions that wait for it.

@@ -19,6 +19,7 @@ import structlog
 from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN, Router
 from proxy.holding import Holding
 from proxy.migrating import KeyMover
+from proxy.move import Origin
 from proxy.replicas import Replicas
 from proxy.settling import Settling
 from slots import ranges
@@ -33,13 +34,14 @@ class Route:
     """Where one slot's requests go: a state of :mod:`proxy.engine.router`, the server, and the source if it moves.
 
     A slot that is locked to be turned round has a source too, the one that its keys have come from until then.
-    ``keeps_target`` is that of :attr:`slots.table.Action.keeps_target`.
+    ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`.
     """
 
     state: int
     address: str | None
     source: str | None = None
     keeps_target: bool = False
+    carried: bool = False
 
 
 def route_of(table: SlotTable, slot: Slot) -> Route:
@@ -54,7 +56,7 @@ def route_of(table: SlotTable, slot: Slot) -> Route:
         turning = action.course is Course.BACK and master != target
         return Route(LOCKED if master else OFFLINE, master, target if turning else None)
     if action.state is SlotState.MIGRATING and master is not None and master != target:
-        return Route(MIGRATING if target else OFFLINE, target, master, action.keeps_target)
+        return Route(MIGRATING if target else OFFLINE, target, master, action.keeps_target, action.carried)
     return Route(OPEN if target else OFFLINE, target)
 
 
@@ -165,7 +167,8 @@ class Routing:
             if not same:
                 self._migrations += 1
             migration = self._router.route(slot)[2] if same else self._migrations
-        self._mover.set_source(slot, route.source, route.keeps_target)
+        origin = None if route.source is None else Origin(route.source, route.keeps_target, route.carried)
+        self._mover.set_source(slot, origin)
         if slot in self._undrained and route.state == OPEN:
             # in-order, one-owner: nothing goes to the new server while the old one owes replies.
             self._relocating[slot] = route

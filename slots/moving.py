@@ -28,8 +28,8 @@ runs a command at the target before the one who claimed it is done (**absent-fir
 connections at the target, too: a hash that was lost has taken claims with it. A proxy that needs the key says so in
 the list :data:`WANTED`.
 
-What is not covered: a packet that completes a connection's handshake only after the connections were looked at (a
-minute after the loss of one, at most), and a reset that only the source sees, upon which MIGRATE repeats itself.
+What is not covered: a packet that completes a connection's handshake only after the connections were looked at twice
+(a minute after the loss of one, at most), and a reset that only the source sees, upon which MIGRATE repeats itself.
 """
 
 import asyncio
@@ -248,16 +248,22 @@ async def settle(source: RedisClient, target: RedisClient, source_address: str, 
 
 
 async def end_migrations(target: RedisClient) -> int:
-    """End every connection at a target that may be that of a MIGRATE; say how many. Raises :class:`NotSettled`."""
+    """End every connection at a target that may be that of a MIGRATE; say how many. Raises :class:`NotSettled`.
+
+    Connections that clients make meanwhile do not hold it up: no MIGRATE of before can be among them.
+    """
     ended = 0
+    # By the second look the target has accepted whatever waited for that at the first: it does so once a turn.
+    await _connections(target)
+    newest = max((int(entry["id"]) for entry in await _connections(target)), default=0)
     try:
         async with asyncio.timeout(SETTLE_SECONDS):
             while True:
-                listed = await target.execute_command("CLIENT", "LIST")
-                if not isinstance(listed, list):
-                    text = listed.decode(errors="replace") if isinstance(listed, bytes) else listed
-                    listed = parse_client_list(text)
-                suspects = [entry for entry in listed if _may_be_migration(entry)]
+                suspects = [
+                    entry
+                    for entry in await _connections(target)
+                    if int(entry["id"]) <= newest and _may_be_migration(entry)
+                ]
                 if not suspects:
                     return ended
                 old = [
@@ -273,6 +279,13 @@ async def end_migrations(target: RedisClient) -> int:
         raise NotSettled(
             f"connections from which keys may still arrive could not be ended within {SETTLE_SECONDS:g} s"
         ) from None
+
+
+async def _connections(server: RedisClient) -> list[dict[str, str]]:
+    listed = await server.execute_command("CLIENT", "LIST")
+    if isinstance(listed, list):  # redis-py has parsed it
+        return listed
+    return parse_client_list(listed.decode(errors="replace") if isinstance(listed, bytes) else listed)
 
 
 async def clear_source(source: RedisClient) -> None:

@@ -25,11 +25,15 @@ class TableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is happening to a slot: its state, the group it is on its way to, and whether it was turned round."""
+    """What is happening to a slot: its state, the group it is on its way to, and whether it was turned round.
+
+    ``carried`` is whether the migrator takes all keys itself, because the source cannot or is not to send them.
+    """
 
     state: SlotState
     target_id: int
     course: Course = Course.FORWARD
+    carried: bool = False
 
     @property
     def keeps_target(self) -> bool:
@@ -64,15 +68,17 @@ class Slot:
         return self.action.target_id
 
     def to_wire(self) -> dict[str, Any]:
-        """``{"id", "group_id", "action": {"state", "target_id", "course"}}``; the action of a slot at rest is ``{}``.
+        """``{"id", "group_id", "action": {"state", "target_id", "course", "carried"}}``; ``{}`` for a slot at rest.
 
-        ``course`` is left out where it is ``forward``.
+        ``course`` is left out where it is ``forward``, ``carried`` where it is false.
         """
         action: dict[str, Any] = {}
         if self.action is not None:
             action = {"state": str(self.action.state), "target_id": self.action.target_id}
             if self.action.course is not Course.FORWARD:
                 action["course"] = str(self.action.course)
+            if self.action.carried:
+                action["carried"] = True
         return {"id": self.id, "group_id": self.group_id, "action": action}
 
     @classmethod
@@ -82,7 +88,8 @@ class Slot:
             raw = wire.get("action") or {}
             state = raw.get("state") or ""
             course = Course(raw.get("course") or Course.FORWARD)
-            action = Action(SlotState(state), int(raw["target_id"]), course) if state else None
+            carried = bool(raw.get("carried"))
+            action = Action(SlotState(state), int(raw["target_id"]), course, carried) if state else None
             return cls(int(wire["id"]), int(wire["group_id"]), action)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableError(f"not a slot: {wire!r} ({error})") from error

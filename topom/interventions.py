@@ -21,9 +21,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from slots.states import Course, SlotState
-from slots.table import Action, Slot, SlotTable
+from slots.table import Slot, SlotTable
 from topom.state import ClusterState
-from topom.topology import with_slots
+from topom.topology import turning_again, with_slots
 
 UNTOUCHED = (SlotState.PENDING, SlotState.PREPARING, SlotState.PREPARED)
 """States in which no key has moved yet, while the course is forward."""
@@ -79,7 +79,7 @@ def skip(state: ClusterState, epoch: int, reasons: Mapping[int, str]) -> Cluster
         if action.state not in UNTOUCHED:
             continue
         if action.course is Course.BACK:  # locked, to be turned round
-            new.append(Slot(slot.id, action.target_id, Action(SlotState.MIGRATING, slot.group_id, Course.TURNING)))
+            new.append(turning_again(slot, action))
         elif action.state is not SlotState.PENDING:
             new.append(replace(slot, action=replace(action, state=SlotState.PENDING)))
     if len(skipped) == len(state.skipped):

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
-from migrator.checks import check
-from migrator.move import Bounds, clear, migrate
+from migrator.bounds import Bounds
+from migrator.carrying import Confirmation
+from migrator.checks import Findings, Way, check
+from migrator.move import clear, migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from migrator.settle import settle
@@ -20,9 +22,11 @@ class RedisMover:
         self._instance = instance
         self._pace = Pace()
         self._bounds = Bounds()
+        self._way = Way.AUTO
+        self._confirmation = Confirmation()
 
-    async def check(self, source: str | None, target: str, share: float) -> Sequence[str]:
-        """What the operator should know of a move. Raises :class:`migrator.errors.MigrationError` if it cannot be."""
+    async def check(self, source: str | None, target: str, share: float) -> Findings:
+        """What there is to know of a move. Raises :class:`migrator.errors.MigrationError` if it cannot be."""
         return await check(
             source,
             target,
@@ -30,6 +34,8 @@ class RedisMover:
             databases=self._product.databases,
             access=self._access,
             instance=self._instance,
+            way=self._way,
+            min_replicas=self._confirmation.replicas,
         )
 
     async def settle(self, source: str, target: str) -> None:
@@ -37,7 +43,7 @@ class RedisMover:
         await settle(source, target, access=self._access, instance=self._instance)
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
     ) -> None:
         """Return once **complete** holds for these slots. Raises :class:`migrator.errors.MigrationError`."""
         await migrate(
@@ -52,6 +58,8 @@ class RedisMover:
             instance=self._instance,
             bounds=self._bounds,
             keeps_target=keeps_target,
+            carried=carried,
+            confirmation=self._confirmation,
         )
 
     async def clear(self, source: str, target: str) -> None:
@@ -59,11 +67,15 @@ class RedisMover:
         await clear(source, target, access=self._access, instance=self._instance)
 
     def set_pace(self, settings: MigrationSettings) -> None:
-        """Let these settings hold from the next batch of keys on, those of big keys from the next call on.
+        """Let these settings hold from the next batch of keys on, those of big keys and replicas from the next call on.
+
+        The way that keys go holds for slots that are still to be touched.
 
         Raises :class:`ValueError` for one out of range.
         """
         self._bounds = Bounds(settings.big_key_elements, settings.big_key_bytes, settings.piece_milliseconds)
+        self._way = Way(settings.way)
+        self._confirmation = Confirmation(settings.min_replicas, settings.replica_seconds)
         self._pace.change(
             PaceSettings(
                 keys_per_second=settings.keys_per_second,

@@ -148,6 +148,21 @@ class TopomSettings(BaseSettings):
     migration_time_zone: str = Field(
         default="", description='Time zone of these hours, such as "Europe/Paris". "": that of topom\'s computer.'
     )
+    migration_way: Literal["auto", "direct", "carried"] = Field(
+        default="auto",
+        description='How keys get to their target: "direct": the source sends them; "carried": topom carries them; '
+        '"auto": direct where the source reaches the target, else carried.',
+    )
+    migration_min_replicas: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="Replicas of the target that have to have a key before it is deleted at its source. Keys are "
+        "carried if it is not 0.",
+    )
+    migration_replica_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = Field(
+        default=2.0, description="Seconds that replicas have to confirm keys."
+    )
 
     @field_validator("listen")
     @classmethod
@@ -232,6 +247,9 @@ class TopomSettings(BaseSettings):
             latency_goal_milliseconds=self.migration_latency_goal_milliseconds,
             hours=self.migration_hours,
             time_zone=self.migration_time_zone,
+            way=self.migration_way,
+            min_replicas=self.migration_min_replicas,
+            replica_seconds=self.migration_replica_seconds,
         )
 
 

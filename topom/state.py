@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from slots.table import SlotTable
 from topom import hours
@@ -67,6 +67,9 @@ class MigrationSettings:
     latency_goal_milliseconds: float = 0.0
     hours: str = ""
     time_zone: str = ""
+    way: Literal["auto", "direct", "carried"] = "auto"
+    min_replicas: int = 0
+    replica_seconds: float = 2.0
 
     def halt(self) -> Halt | None:
         """Why no keys move now but those that clients ask for; None if they may."""

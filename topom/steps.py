@@ -24,6 +24,7 @@ from typing import Protocol
 
 import structlog
 
+from migrator.checks import Findings
 from migrator.errors import MigrationError
 from migrator.progress import Progress
 from slots import ranges
@@ -57,18 +58,18 @@ class CheckFailed(Unavailable):
 class Mover(Protocol):
     """What is needed of the migrator."""
 
-    async def check(self, source: str | None, target: str, share: float) -> Sequence[str]:
+    async def check(self, source: str | None, target: str, share: float) -> Findings:
         """See whether the target can take ``share`` of the source's keys (None: there are none), and touch no slot.
 
-        Gives what the operator should know all the same. Raises :class:`~migrator.errors.MigrationError`.
+        Raises :class:`~migrator.errors.MigrationError`.
         """
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
     ) -> None:
         """Move every key of ``slots`` between these masters; return once **complete** holds. May be cancelled.
 
-        ``keeps_target`` is that of :attr:`slots.table.Action.keeps_target`.
+        ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`.
         """
 
     async def settle(self, source: str, target: str) -> None:
@@ -181,12 +182,14 @@ class Steps:
         table = self._ledger.table
         share = share_of(table, batch.source_id, batch.slots)
         try:
-            notes = await self._mover.check(table.master_of(batch.source_id), self._target_of(batch), share)
+            found = await self._mover.check(table.master_of(batch.source_id), self._target_of(batch), share)
         except (MigrationError, TargetWithoutServer) as error:
             raise CheckFailed(str(error)) from error
-        batch.notes = tuple(notes)
+        batch.notes = found.notes
         await self._observe("checked")
-        await self._store(batch, SlotState.PREPARING)
+        await self._change(batch, lambda table, epoch, slots: topology.begin(table, epoch, slots, found.carried))
+        batch.state = SlotState.PREPARING
+        await self._advanced(batch)
 
     async def _lock_and_hand_over(self, batch: Batch) -> None:
         async with self._locking:
@@ -272,7 +275,11 @@ class Steps:
         target = self._target_of(batch)
         if source is not None:
             # complete: the mover's scan begins here, after the barrier, and covers every database.
-            await self._mover.move(source, target, batch.slots, batch.progress, batch.course is Course.BACK)
+            keeps_target = batch.course is Course.BACK
+            # The check of slots that were put together later may have found otherwise; carrying is right for all.
+            actions = [self._ledger.table.slots[slot].action for slot in batch.slots]
+            carried = any(action is not None and action.carried for action in actions)
+            await self._mover.move(source, target, batch.slots, batch.progress, keeps_target, carried)
         await self._observe("complete")
         await self._store(batch, SlotState.FINISHED)
 

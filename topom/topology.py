@@ -178,6 +178,15 @@ def apply_moves(table: SlotTable, epoch: int, moves: Iterable[Move]) -> SlotTabl
     )
 
 
+def begin(table: SlotTable, epoch: int, slots: Iterable[int], carried: bool) -> SlotTable:
+    """Pending slots put in ``preparing``; ``carried`` as in :class:`slots.table.Action`. Raises as :func:`advance`."""
+    new = []
+    for slot in _in_state(table, slots, SlotState.PENDING):
+        assert slot.action is not None
+        new.append(replace(slot, action=replace(slot.action, state=SlotState.PREPARING, carried=carried)))
+    return with_slots(table, epoch, new)
+
+
 def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotState, after: SlotState) -> SlotTable:
     """Slots whose actions are all in state ``before``, put in state ``after``.
 
@@ -211,7 +220,8 @@ def turn(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
         assert slot.action is not None
         if slot.action.course is not Course.TURNING:
             raise SlotsInAction(f"slot {slot.id} is not being cancelled")
-        new.append(Slot(slot.id, slot.action.target_id, Action(SlotState.PREPARED, slot.group_id, Course.BACK)))
+        back = replace(slot.action, state=SlotState.PREPARED, target_id=slot.group_id, course=Course.BACK)
+        new.append(Slot(slot.id, slot.action.target_id, back))
     return with_slots(table, epoch, new)
 
 
@@ -226,11 +236,16 @@ def unlock(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
         assert slot.action is not None
         if slot.action.course is Course.BACK:
             # absent-first: their keys are on two servers, so there is no way back to ``preparing``.
-            before = Action(SlotState.MIGRATING, slot.group_id, Course.TURNING)
-            new.append(Slot(slot.id, slot.action.target_id, before))
+            new.append(turning_again(slot, slot.action))
         else:
             new.append(replace(slot, action=replace(slot.action, state=SlotState.PREPARING)))
     return with_slots(table, epoch, new)
+
+
+def turning_again(slot: Slot, action: Action) -> Slot:
+    """A slot that was locked to be turned round as it was before: on its way, and cancelled."""
+    before = replace(action, state=SlotState.MIGRATING, target_id=slot.group_id, course=Course.TURNING)
+    return Slot(slot.id, action.target_id, before)
 
 
 def unlock_all(table: SlotTable, epoch: int) -> SlotTable:

@@ -26,6 +26,9 @@ SETTINGS = {
     "latency_goal_milliseconds": "within which servers should answer 99 of 100 requests, 0 for no goal",
     "hours": "of the day, in which keys move; none is always",
     "time_zone": "of these hours; none is that of topom's computer",
+    "way": "of keys: direct, carried by topom, or auto",
+    "min_replicas": "that have to have a key before it is deleted at its source",
+    "replica_seconds": "that these have to confirm keys",
 }
 
 
@@ -84,11 +87,31 @@ def set_settings(
         str | None,
         typer.Option(metavar="ZONE", help="Of these hours, such as Europe/Paris. '': that of topom's computer."),
     ] = None,
+    way: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WAY",
+            help="How keys get to their target: 'direct', sent by the source; 'carried', by topom; 'auto', by topom "
+            "where the source cannot. Holds for slots that are still to be touched.",
+        ),
+    ] = None,
+    min_replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=100,
+            help="Replicas of the target that have to have a key before it is deleted at its source; topom carries "
+            "keys if it is not 0.",
+        ),
+    ] = None,
+    replica_seconds: Annotated[
+        float | None, typer.Option(min=0.001, max=60, help="Seconds that these replicas have to confirm keys.")
+    ] = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Change the pace. topom remembers it, and moves under way follow at once."""
+    """Change the pace and the way. topom remembers it, and moves under way follow at once."""
     given: dict[str, int | float | str | None] = {
         "parallel_slots": parallel_slots,
         "keys_per_second": keys_per_second,
@@ -99,6 +122,9 @@ def set_settings(
         "latency_goal_milliseconds": latency_goal_milliseconds,
         "hours": hours,
         "time_zone": time_zone,
+        "way": way,
+        "min_replicas": min_replicas,
+        "replica_seconds": replica_seconds,
     }
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes:

@@ -102,6 +102,7 @@ class SlotAction(BaseModel):
     course: Literal["turning", "back"] | None = Field(
         default=None, description="For one that was cancelled: `turning`, then `back` with source and target changed."
     )
+    carried: bool | None = Field(default=None, description="Whether its keys go through topom.")
 
 
 class Slot(BaseModel):
@@ -173,6 +174,11 @@ class MigrationLimits(BaseModel):
     )
     hours: str = Field(examples=["22:00-06:00"], description="Of the day, in which keys move; empty: always.")
     time_zone: str = Field(examples=["Europe/Paris"], description="Of these hours; empty: that of topom's computer.")
+    way: Literal["auto", "direct", "carried"] = Field(
+        description="How keys get to their target: sent by the source, carried by topom, or carried if need be."
+    )
+    min_replicas: int = Field(description="Of the target, that have to have a key before it is deleted at its source.")
+    replica_seconds: float = Field(description="That these replicas have to confirm keys.")
 
 
 class MigrationChange(_In):
@@ -185,6 +191,9 @@ class MigrationChange(_In):
     latency_goal_milliseconds: Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)] | None = None
     hours: Annotated[str, Field(max_length=LONGEST_TEXT, examples=["22:00-06:00"])] | None = None
     time_zone: Annotated[str, Field(max_length=100, examples=["Europe/Paris"])] | None = None
+    way: Literal["auto", "direct", "carried"] | None = None
+    min_replicas: Annotated[int, Field(ge=0, le=100)] | None = None
+    replica_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] | None = None
 
 
 class ServerLatency(BaseModel):

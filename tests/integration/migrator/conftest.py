@@ -23,21 +23,27 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RedisSer
     asyncio.run(target.stop())
 
 
+@pytest.fixture(params=[False, True], ids=["sent", "carried"])
+def carried(request: pytest.FixtureRequest) -> bool:
+    """Whether keys are sent by their source, or carried by us."""
+    return bool(request.param)
+
+
 @pytest.fixture
-async def pair(servers: tuple[RedisServer, RedisServer]) -> Pair:
+async def pair(servers: tuple[RedisServer, RedisServer], carried: bool) -> Pair:
     """The two servers, empty."""
     for server in servers:
         async with client_of(server) as redis:
             await redis.flushall()
-    return Pair(*servers)
+    return Pair(*servers, carried=carried)
 
 
 @pytest.fixture
-async def fragile_pair(tmp_path: Path) -> AsyncIterator[Pair]:
+async def fragile_pair(tmp_path: Path, carried: bool) -> AsyncIterator[Pair]:
     """Two servers of the test's own, to be stopped or configured."""
     source = await start_redis("source", tmp_path)
     target = await start_redis("target", tmp_path)
-    yield Pair(source, target)
+    yield Pair(source, target, carried=carried)
     await source.stop()
     await target.stop()
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from redis.asyncio import Redis
 
 from cli.redis_server import RedisServer
+from migrator.bounds import Bounds
+from migrator.carrying import Confirmation
 from migrator.connection import Timeouts
-from migrator.move import Bounds, clear, migrate
+from migrator.move import clear, migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
 from slots import functions, moving
@@ -38,6 +40,8 @@ class Pair:
     timeouts: Timeouts = field(default_factory=Timeouts)
     bounds: Bounds = field(default_factory=Bounds)
     keeps_target: bool = False
+    carried: bool = False
+    confirmation: Confirmation = field(default_factory=Confirmation)
 
     async def migrate(self, slots: Sequence[int] = range(NUMBER_OF_SLOTS), password: str | None = None) -> None:
         await migrate(
@@ -53,6 +57,8 @@ class Pair:
             timeouts=self.timeouts,
             bounds=self.bounds,
             keeps_target=self.keeps_target,
+            carried=self.carried,
+            confirmation=self.confirmation,
         )
         await clear(self.source.address, self.target.address, access=ServerAccess(password or ""), instance=INSTANCE)
 

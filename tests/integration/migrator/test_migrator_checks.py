@@ -12,7 +12,7 @@ from redis.exceptions import OutOfMemoryError
 
 from cli.processes import free_ports
 from cli.redis_server import RedisServer, embedded_binary, find_binary, start_redis
-from migrator.checks import check
+from migrator.checks import Findings, Way, check
 from migrator.connection import Connection, Timeouts
 from migrator.errors import (
     MigrationError,
@@ -52,17 +52,28 @@ async def start(tmp_path: Path) -> AsyncIterator[StartServer]:
 
 
 async def checked(
-    source: RedisServer | None, target: RedisServer, share: float = 1.0, databases: int = 16, password: str = ""
+    source: RedisServer | None,
+    target: RedisServer,
+    share: float = 1.0,
+    databases: int = 16,
+    password: str = "",
+    way: Way = Way.DIRECT,
+    min_replicas: int = 0,
 ) -> list[str]:
-    return await check(
+    """Notes of a check after which keys go as they were told to."""
+    found = await check(
         source.address if source else None,
         target.address,
         share=share,
         databases=databases,
         access=ServerAccess(password),
         instance=INSTANCE,
+        way=way,
+        min_replicas=min_replicas,
         timeouts=Timeouts(connect_seconds=5.0),
     )
+    assert found.carried is (way is Way.CARRIED or min_replicas > 0)
+    return list(found.notes)
 
 
 async def failure(*arguments: Any, **options: Any) -> MigrationError:
@@ -255,7 +266,8 @@ async def test_the_user_of_the_documentation_has_the_rights(start: StartServer) 
         )
         assert await connection.call("MODULE", "LIST") == []
         connection.close()
-    assert await check(source.address, target.address, share=1.0, databases=16, access=access, instance=INSTANCE) == []
+    found = await check(source.address, target.address, share=1.0, databases=16, access=access, instance=INSTANCE)
+    assert found == Findings()
     await settle(source.address, target.address, access=access, instance=INSTANCE)
 
 

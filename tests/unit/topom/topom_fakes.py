@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from migrator.checks import Findings
 from migrator.progress import Progress
 from slots.table import SlotTable
 from topom.actions import Actions
@@ -91,6 +92,9 @@ class FakeMover:
         self.errors: list[Exception] = []
         self.refusing: dict[str, Exception] = {}
         self.notes: list[str] = []
+        self.carries = False
+        self.carried: list[bool] = []
+        """Whether keys were to be carried, for each move that came to its end."""
         self.checked: list[tuple[str | None, str, float]] = []
         self.settled: list[tuple[str, str]] = []
         self.settle_errors: list[Exception] = []
@@ -100,11 +104,11 @@ class FakeMover:
         self.most_at_once = 0
         self._during = during
 
-    async def check(self, source: str | None, target: str, share: float) -> Sequence[str]:
+    async def check(self, source: str | None, target: str, share: float) -> Findings:
         self.checked.append((source, target, share))
         if target in self.refusing:
             raise self.refusing[target]
-        return self.notes
+        return Findings(tuple(self.notes), self.carries)
 
     async def settle(self, source: str, target: str) -> None:
         assert not self.at_once, "nobody may move keys while what is under way is settled"
@@ -113,7 +117,7 @@ class FakeMover:
             raise self.settle_errors.pop(0)
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
     ) -> None:
         if self.errors:
             raise self.errors.pop(0)
@@ -129,6 +133,7 @@ class FakeMover:
             self.at_once -= 1
         self.moved.append((source, target, tuple(slots)))
         self.kept.append(keeps_target)
+        self.carried.append(carried)
         progress.moved(len(slots), 100 * len(slots))
 
     async def clear(self, source: str, target: str) -> None:

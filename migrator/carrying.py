@@ -1,0 +1,191 @@
+"""Carries small keys from a source to its target through this process, where MIGRATE cannot do it or must not.
+
+The source cannot: it does not reach the target, or there is TLS between them that it does not speak. It must not:
+MIGRATE deletes a key at once, and an operator wants to know first that replicas of the target have it.
+
+The guarantees are those of a key that goes in pieces, and so is the order (:mod:`migrator.bigkeys`), for a batch of
+keys at a time:
+
+1. claim and DUMP them, in one step;
+2. RESTORE them under temporary names, with a short expiry;
+3. look whether the claims are held still;
+4. make the copies the keys, in one step at the target, and have replicas confirm them;
+5. delete the keys at the source and give the claims back, in one step there.
+
+Proxies take a claimed key for one that is at the source: who reads it is served there, who writes it waits for the
+end. Whoever stops between any two of these leaves claims that the next call drops, and copies that expire or that the
+source's replace.
+
+**bounded**: one batch is held at a time, of ``enough_bytes`` and one key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import hiredis
+
+from migrator.claims import Claims, Dumped
+from migrator.connection import Connection, pack
+from migrator.errors import CopyLost, TargetUnavailable, TooFewReplicas
+from migrator.pieces.deadlines import NEVER
+from migrator.transfer import MOST_SETTLINGS, Transfer
+from slots.moving import Moved
+
+EXPIRY_MILLISECONDS = 30_000
+"""After which a copy that was not made the key is gone."""
+MOST_ATTEMPTS = 5
+"""How often in a row a batch's copies may get lost."""
+
+_FINISH = """
+for index = 1, #KEYS, 2 do
+  if redis.call('EXISTS', KEYS[index]) == 0 then return 'lost' end
+end
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+for index = 1, #KEYS, 2 do
+  local temporary, name, deadline = KEYS[index], KEYS[index + 1], ARGV[1 + (index + 1) / 2]
+  if ARGV[1] == '1' and redis.call('EXISTS', name) == 1 then
+    redis.call('UNLINK', temporary)
+  else
+    redis.call('UNLINK', name)
+    if deadline ~= '-1' and now >= tonumber(deadline) then
+      redis.call('UNLINK', temporary)
+    else
+      redis.call('RENAME', temporary, name)
+      if deadline == '-1' then redis.call('PERSIST', name) else redis.call('PEXPIREAT', name, deadline) end
+    end
+  end
+end
+return 'done'
+"""
+assert NEVER == -1, "the script knows it by this number"
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """How many of a target's replicas have to have a key before it is deleted at its source, and how long they have."""
+
+    replicas: int = 0
+    seconds: float = 2.0
+
+    async def wait(self, target: Connection) -> None:
+        """Return once they have all that was written over this connection. Raises :class:`TooFewReplicas`."""
+        if not self.replicas:
+            return
+        limit = self.seconds + target.reply_seconds
+        have: int = await target.call("WAIT", self.replicas, max(1, int(self.seconds * 1000)), limit=limit)
+        if have < self.replicas:
+            raise TooFewReplicas(
+                f"target {target.address} has {have} replicas that took the last keys within {self.seconds:g} s, and "
+                f"migration_min_replicas is {self.replicas}; the source has the keys still. See to the replicas, or "
+                "set another number with 'slotferry migration set --min-replicas'"
+            )
+
+
+class Carrier:
+    """Carries the keys of one database after the other.
+
+    Args:
+        source: whose selected database is that of the keys.
+        target: a connection of its own, over which keys are written (:data:`slots.moving.WRITING`).
+        transfer: which has the permit, and settles.
+        most_elements, most_bytes: of a small key.
+        temporary: what the names of unfinished copies begin with; nobody else uses it at the target.
+    """
+
+    def __init__(
+        self,
+        source: Connection,
+        target: Connection,
+        transfer: Transfer,
+        confirmation: Confirmation,
+        most_elements: int,
+        most_bytes: int,
+        temporary: bytes,
+    ) -> None:
+        self._target = target
+        self._transfer = transfer
+        self._claims = Claims(source)
+        self._source = source
+        self._confirmation = confirmation
+        self._most_elements = most_elements
+        self._most_bytes = most_bytes
+        self._temporary = temporary
+        self.longest_seconds = 0.0
+        """The longest that a command has taken so far."""
+
+    async def move(
+        self, database: int, keys: list[bytes], enough_bytes: int, *, whole: bool = False
+    ) -> tuple[Moved, float]:
+        """Carry keys; give what was done with them and the seconds of the longest command, as :class:`Transfer` does.
+
+        Args:
+            enough_bytes: once keys of so many bytes have been found, the rest is left for another call.
+            whole: whether keys go in one piece, however big they are.
+
+        Raises:
+            TooFewReplicas: the keys are at the source still, and may be at the target as well.
+            CopyLost: copies do not last at the target.
+            TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: see there.
+        """
+        await self._target.call("SELECT", database)
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            seconds = 0.0
+            dumped = await self._take(database, keys, enough_bytes, whole)
+            seconds = max(seconds, self._source.seconds)
+            if dumped.keys:
+                try:
+                    seconds = max(seconds, await self._write(database, dumped))
+                except CopyLost:
+                    await self._claims.release(database, *dumped.keys, delete=False)
+                    if attempt == MOST_ATTEMPTS:
+                        raise
+                    continue
+                await self._confirmation.wait(self._target)
+                await self._claims.release(database, *dumped.keys, delete=True)
+                seconds = max(seconds, self._source.seconds)
+            break
+        self.longest_seconds = max(self.longest_seconds, seconds)
+        keeps_target = self._transfer.keeps_target
+        return Moved(dumped.looked_at, len(dumped.keys), dumped.size, dumped.big, keeps_target), seconds
+
+    async def _take(self, database: int, keys: list[bytes], enough_bytes: int, whole: bool) -> Dumped:
+        unbounded = 1 << 52  # the script counts in doubles
+        most_elements = unbounded if whole else self._most_elements
+        most_bytes = unbounded if whole else self._most_bytes
+        for _ in range(MOST_SETTLINGS):
+            dumped = await self._claims.take_and_dump(
+                database, keys, self._transfer.permit, most_elements, most_bytes, min(enough_bytes, unbounded)
+            )
+            if dumped is not None:
+                return dumped
+            await self._transfer.settle()
+        raise TargetUnavailable(
+            f"the permit to move keys from {self._source.address} to {self._target.address} did not last in "
+            f"{MOST_SETTLINGS} attempts: others have moves of unknown outcome all the time"
+        )
+
+    async def _write(self, database: int, dumped: Dumped) -> float:
+        """Write the copies and make them the keys; the seconds of the longest command."""
+        temporary = [b"%s:%d" % (self._temporary, number) for number in range(len(dumped.keys))]
+        restores = b"".join(
+            pack("RESTORE", name, EXPIRY_MILLISECONDS, payload, "REPLACE")
+            for name, payload in zip(temporary, dumped.payloads, strict=True)
+        )
+        replies = await self._target.send(restores, len(temporary))
+        seconds = self._target.seconds
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                raise self._target.refusal(reply)
+        if not await self._claims.hold(database, *dumped.keys):
+            raise CopyLost(f"claims have gone from source {self._source.address}: somebody flushed it")
+        names = [name for pair in zip(temporary, dumped.keys, strict=True) for name in pair]
+        keeps_target = "1" if self._transfer.keeps_target else "0"
+        said = await self._target.call("EVAL", _FINISH, len(names), *names, keeps_target, *dumped.deadlines)
+        if said == b"lost":
+            raise CopyLost(
+                f"copies at target {self._target.address} were gone when they were to become the keys; somebody "
+                "deleted them, or the target evicted them because it is at its maxmemory"
+            )
+        return max(seconds, self._target.seconds)
