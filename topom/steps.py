@@ -276,12 +276,14 @@ class Steps:
         if source is not None:
             # complete: the mover's scan begins here, after the barrier, and covers every database.
             keeps_target = batch.course is Course.BACK
-            # The check of slots that were put together later may have found otherwise; carrying is right for all.
-            actions = [self._ledger.table.slots[slot].action for slot in batch.slots]
-            carried = any(action is not None and action.carried for action in actions)
-            await self._mover.move(source, target, batch.slots, batch.progress, keeps_target, carried)
+            await self._mover.move(source, target, batch.slots, batch.progress, keeps_target, self._carried(batch))
         await self._observe("complete")
         await self._store(batch, SlotState.FINISHED)
+
+    def _carried(self, batch: Batch) -> bool:
+        """Whether keys are carried, if only of some slots: which is right for all."""
+        actions = [self._ledger.table.slots[slot].action for slot in batch.slots]
+        return any(action is not None and action.carried for action in actions)
 
     def _target_of(self, batch: Batch) -> str:
         target = self._ledger.table.master_of(batch.target_id)
@@ -311,7 +313,13 @@ class Steps:
         await self._advanced(batch)
 
     async def _advanced(self, batch: Batch) -> None:
-        log.info("slots_advanced", slots=ranges.show(batch.slots), state=batch.state, epoch=self._ledger.table.epoch)
+        log.info(
+            "slots_advanced",
+            slots=ranges.show(batch.slots),
+            state=batch.state,
+            carried=self._carried(batch),
+            epoch=self._ledger.table.epoch,
+        )
         await self._observe(f"{batch.state} stored")
 
     async def _change(

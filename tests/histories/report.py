@@ -35,6 +35,7 @@ class Report:
 
     Attributes:
         seed: that it can be done again with.
+        way: that keys went.
         seconds: it took, with its checks.
         operations: that may have run, the readings at the end included.
         outcomes: of all operations.
@@ -48,6 +49,7 @@ class Report:
     """
 
     seed: int
+    way: str = ""
     seconds: float = 0.0
     operations: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -64,7 +66,7 @@ class Report:
         outcomes = self.outcomes
         undecided = self.verdicts[Verdict.UNDECIDED]
         return (
-            f"seed {self.seed}: {self.operations} operations ({outcomes[Outcome.UNKNOWN]} unknown, "
+            f"seed {self.seed} ({self.way}): {self.operations} operations ({outcomes[Outcome.UNKNOWN]} unknown, "
             f"{outcomes[Outcome.NOT_RUN]} not run) on {self.partitions} histories, {len(self.faults)} faults, "
             f"{self.slots_moved} slots moved, {self.seconds:.0f} s, longest search {self.steps} steps"
             + (f", {undecided} undecided" if undecided else "")

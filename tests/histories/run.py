@@ -28,6 +28,7 @@ from tests.histories.workload import ACCOUNTED, DATABASES, LARGE_FIELDS, Workloa
 from tests.integration.cluster.harness import plain_client
 
 CLIENTS = 16
+WAYS = ("direct", "carried")
 LATE_SECONDS = 3.0
 """For how long a key may outlive its lifetime even where no server stands still."""
 SHOWN = 12
@@ -52,7 +53,9 @@ async def run(
         kinds: of faults.
     """
     begun = time.monotonic()
-    report = Report(seed)
+    # Seeds take turns: keys are sent by their source, or carried.
+    report = Report(seed, way=WAYS[seed % len(WAYS)])
+    await cluster.api.set_migration(way=report.way)
     workload = Workload(seed)
     await _make_large(cluster, workload)
     recorder = Recorder(cluster.proxy_addresses, workload, seed)

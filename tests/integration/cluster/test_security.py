@@ -13,6 +13,7 @@ import redis.exceptions
 
 from cli.processes import free_ports
 from cli.redis_server import RedisServer
+from slots.ranges import parse
 from tests.certificates import Authority
 from tests.integration.cluster.harness import Cluster, Counting, eventually, log_of, plain_client
 
@@ -43,8 +44,14 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
+@pytest.fixture(params=["yes", "no"])
+def tls_cluster(request: pytest.FixtureRequest) -> str:
+    """Whether servers speak TLS to each other; if not, they cannot, and topom carries the keys."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def cluster(authority: Authority) -> AsyncIterator[TlsCluster]:
+async def cluster(authority: Authority, tls_cluster: str) -> AsyncIterator[TlsCluster]:
     issued = {name: authority.issue(name) for name in ("server", "inner", "proxy")}
     inner = {
         "redis_user": "slotferry",
@@ -61,7 +68,7 @@ async def cluster(authority: Authority) -> AsyncIterator[TlsCluster]:
             slots_on=[1],
             redis_arguments=[
                 *("--tls-cert-file", issued["server"].certificate, "--tls-key-file", issued["server"].key),
-                *("--tls-ca-cert-file", authority.file, "--tls-cluster", "yes", "--requirepass", "nobody's"),
+                *("--tls-ca-cert-file", authority.file, "--tls-cluster", tls_cluster, "--requirepass", "nobody's"),
                 *("--user", "slotferry", "on", ">inner", "~*", "&*", "+@all"),
             ],
             topom_settings={**inner, "migration_parallel_slots": 64, "migration_keys_per_second": 1000},
@@ -86,8 +93,17 @@ def as_user(authority: Authority, user: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+async def carried_slots(cluster: TlsCluster) -> set[int]:
+    """Slots whose keys topom has carried, by what it logged."""
+    found = set[int]()
+    for entry in log_of(cluster.topom):
+        if entry["event"] == "slots_advanced" and entry.get("carried"):
+            found.update(parse(str(entry["slots"]), 1024))
+    return found
+
+
 async def test_slots_move_and_a_worker_dies_while_users_work_over_tls(
-    cluster: TlsCluster, authority: Authority
+    cluster: TlsCluster, authority: Authority, tls_cluster: str
 ) -> None:
     address = str(cluster._proxy_settings["tls_listen"])
     app, reports = (as_user(authority, user) for user in USERS)
@@ -113,6 +129,7 @@ async def test_slots_move_and_a_worker_dies_while_users_work_over_tls(
         assert values == [str(number).encode() for number in range(4000)]
         with pytest.raises(redis.exceptions.NoPermissionError):
             await client.set("ballast:1", "x")
+    assert len(await carried_slots(cluster)) == (0 if tls_cluster == "yes" else 512)
     sizes = []
     for group in (1, 2):
         plain = f"{HOST}:{cluster.servers[group][0].port}"
