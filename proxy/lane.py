@@ -87,6 +87,7 @@ class Lane:
         # Whoever carries keys is asked for each, however small: an empty string is larger than that.
         self._most_elements = NOTHING if origin.carried else settings.big_key_elements
         self._most_bytes = NOTHING if origin.carried else settings.big_key_bytes
+        self._why_slow = b"-topom carries it" if origin.carried else b"-it goes in pieces"
         self._login = settings.redis_access.migrate_login
         # Which connection to the source has had its server's run id compared with the permit.
         self._checked = 0
@@ -132,9 +133,7 @@ class Lane:
             self._call(batch)
         for move in late:
             # bounded
-            self._mover.finish(
-                move, self._error(b"-it goes in pieces" if move.big_since else b"-others were moved before it")
-            )
+            self._mover.finish(move, self._error(self._why_slow if move.big_since else b"-others were moved before it"))
 
     def _is_current(self, move: Move) -> bool:
         return self._mover.is_current(move, self._source, self._target)

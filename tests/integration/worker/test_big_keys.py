@@ -19,7 +19,7 @@ StartWorker = Callable[..., Awaitable[WorkerHarness]]
 OTHER = f"{{{KEY}}}small"
 
 
-async def move_it(worker: WorkerHarness) -> None:
+async def move_it(worker: WorkerHarness, carried: bool = False) -> None:
     """What the migrator does in the state `migrating`."""
     await migrate(
         worker.servers[0].address,
@@ -31,6 +31,7 @@ async def move_it(worker: WorkerHarness) -> None:
         pace=Pace(),
         progress=Progress(),
         instance="0" * 32,
+        carried=carried,
     )
 
 

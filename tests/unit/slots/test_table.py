@@ -32,7 +32,13 @@ def tables(draw: st.DrawFn, number_of_slots: int = 16, least_epoch: int = 0) -> 
     actions = (
         st.one_of(
             st.none(),
-            st.builds(Action, st.sampled_from(SlotState), st.sampled_from(sorted(held)), st.sampled_from(Course)),
+            st.builds(
+                Action,
+                st.sampled_from(SlotState),
+                st.sampled_from(sorted(held)),
+                st.sampled_from(Course),
+                st.booleans(),
+            ),
         )
         if held
         else st.none()

@@ -38,6 +38,27 @@ BACK_STEPS = [
 ]
 
 
+async def test_carried_slots_stay_carried_on_their_way_back(bench: MakeBench) -> None:
+    gate = Gate()
+    mover = FakeMover(gate)
+    mover.carries = True
+    one = await bench(mover=mover, barrier_seconds=5.0)
+    await FakeProxy(one, 1).register()
+    await asyncio.sleep(0)
+    one.run()
+    tables = history_of(one)
+    await send(one, range(4))
+    await eventually(lambda: gate.entered == 1)
+    await cancel(one)
+    gate.open.set()
+    table = await one.at_rest()
+    assert set(groups_of(table)) == {1}
+    assert mover.carried == [True]
+    actions = [table.slots[0].action for table in tables]
+    assert {str(action.state) for action in actions if action and not action.carried} == {"pending"}
+    assert {str(action.course) for action in actions if action and action.carried} == {"forward", "turning", "back"}
+
+
 async def test_a_migrating_slot_is_turned_round(bench: MakeBench) -> None:
     gate = Gate()
     steps: list[str] = []
