@@ -39,6 +39,9 @@ from slots.connections import PREFIX
 HEADROOM = 1.1
 """How many times the estimate has to fit: keys of one slot are larger than those of another."""
 
+ENGINES = frozenset({"lua"})
+"""Modules that run scripts, which other servers do without a module: no key is of a type of theirs."""
+
 _numbers = count(1)
 
 
@@ -144,7 +147,7 @@ def judge(source: Facts, target: Facts, share: float) -> list[str]:
     """
     judge_target(target)
     _require_master(source, "source")
-    missing = sorted(set(source.modules) - set(target.modules))
+    missing = sorted(set(source.modules) - set(target.modules) - ENGINES)
     if missing:
         raise ModuleMissing(
             f"target {target.address} lacks modules of source {source.address}: {', '.join(missing)}; it would know "

