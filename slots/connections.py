@@ -5,16 +5,25 @@ which the server would still run. **drained** therefore needs more than a closed
 has to say that the connection is gone. Every connection carries a name (CLIENT SETNAME) before its first
 command, so that it can be found and ended by that name.
 
-A process that may come back (it was paused, or its link was cut) is fenced first: a user named
-:func:`fence_user` is made at the server, and every connection looks for it after it has set its name and
-before it sends anything else. Whatever connected before the fence is found by name and ended; whatever
-connects after it sees the fence. The user is off and has no rights; it only has to exist.
+A process that may come back (it was paused, or its link was cut) is fenced first: the server is given a mark, for
+which every connection looks after it has set its name and before it sends anything else. Whatever connected before
+the fence is found by name and ended; whatever connects after it sees the fence. The mark is twofold:
+
+- a user named :func:`fence_user`, which is off and has no rights; it only has to exist. Clients cannot remove it, but
+  a server that restarts without an ``aclfile`` has forgotten it, and there are servers without ACL;
+- a field of the hash :data:`FENCED`. It comes back with the server's data and is replicated, but FLUSHALL removes it.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from redis.exceptions import ResponseError
+
 PREFIX = "slotferry"
+FENCED = b"__slotferry:fenced"
+"""Hash in database 0 of a server: by a fenced proxy's instance, when it was fenced, in seconds since 1970."""
+MOST_FENCED = 1000
+"""Fields of :data:`FENCED` at most; the oldest goes first."""
 SETTLING = f"{PREFIX}.settling"
 """Name of the connections over which a proxy has servers end what it has lost. It is none of those that are ended."""
 
@@ -71,6 +80,36 @@ async def end_connections(client: RedisClient, prefix: str, keep: Callable[[str]
 
 
 async def fence(client: RedisClient, instance: str) -> int:
-    """Cut a proxy off the server of ``client``, now and when it comes back; say how many connections ended."""
-    await client.execute_command("ACL", "SETUSER", fence_user(instance), "reset", "off")
+    """Cut a proxy off the server of ``client``, now and when it comes back; say how many connections ended.
+
+    Raises:
+        redis.ResponseError: the server can be given no mark of either kind.
+        Other errors of ``client``.
+    """
+    refused: list[ResponseError] = []
+    for mark in (
+        ("ACL", "SETUSER", fence_user(instance), "reset", "off"),
+        ("EVAL", _MARK, 1, FENCED, instance, MOST_FENCED),
+    ):
+        try:
+            await client.execute_command(*mark)
+        except ResponseError as error:  # a server without ACL; a replica, which has the hash from its master
+            refused.append(error)
+    if len(refused) == 2:
+        raise refused[0]
     return await end_connections(client, proxy_prefix(instance))
+
+
+# The first write is one that is let through at maxmemory; after it a script may write anything.
+_MARK = """
+redis.call('SELECT', '0')
+redis.call('HDEL', KEYS[1], '')
+redis.call('HSET', KEYS[1], ARGV[1], redis.call('TIME')[1])
+if redis.call('HLEN', KEYS[1]) > tonumber(ARGV[2]) then
+  local all, oldest = redis.call('HGETALL', KEYS[1]), nil
+  for index = 1, #all, 2 do
+    if not oldest or tonumber(all[index + 1]) < tonumber(all[oldest + 1]) then oldest = index end
+  end
+  redis.call('HDEL', KEYS[1], all[oldest])
+end
+"""

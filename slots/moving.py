@@ -42,7 +42,7 @@ from typing import Any
 
 import structlog
 
-from slots.connections import PREFIX, RedisClient, parse_client_list
+from slots.connections import FENCED, PREFIX, RedisClient, parse_client_list
 
 log = structlog.get_logger()
 
@@ -57,7 +57,7 @@ WRITING = f"{PREFIX}.migrator-writing."
 """What the names of connections begin with over which the migrator writes keys in pieces to a target."""
 WANTED = RESERVED + b"wanted"
 """List in database 0 of a source: ``database:key`` of keys that clients wait for and that go in pieces."""
-RESERVED_KEYS = (STATE, ARRIVING, WANTED)
+RESERVED_KEYS = (STATE, ARRIVING, WANTED, FENCED)
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
 

@@ -479,8 +479,8 @@ cdef class Backend(ServerConnection):
             if self.state == BACKEND_GREETING:
                 problem = self.greeting_reply(data[position:scan])
                 if problem is not None:
-                    # Busy with a script, or loading: clients are told in the server's own words.
-                    own = data[position:scan] if data[position:scan].startswith((b"-BUSY ", b"-LOADING ")) else None
+                    # Busy with a script, loading, or cut off: clients are told in the server's own words.
+                    own = data[position:scan] if data[position:scan].startswith((b"-BUSY ", b"-LOADING ", b"-MASTERDOWN ")) else None
                     self._lose(problem, own=own)
                     return 0
                 position = scan

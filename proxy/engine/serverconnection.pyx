@@ -174,6 +174,9 @@ cdef class ServerConnection:
             self.greeting_checks.append("AUTH")
         commands.append(("CLIENT", "SETNAME", self.name))
         self.greeting_checks.append("CLIENT SETNAME")
+        # In database 0, which a new connection has.
+        commands.append(("HEXISTS", connections.FENCED, self.options.instance))
+        self.greeting_checks.append("mark")
         if self.database:
             commands.append(("SELECT", self.database))
             self.greeting_checks.append(f"SELECT {self.database}")
@@ -198,6 +201,16 @@ cdef class ServerConnection:
             if not reply.startswith((b"$-1", b"*-1", b"_", b"-")):
                 self.options.on_fenced(self.address)
                 return "has fenced this proxy off; it needs a new identity from topom"
+        elif asked == "mark":
+            if reply.startswith(b":1"):
+                self.options.on_fenced(self.address)
+                return "has fenced this proxy off; it needs a new identity from topom"
+            if reply.startswith(b"-NOPERM"):
+                # one-owner: it could not see that it was fenced.
+                return "does not let this proxy's user look for its fence; allow it +hexists and ~__slotferry:*"
+            if reply.startswith(b"-"):
+                # One that is loading its data does not know yet.
+                return f"cannot say whether this proxy is fenced off: {reply[1:].decode(errors='replace').strip()}"
         elif reply.startswith(b"-"):
             # A server that does not know HELLO or AUTH repeats what it was sent: the password, too.
             said = reply[1:].partition(b", with args beginning with")[0]

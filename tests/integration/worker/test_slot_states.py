@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import redis.exceptions
 
-from slots.connections import fence
+from slots.connections import FENCED, end_connections, fence, fence_user, proxy_prefix
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.integration.worker.harness import INSTANCE, WorkerHarness, slot_of
@@ -371,11 +371,37 @@ async def test_a_new_master_is_followed_once_the_old_one_has_answered(start_work
         assert (await worker.verdict(epoch))["type"] == "ack"
 
 
-async def test_a_fenced_worker_sends_nothing_and_a_new_identity_frees_it(start_worker: StartWorker) -> None:
-    worker = await start_worker()
+async def test_a_server_without_acl_fences_as_well(start_worker: StartWorker) -> None:
+    worker = await start_worker(extra=("--rename-command", "ACL", ""))
     async with worker.client() as client, worker.direct(1) as direct:
         await client.set(KEY, "0")
         assert await fence(direct, INSTANCE) > 0
+        with pytest.raises(redis.exceptions.ResponseError, match="has fenced this proxy off"):
+            await client.incr(KEY)
+        assert await direct.get(KEY) == b"0"
+
+
+MARKS = {
+    "both": [],
+    "users": [("HDEL", FENCED, INSTANCE)],
+    "data": [("ACL", "DELUSER", fence_user(INSTANCE))],
+}
+"""What a fence leaves at a server, and what takes the rest of it away: FLUSHALL, or a restart without an aclfile."""
+
+
+@pytest.mark.parametrize("marks", MARKS)
+async def test_a_fenced_worker_sends_nothing_and_a_new_identity_frees_it(start_worker: StartWorker, marks: str) -> None:
+    worker = await start_worker()
+    async with worker.client() as client, worker.direct(1) as direct:
+        await client.set(KEY, "0")
+        # In one step: the worker comes back as soon as it can.
+        transaction = direct.pipeline(transaction=True)
+        transaction.execute_command("HSET", FENCED, INSTANCE, "1")
+        transaction.execute_command("ACL", "SETUSER", fence_user(INSTANCE), "reset", "off")
+        for command in MARKS[marks]:
+            transaction.execute_command(*command)
+        await transaction.execute()
+        assert await end_connections(direct, proxy_prefix(INSTANCE)) > 0
 
         async def refused() -> bool:
             try:

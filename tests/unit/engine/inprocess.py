@@ -17,7 +17,13 @@ from slots import commands
 
 LIMIT = 10.0
 SLOTS = 16
-GREETING = {b"CLIENT": b"+OK\r\n", b"SELECT": b"+OK\r\n", b"HELLO": b"%0\r\n", b"ACL": b"*-1\r\n"}
+GREETING = {
+    b"CLIENT": b"+OK\r\n",
+    b"SELECT": b"+OK\r\n",
+    b"HELLO": b"%0\r\n",
+    b"HEXISTS": b":0\r\n",
+    b"ACL": b"*-1\r\n",
+}
 
 
 class Visit:

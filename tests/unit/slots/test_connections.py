@@ -135,3 +135,21 @@ async def test_fence(redis: Redis, connect: Connect) -> None:
         assert await connections.fence(redis, "aa") == 0
     finally:
         await redis.execute_command("ACL", "DELUSER", user)
+
+
+async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
+    """given a server that forgets its users, or has none, the hash tells; it keeps to its bound."""
+    try:
+        await connections.fence(redis, "aa")
+        assert await redis.hexists(connections.FENCED, "aa")
+        for number in range(connections.MOST_FENCED + 5):
+            await redis.hset(connections.FENCED, f"old-{number}", str(number))
+        await connections.fence(redis, "bb")
+        assert await redis.hlen(connections.FENCED) <= connections.MOST_FENCED + 6
+        assert await redis.hexists(connections.FENCED, "aa")
+        assert await redis.hexists(connections.FENCED, "bb")
+        assert not await redis.hexists(connections.FENCED, "old-0")
+    finally:
+        await redis.delete(connections.FENCED)
+        for instance in ("aa", "bb"):
+            await redis.execute_command("ACL", "DELUSER", connections.fence_user(instance))
