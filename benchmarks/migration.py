@@ -9,6 +9,7 @@ to read the figures.
 """
 
 import asyncio
+import itertools
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ if not __package__:
     # Run as a file: this folder must not be searched, for proxy.py in it would hide the package `proxy`.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+import redis
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -36,7 +38,9 @@ from cli.local import LocalCluster
 from cli.processes import ManagedProcess, ProcessError
 from cli.redis_server import ask
 from cli.signals import until_signal
+from slots import functions
 from slots.ranges import show as show_slots
+from slots.table import DEFAULT_SLOTS
 
 SOURCE = 1
 TARGET = 2
@@ -64,6 +68,9 @@ class Scenario:
     parallel_slots: int
     keys_per_second: int
     batch_milliseconds: float
+    way: str
+    big_keys: int
+    big_fields: int
     latency_goals: tuple[float, ...]
     connections: int
     rate: float
@@ -150,6 +157,18 @@ async def keys_at(address: str) -> int:
     return int(reply[1:])
 
 
+def fill_big(address: str, count: int, fields: int) -> None:
+    """Put in hashes of so many fields, all in slots that will move. Raises redis.RedisError."""
+    host, _, port = address.rpartition(":")
+    names = (f"big:{number}" for number in itertools.count())
+    moving = (name for name in names if functions.slot("crc32", name.encode(), DEFAULT_SLOTS) >= DEFAULT_SLOTS // 2)
+    with redis.Redis(host, int(port)) as client:
+        for name in itertools.islice(moving, count):
+            for first in range(0, fields, 1000):
+                some = range(first, min(fields, first + 1000))
+                client.hset(name, mapping={f"field:{number}": f"value {number:026d}" for number in some})
+
+
 def start_probe(address: str, scenario: Scenario, directory: Path) -> tuple[ManagedProcess, Path]:
     """Start the probe; give it and the file that it will write. Raises ProcessError."""
     output = directory / "probe.times"
@@ -184,7 +203,7 @@ async def move(
     Raises:
         MigrationFailed: when it is not done in time, or slots are not where they should be.
     """
-    wanted: dict[str, int | float] = {"latency_goal_milliseconds": goal}
+    wanted: dict[str, int | float | str] = {"latency_goal_milliseconds": goal, "way": scenario.way}
     if scenario.parallel_slots:
         wanted["parallel_slots"] = scenario.parallel_slots
     if scenario.keys_per_second:
@@ -231,6 +250,7 @@ async def measure(scenario: Scenario, goal: float, console: Console) -> Run:
         source, target = cluster.groups[SOURCE][0], cluster.groups[TARGET][0]
         console.print(f"putting in {scenario.keys} keys of {scenario.value_bytes} bytes")
         await asyncio.to_thread(fill, source, scenario.keys, scenario.value_bytes)
+        await asyncio.to_thread(fill_big, source, scenario.big_keys, scenario.big_fields)
         held = await keys_at(source)  # one more or less: what the cluster looked for at its start, for instance
         probe, output = start_probe(cluster.proxy_addresses[0], scenario, cluster.directory)
         stack.push_async_callback(probe.stop)
@@ -335,6 +355,9 @@ def main(
     parallel_slots: Annotated[int, typer.Option(min=0, help="Slots moved together; 0: topom's default.")] = 0,
     rate_limit: Annotated[int, typer.Option(min=0, help="Keys a second that may move; 0: no limit.")] = 0,
     batch_milliseconds: Annotated[float, typer.Option(min=0, help="Aim for one MIGRATE; 0: topom's default.")] = 0,
+    way: Annotated[str, typer.Option(metavar="WAY", help="Of keys: direct, carried or auto.")] = "auto",
+    big_keys: Annotated[int, typer.Option(min=0, help="Hashes that move besides.")] = 0,
+    big_fields: Annotated[int, typer.Option(min=1, help="Fields of each of these, of 32 bytes.")] = 100_000,
     latency_goal: Annotated[
         list[float] | None,
         typer.Option(min=0, help="Latency goal in milliseconds, 0 for none; may be given often. By default 0 and 10."),
@@ -363,6 +386,9 @@ def main(
         parallel_slots,
         rate_limit,
         batch_milliseconds,
+        way,
+        big_keys,
+        big_fields,
         tuple(latency_goal or (0.0, 10.0)),
         connections,
         rate,
@@ -372,7 +398,15 @@ def main(
     )
     try:
         runs = asyncio.run(until_signal(benchmark(scenario, repeats, output, console)))
-    except (MigrationFailed, LoadFailed, TopomError, ProcessError, processes.ProcessGone, OSError) as error:
+    except (
+        MigrationFailed,
+        LoadFailed,
+        TopomError,
+        ProcessError,
+        processes.ProcessGone,
+        redis.RedisError,
+        OSError,
+    ) as error:
         console.print(str(error), style="red", markup=False, highlight=False)
         raise typer.Exit(1) from None
     if runs is None:

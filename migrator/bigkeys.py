@@ -25,19 +25,19 @@ from collections.abc import Callable
 
 import structlog
 
-from migrator.bounds import Bounds
-from migrator.carrying import Carrier, Confirmation
+from migrator.carrying import Carrier
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
 from migrator.ends import CHECKING, Ends
 from migrator.errors import CannotBeCut, CopyLost, KeyGone
+from migrator.manner import UNBOUNDED, Confirmation, Manner
 from migrator.pace import Pace
 from migrator.pieces.copying import copy
 from migrator.pieces.cutter import PieceCutter, PieceSettings
 from migrator.pieces.finishing import finish
 from migrator.progress import Progress
 from migrator.scan import occupied_databases
-from migrator.transfer import UNBOUNDED, Transfer
+from migrator.transfer import Transfer
 from slots.moving import RESERVED, WANTED, WRITING
 
 log = structlog.get_logger()
@@ -90,20 +90,13 @@ class BigKeys:
         ends: Ends,
         pace: Pace,
         progress: Progress,
-        bounds: Bounds,
-        confirmation: Confirmation,
-        keeps_target: bool,
-        carried: bool,
+        manner: Manner,
         is_ours: Callable[[bytes], bool],
     ) -> BigKeys:
         """Connect. ``is_ours`` says whether a key belongs to the slots that are moved."""
-
-        async def lane(pace: Pace, name: bytes) -> Lane:
-            return await Lane.open(ends, pace, progress, bounds, confirmation, keeps_target, carried, name)
-
-        found = await lane(pace, b"found")
+        found = await Lane.open(ends, pace, progress, manner, b"found")
         # What a client waits for is not held back.
-        wanted = await lane(Pace(), b"wanted")
+        wanted = await Lane.open(ends, Pace(), progress, manner, b"wanted")
         # What is asked for and lost with the connection is asked for again.
         listening = await ends.at_source(leaves_quietly=False)
         return cls(listening, found, wanted, is_ours, ends.timeouts.reply_seconds)
@@ -187,17 +180,7 @@ class Lane:
         self._temporary = temporary
 
     @classmethod
-    async def open(
-        cls,
-        ends: Ends,
-        pace: Pace,
-        progress: Progress,
-        bounds: Bounds,
-        confirmation: Confirmation,
-        keeps_target: bool,
-        carried: bool,
-        name: bytes,
-    ) -> Lane:
+    async def open(cls, ends: Ends, pace: Pace, progress: Progress, manner: Manner, name: bytes) -> Lane:
         """Connect to both servers, and drop what a lane of that name left unfinished.
 
         Left to its expiry, a large copy would be freed at once, and nobody served meanwhile.
@@ -208,23 +191,10 @@ class Lane:
         for database in await occupied_databases(target):
             await target.call("SELECT", database)
             await target.call("UNLINK", temporary)
-        transfer = Transfer(
-            source,
-            await ends.at_target(CHECKING),
-            ends.target,
-            ends.access,
-            ends.timeouts,
-            UNBOUNDED,
-            UNBOUNDED,
-            keeps_target,
-        )
-        carrier = None
-        if carried:
-            carrier = Carrier(
-                source, target, transfer, confirmation, bounds.elements, bounds.bytes, temporary + b":carried"
-            )
-        cutter = PieceCutter(PieceSettings(piece_milliseconds=bounds.piece_milliseconds))
-        return cls(source, target, transfer, carrier, confirmation, cutter, pace, progress, temporary)
+        transfer = Transfer(source, await ends.at_target(CHECKING), ends, manner)
+        carrier = Carrier(source, target, transfer, manner, temporary + b":carried") if manner.carried else None
+        cutter = PieceCutter(PieceSettings(piece_milliseconds=manner.bounds.piece_milliseconds))
+        return cls(source, target, transfer, carrier, manner.confirmation, cutter, pace, progress, temporary)
 
     async def move(self, database: int, key: bytes) -> None:
         """Move a key, if it is still there and not on its way already."""

@@ -21,13 +21,12 @@ source's replace.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import hiredis
 
 from migrator.claims import Claims, Dumped
 from migrator.connection import Connection, pack
-from migrator.errors import CopyLost, TargetUnavailable, TooFewReplicas
+from migrator.errors import CopyLost, TargetUnavailable
+from migrator.manner import UNBOUNDED, WHOLE, Manner
 from migrator.pieces.deadlines import NEVER
 from migrator.transfer import MOST_SETTLINGS, Transfer
 from slots.moving import Moved
@@ -62,27 +61,6 @@ return 'done'
 assert NEVER == -1, "the script knows it by this number"
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """How many of a target's replicas have to have a key before it is deleted at its source, and how long they have."""
-
-    replicas: int = 0
-    seconds: float = 2.0
-
-    async def wait(self, target: Connection) -> None:
-        """Return once they have all that was written over this connection. Raises :class:`TooFewReplicas`."""
-        if not self.replicas:
-            return
-        limit = self.seconds + target.reply_seconds
-        have: int = await target.call("WAIT", self.replicas, max(1, int(self.seconds * 1000)), limit=limit)
-        if have < self.replicas:
-            raise TooFewReplicas(
-                f"target {target.address} has {have} replicas that took the last keys within {self.seconds:g} s, and "
-                f"migration_min_replicas is {self.replicas}; the source has the keys still. See to the replicas, or "
-                "set another number with 'slotferry migration set --min-replicas'"
-            )
-
-
 class Carrier:
     """Carries the keys of one database after the other.
 
@@ -90,7 +68,7 @@ class Carrier:
         source: whose selected database is that of the keys.
         target: a connection of its own, over which keys are written (:data:`slots.moving.WRITING`).
         transfer: which has the permit, and settles.
-        most_elements, most_bytes: of a small key.
+        manner: its bounds say what is small.
         temporary: what the names of unfinished copies begin with; nobody else uses it at the target.
     """
 
@@ -99,18 +77,14 @@ class Carrier:
         source: Connection,
         target: Connection,
         transfer: Transfer,
-        confirmation: Confirmation,
-        most_elements: int,
-        most_bytes: int,
+        manner: Manner,
         temporary: bytes,
     ) -> None:
         self._target = target
         self._transfer = transfer
         self._claims = Claims(source)
         self._source = source
-        self._confirmation = confirmation
-        self._most_elements = most_elements
-        self._most_bytes = most_bytes
+        self._manner = manner
         self._temporary = temporary
         self.longest_seconds = 0.0
         """The longest that a command has taken so far."""
@@ -142,7 +116,7 @@ class Carrier:
                     if attempt == MOST_ATTEMPTS:
                         raise
                     continue
-                await self._confirmation.wait(self._target)
+                await self._manner.confirmation.wait(self._target)
                 await self._claims.release(database, *dumped.keys, delete=True)
                 seconds = max(seconds, self._source.seconds)
             break
@@ -151,12 +125,10 @@ class Carrier:
         return Moved(dumped.looked_at, len(dumped.keys), dumped.size, dumped.big, keeps_target), seconds
 
     async def _take(self, database: int, keys: list[bytes], enough_bytes: int, whole: bool) -> Dumped:
-        unbounded = 1 << 52  # the script counts in doubles
-        most_elements = unbounded if whole else self._most_elements
-        most_bytes = unbounded if whole else self._most_bytes
+        bounds = WHOLE if whole else self._manner.bounds
         for _ in range(MOST_SETTLINGS):
             dumped = await self._claims.take_and_dump(
-                database, keys, self._transfer.permit, most_elements, most_bytes, min(enough_bytes, unbounded)
+                database, keys, self._transfer.permit, bounds.elements, bounds.bytes, min(enough_bytes, UNBOUNDED)
             )
             if dumped is not None:
                 return dumped

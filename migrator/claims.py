@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from migrator.connection import Connection
-from slots.moving import STATE, UNSETTLED
+from slots.moving import LOOK_AT, STATE, UNSETTLED
 
 _CLAIM = """
 local state, key, permit, database, token = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
@@ -27,10 +27,11 @@ if redis.call('HSETNX', state, 'claim:' .. database .. ':' .. key, token) == 0 t
 return 'held'
 """
 
-_TAKE_AND_DUMP = """
+_TAKE_AND_DUMP = (
+    LOOK_AT
+    + """
 local state, permit, database, token = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local most_elements, most_bytes, enough_bytes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local lengths = {hash = 'HLEN', list = 'LLEN', set = 'SCARD', zset = 'ZCARD', stream = 'XLEN'}
 redis.call('SELECT', '0')
 if redis.call('HGET', state, 'permit') ~= permit then return {err = 'UNSETTLED the permit has to be renewed'} end
 redis.call('HDEL', state, '')  -- a write that is let through at maxmemory, see slots/moving.py
@@ -52,15 +53,10 @@ for index = 2, #KEYS do
   redis.call('SELECT', '0')
   local claimed = redis.call('HEXISTS', state, field) == 1
   redis.call('SELECT', database)
-  local bytes = redis.call('MEMORY', 'USAGE', key)
+  local bytes, elements = look_at(key, most_elements)
   if claimed then
     big[#big + 1] = done
   elseif bytes then
-    local elements = 0
-    if bytes > most_elements then
-      local length = lengths[redis.call('TYPE', key).ok]
-      if length then elements = redis.call(length, key) end
-    end
     if bytes > most_bytes or elements > most_elements then
       big[#big + 1] = done
     else
@@ -78,6 +74,7 @@ for index = 2, #KEYS do
 end
 return {done, size, big, taken, payloads, deadlines}
 """
+)
 
 _RELEASE = """
 local state, database, token, delete = KEYS[1], ARGV[1], ARGV[2], ARGV[3]

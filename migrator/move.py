@@ -19,12 +19,12 @@ import structlog
 
 from migrator.batch import BatchCutter
 from migrator.bigkeys import BigKeys, temporary_name
-from migrator.bounds import Bounds
-from migrator.carrying import Carrier, Confirmation
+from migrator.carrying import Carrier
 from migrator.claims import drop_claims
 from migrator.connection import Connection, Timeouts
 from migrator.ends import CHECKING, Ends
 from migrator.errors import KeysRemain, TargetUnavailable
+from migrator.manner import Manner
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
@@ -56,10 +56,7 @@ async def migrate(
     progress: Progress,
     instance: str,
     timeouts: Timeouts | None = None,
-    bounds: Bounds | None = None,
-    keeps_target: bool = False,
-    carried: bool = False,
-    confirmation: Confirmation | None = None,
+    manner: Manner | None = None,
 ) -> None:
     """Move every key of ``slots`` from ``source`` to ``target``; return once **complete** holds.
 
@@ -81,11 +78,7 @@ async def migrate(
         progress: is kept up to date; the same object again for a call that is made again.
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
-        bounds: of a key that goes in one step; others go in pieces.
-        keeps_target: whether of a key on both servers the target's copy counts, see
-            :attr:`slots.table.Action.keeps_target`.
-        carried: whether keys go through this process, see :mod:`migrator.carrying`; else the source sends them.
-        confirmation: by replicas of the target, before a key is deleted at the source. It needs ``carried``.
+        manner: how keys go.
 
     Raises:
         CopyLost: a copy that was written here does not last at the target.
@@ -110,17 +103,7 @@ async def migrate(
     async with AsyncExitStack() as stack:
         pace = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, timeouts))
         ends = Ends(stack, source, target, access, instance, timeouts or Timeouts())
-        run = await _Run.open(
-            ends,
-            function,
-            bytes(wanted),
-            pace,
-            progress,
-            bounds or Bounds(),
-            keeps_target,
-            carried,
-            confirmation or Confirmation(),
-        )
+        run = await _Run.open(ends, function, bytes(wanted), pace, progress, manner or Manner())
         passes = await run.until_complete()
     progress.completed()
     log.info("migration_complete", source=source, target=target, slots=len(slots), passes=passes)
@@ -152,16 +135,7 @@ class _Run:
 
     @classmethod
     async def open(
-        cls,
-        ends: Ends,
-        function: str,
-        wanted: bytes,
-        pace: Pace,
-        progress: Progress,
-        bounds: Bounds,
-        keeps_target: bool,
-        carried: bool,
-        confirmation: Confirmation,
+        cls, ends: Ends, function: str, wanted: bytes, pace: Pace, progress: Progress, manner: Manner
     ) -> _Run:
         """Connect to both servers, once nothing of an earlier call can run any more at either."""
         source = await ends.at_source()
@@ -170,16 +144,7 @@ class _Run:
         checking = await ends.at_target(CHECKING)
         await ends.end_earlier(checking, WRITING)
         await drop_claims(source)
-        transfer = Transfer(
-            source,
-            checking,
-            ends.target,
-            ends.access,
-            ends.timeouts,
-            bounds.elements,
-            bounds.bytes,
-            keeps_target,
-        )
+        transfer = Transfer(source, checking, ends, manner)
         # Not later: it ends the connections over which big keys are written. A source that evicts the permit at once
         # does so because it keeps nothing, and then there may be nothing to move.
         with suppress(TargetUnavailable):
@@ -188,17 +153,14 @@ class _Run:
             ends,
             pace,
             progress,
-            bounds,
-            confirmation,
-            keeps_target,
-            carried,
+            manner,
             lambda key: bool(functions.select(function, len(wanted), [key], wanted)),
         )
         way: Transfer | Carrier = transfer
-        if carried:
+        if manner.carried:
             writing = await ends.at_target(WRITING)
             temporary = temporary_name(ends.source, b"scanned")
-            way = Carrier(source, writing, transfer, confirmation, bounds.elements, bounds.bytes, temporary)
+            way = Carrier(source, writing, transfer, manner, temporary)
         return cls(source, transfer, way, big_keys, function, wanted, pace, progress)
 
     async def until_complete(self) -> int:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hiredis
 import structlog
 
-from migrator.connection import Connection, Timeouts, pack, split_address
+from migrator.connection import Connection, pack, split_address
+from migrator.ends import Ends
 from migrator.errors import MigrationError, SourceRefused, TargetRefused, TargetUnavailable
+from migrator.manner import WHOLE, Manner
 from slots import moving
-from slots.access import ServerAccess
 from slots.moving import MOVE_SCRIPT, Moved
 
 log = structlog.get_logger()
@@ -24,8 +25,6 @@ FROM_TARGET = "ERR Target instance replied with error: "
 MOST_SETTLINGS = 20
 """How often in a row a batch may find its permit gone, because others have attempts of unknown outcome."""
 
-UNBOUNDED = 1 << 62
-
 
 class Transfer:
     """Moves batches over a connection to the source.
@@ -33,34 +32,26 @@ class Transfer:
     Args:
         connection: to the source, with the right database selected.
         checking: to the target, for settling.
-        target: ``host:port``, as the source reaches it.
-        access: how the source gets in at the target.
-        most_elements, most_bytes: of a key that goes in one piece.
-        keeps_target: whether of a key on both servers the target's copy counts.
+        ends: whose target the source reaches by the address there, and gets in at by the access.
+        manner: its bounds say what goes in one piece.
     """
 
     def __init__(
         self,
         connection: Connection,
         checking: Connection,
-        target: str,
-        access: ServerAccess,
-        timeouts: Timeouts,
-        most_elements: int,
-        most_bytes: int,
-        keeps_target: bool,
+        ends: Ends,
+        manner: Manner,
     ) -> None:
         self._connection = connection
         self._checking = checking
-        self._target = target
-        self._where = split_address(target)
-        self._login = access.migrate_login
+        self._target = ends.target
+        self._where = split_address(ends.target)
+        self._login = ends.access.migrate_login
         # MIGRATE goes by that setting, in a cluster or not.
-        self._hint = "; with TLS, every server needs tls-cluster yes" if access.tls is not None else ""
-        self._timeouts = timeouts
-        self._most_elements = most_elements
-        self._most_bytes = most_bytes
-        self._keeps_target = keeps_target
+        self._hint = "; with TLS, every server needs tls-cluster yes" if ends.access.tls is not None else ""
+        self._timeouts = ends.timeouts
+        self._manner = manner
         self.permit = ""
         """What it believes to be the permit."""
         self.longest_seconds = 0.0
@@ -114,7 +105,7 @@ class Transfer:
     @property
     def keeps_target(self) -> bool:
         """Whether of a key on both servers the target's copy counts."""
-        return self._keeps_target or moving.permit_keeps_target(self.permit)
+        return self._manner.keeps_target or moving.permit_keeps_target(self.permit)
 
     async def end_under_way(self) -> None:
         """See to it that no attempt of unknown outcome, by anybody, can arrive at the target any more.
@@ -141,6 +132,7 @@ class Transfer:
             raise TargetUnavailable(f"target {self._target}: {error}") from error
 
     async def _run(self, database: int, keys: list[bytes], enough_bytes: int, seconds: float, whole: bool) -> object:
+        bounds = WHOLE if whole else self._manner.bounds
         arguments = (
             len(keys),
             *keys,
@@ -151,11 +143,11 @@ class Transfer:
                 int(seconds * 1000),
                 # The permit was compared with the run id over this very connection.
                 check=False,
-                most_elements=UNBOUNDED if whole else self._most_elements,
-                most_bytes=UNBOUNDED if whole else self._most_bytes,
+                most_elements=bounds.elements,
+                most_bytes=bounds.bytes,
                 enough_bytes=enough_bytes,
                 wanted=False,
-                keeps_target=self._keeps_target,
+                keeps_target=self._manner.keeps_target,
                 login=self._login,
             ),
         )

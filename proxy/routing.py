@@ -117,11 +117,17 @@ class Routing:
         masters_changed = old is None or any(
             old.master_of(group_id) != group.master for group_id, group in table.groups.items()
         )
+        # Hundreds of slots change alike, and clients wait meanwhile. The table keeps the actions alive.
+        routes: dict[tuple[int, int], Route] = {}
         for index, slot in enumerate(table.slots):
             # A lock that was given up is taken again by any newer table that has it.
             given_up = slot.id not in self._locked and self._routes.get(slot.id, UNKNOWN).state == LOCKED
             if masters_changed or old is None or slot is not old.slots[index] or given_up:
-                self._set(slot.id, route_of(table, slot))
+                alike = slot.group_id, id(slot.action)
+                route = routes.get(alike)
+                if route is None:
+                    route = routes[alike] = route_of(table, slot)
+                self._set(slot.id, route)
         self._router.next_generation()
         self._mover.close_idle()
         self._holding.release()

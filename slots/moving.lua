@@ -4,7 +4,6 @@ local most_elements, most_bytes, enough_bytes = tonumber(ARGV[7]), tonumber(ARGV
 local unsettled, wanted, truth, most_wanted = ARGV[10], ARGV[11], ARGV[12], tonumber(ARGV[13])
 local first_of_login = 14
 local state, wishes = '__slotferry:moving', '__slotferry:wanted'
-local lengths = {hash = 'HLEN', list = 'LLEN', set = 'SCARD', zset = 'ZCARD', stream = 'XLEN'}
 
 redis.call('SELECT', '0')
 local current = redis.call('HGET', state, 'permit') == permit
@@ -30,13 +29,8 @@ for index, key in ipairs(KEYS) do
   if claimed[index] then
     big[#big + 1] = index
   else
-    local bytes = redis.call('MEMORY', 'USAGE', key)
+    local bytes, elements = look_at(key, most_elements)
     if bytes then
-      local elements = 0
-      if bytes > most_elements then
-        local length = lengths[redis.call('TYPE', key).ok]
-        if length then elements = redis.call(length, key) end
-      end
       if bytes > most_bytes or elements > most_elements then
         big[#big + 1] = index
       else

@@ -83,7 +83,22 @@ end
 """
 )
 
-MOVE = (Path(__file__).parent / "moving.lua").read_text(encoding="utf-8")
+LOOK_AT = """
+local lengths = {hash = 'HLEN', list = 'LLEN', set = 'SCARD', zset = 'ZCARD', stream = 'XLEN'}
+local function look_at(key, most_elements)
+  local bytes = redis.call('MEMORY', 'USAGE', key)
+  if not bytes then return nil end
+  if bytes <= most_elements then return bytes, 0 end
+  local length = lengths[redis.call('TYPE', key).ok]
+  return bytes, length and redis.call(length, key) or 0
+end
+"""
+"""For scripts: a key's bytes and elements, by a look that takes no time however big it is; nil for an absent one.
+
+An element takes more than a byte, so a key of few bytes is not asked for its elements.
+"""
+
+MOVE = LOOK_AT + (Path(__file__).parent / "moving.lua").read_text(encoding="utf-8")
 """Moves keys that are small, reports those that are not.
 
 KEYS are the keys. ARGV: permit; ``1`` to compare it with the run id, ``0`` if that was done over this connection; host

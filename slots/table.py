@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from slots import ranges
 from slots.states import Course, SlotState
 
 MAXIMUM_SLOTS = 16384
@@ -211,10 +212,13 @@ class SlotTable:
         return SlotTable(epoch, tuple(new_slots), new_groups)
 
     def to_wire(self) -> dict[str, Any]:
-        """The whole table: ``{"epoch", "slots": [...], "groups": [...]}``."""
+        """The whole table: ``{"epoch", "slots": [...], "groups": [...]}``.
+
+        The slots are as :func:`slots_to_wire` has them.
+        """
         return {
             "epoch": self.epoch,
-            "slots": [slot.to_wire() for slot in self.slots],
+            "slots": slots_to_wire(self.slots),
             "groups": [self.groups[group_id].to_wire() for group_id in sorted(self.groups)],
         }
 
@@ -223,7 +227,7 @@ class SlotTable:
         """The reverse of :meth:`to_wire`. Raises :class:`TableError`."""
         try:
             groups = [Group.from_wire(raw) for raw in wire["groups"]]
-            slots = tuple(Slot.from_wire(raw) for raw in wire["slots"])
+            slots = tuple(sorted(slots_from_wire(wire["slots"]), key=lambda slot: slot.id))
             return cls(int(wire["epoch"]), slots, {group.id: group for group in groups})
         except TableError:
             raise
@@ -231,11 +235,16 @@ class SlotTable:
             raise TableError(f"not a slot table: {error!r}") from error
 
     def changes_since(self, older: SlotTable) -> dict[str, Any]:
-        """What makes this table of ``older``: ``{"since", "epoch", "slots", "groups", "removed_groups"}``."""
+        """What makes this table of ``older``: ``{"since", "epoch", "slots", "groups", "removed_groups"}``.
+
+        The slots are as in :meth:`to_wire`.
+        """
         return {
             "since": older.epoch,
             "epoch": self.epoch,
-            "slots": [new.to_wire() for new, old in zip(self.slots, older.slots, strict=True) if new != old],
+            "slots": slots_to_wire(
+                new for new, old in zip(self.slots, older.slots, strict=True) if new is not old and new != old
+            ),
             "groups": [group.to_wire() for group in self.groups.values() if older.groups.get(group.id) != group],
             "removed_groups": sorted(set(older.groups) - set(self.groups)),
         }
@@ -252,7 +261,7 @@ class SlotTable:
         try:
             return self.changed(
                 int(wire["epoch"]),
-                [Slot.from_wire(raw) for raw in wire["slots"]],
+                slots_from_wire(wire["slots"]),
                 [Group.from_wire(raw) for raw in wire["groups"]],
                 [int(group_id) for group_id in wire["removed_groups"]],
             )
@@ -260,3 +269,37 @@ class SlotTable:
             raise
         except (KeyError, TypeError, ValueError) as error:
             raise TableError(f"not changes to a slot table: {error!r}") from error
+
+
+def slots_to_wire(slots: Iterable[Slot]) -> list[dict[str, Any]]:
+    """Slots, those that differ in nothing but their ids as one: ``{"ids": "0-511,700", "group_id", "action"}``.
+
+    Hundreds of slots change together as a rule, and clients wait while the change is stored and goes round.
+    """
+    alike: dict[tuple[int, Action | None], list[int]] = {}
+    last: Slot | None = None
+    ids: list[int] = []
+    for slot in slots:
+        # Neighbours mostly share one action; comparing that costs less than hashing it.
+        if last is None or slot.group_id != last.group_id or slot.action is not last.action:
+            ids = alike.setdefault((slot.group_id, slot.action), [])
+        ids.append(slot.id)
+        last = slot
+    wire = []
+    for (group_id, action), members in alike.items():
+        described = Slot(0, group_id, action).to_wire()
+        del described["id"]
+        wire.append({"ids": ranges.show(members), **described})
+    return wire
+
+
+def slots_from_wire(wire: Iterable[Mapping[str, Any]]) -> list[Slot]:
+    """The reverse of :func:`slots_to_wire`, in any order.
+
+    Raises :class:`TableError`, KeyError, TypeError or ValueError for what is none.
+    """
+    slots: list[Slot] = []
+    for raw in wire:
+        one = Slot.from_wire({**raw, "id": 0})
+        slots += [Slot(slot, one.group_id, one.action) for slot in ranges.parse(raw["ids"], MAXIMUM_SLOTS)]
+    return slots

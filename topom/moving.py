@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from migrator.bounds import Bounds
-from migrator.carrying import Confirmation
 from migrator.checks import Findings, Way, check
+from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import clear, migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
@@ -56,10 +55,7 @@ class RedisMover:
             pace=self._pace,
             progress=progress,
             instance=self._instance,
-            bounds=self._bounds,
-            keeps_target=keeps_target,
-            carried=carried,
-            confirmation=self._confirmation,
+            manner=Manner(self._bounds, keeps_target, carried, self._confirmation),
         )
 
     async def clear(self, source: str, target: str) -> None:

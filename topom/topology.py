@@ -9,6 +9,7 @@ never work from the same table (**epochs**).
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slots import ranges
 from slots.states import Course, SlotState
@@ -180,11 +181,8 @@ def apply_moves(table: SlotTable, epoch: int, moves: Iterable[Move]) -> SlotTabl
 
 def begin(table: SlotTable, epoch: int, slots: Iterable[int], carried: bool) -> SlotTable:
     """Pending slots put in ``preparing``; ``carried`` as in :class:`slots.table.Action`. Raises as :func:`advance`."""
-    new = []
-    for slot in _in_state(table, slots, SlotState.PENDING):
-        assert slot.action is not None
-        new.append(replace(slot, action=replace(slot.action, state=SlotState.PREPARING, carried=carried)))
-    return with_slots(table, epoch, new)
+    chosen = _in_state(table, slots, SlotState.PENDING)
+    return with_slots(table, epoch, _with_actions(chosen, state=SlotState.PREPARING, carried=carried))
 
 
 def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotState, after: SlotState) -> SlotTable:
@@ -193,11 +191,7 @@ def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotStat
     Raises:
         SlotsInAction: when a slot is in another state, so that a step that came too late changes nothing.
     """
-    new = []
-    for slot in _in_state(table, slots, before):
-        assert slot.action is not None
-        new.append(replace(slot, action=replace(slot.action, state=after)))
-    return with_slots(table, epoch, new)
+    return with_slots(table, epoch, _with_actions(_in_state(table, slots, before), state=after))
 
 
 def settle(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
@@ -260,6 +254,19 @@ def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[
     if wrong:
         raise SlotsInAction(f"slots {ranges.show(wrong)} are not in state {state}; their action went on without this")
     return chosen
+
+
+def _with_actions(slots: Iterable[Slot], **changes: Any) -> list[Slot]:
+    """Slots in action with something changed of it; neighbours go on sharing theirs."""
+    new: list[Slot] = []
+    old = action = None
+    for slot in slots:
+        if slot.action is not old:
+            old = slot.action
+            assert old is not None
+            action = replace(old, **changes)
+        new.append(Slot(slot.id, slot.group_id, action))
+    return new
 
 
 def with_slots(table: SlotTable, epoch: int, new: Iterable[Slot]) -> SlotTable:

@@ -21,15 +21,21 @@ class _In(BaseModel):
 
 
 class Health(BaseModel):
+    """Whether topom serves."""
+
     ok: bool
 
 
 class Problem(BaseModel):
+    """What went wrong, and what to do about it."""
+
     error: str = Field(description="The type of the error, for programs.")
     message: str = Field(description="What happened and what to do, for people.")
 
 
 class Server(BaseModel):
+    """A Redis server of a group, as topom sees it."""
+
     address: str
     role: str | None = Field(description="What the server says it is: `master` or `slave`; null when it is not up.")
     up: bool = Field(description="Whether it answered within topom's limit, at most a second ago.")
@@ -39,42 +45,58 @@ class Server(BaseModel):
 
 
 class Group(BaseModel):
+    """A group: its master first, then its replicas."""
+
     id: int
     servers: list[Server] = Field(description="The master first.")
     slots: int = Field(description="Slots the group owns.")
 
 
 class Groups(BaseModel):
+    """All groups, as of an epoch of the slot table."""
+
     epoch: int
     groups: list[Group]
 
 
 class NewGroup(_In):
+    """A group to be made."""
+
     id: int = Field(examples=[1])
     servers: list[Address] = Field(default_factory=list, max_length=64, description="The master first.")
     datacenter: Datacenter = Field(default="", description="Of all these servers.")
 
 
 class NewServer(_In):
+    """A server to be added to a group."""
+
     address: Address
     datacenter: Datacenter = ""
 
 
 class ServerChange(_In):
+    """What is to be changed of a server."""
+
     datacenter: Datacenter
 
 
 class GroupChanged(BaseModel):
+    """A group after a change."""
+
     epoch: int
     id: int
     servers: list[str]
 
 
 class Changed(BaseModel):
+    """The epoch of the slot table after a change."""
+
     epoch: int
 
 
 class Proxy(BaseModel):
+    """A proxy that is a member."""
+
     id: int
     instance: str = Field(description="Made by the process at its start, or when it was fenced.")
     address: str = Field(description="Where clients connect.")
@@ -88,15 +110,21 @@ class Proxy(BaseModel):
 
 
 class Proxies(BaseModel):
+    """All proxies that are members."""
+
     proxies: list[Proxy]
 
 
 class ProxyRemoved(BaseModel):
+    """A proxy that is no member any more."""
+
     id: int
     not_fenced: dict[str, str] = Field(description="With `force`: servers where it could not be fenced, and why.")
 
 
 class SlotAction(BaseModel):
+    """What is happening to a slot."""
+
     state: Literal["pending", "preparing", "prepared", "migrating", "finished"] | None = None
     target_id: int | None = None
     course: Literal["turning", "back"] | None = Field(
@@ -106,6 +134,8 @@ class SlotAction(BaseModel):
 
 
 class Slot(BaseModel):
+    """A slot: who owns it, and what is happening to it."""
+
     id: int
     group_id: int = Field(description="0: offline. The source while an action runs.")
     action: SlotAction = Field(description="`{}` for a slot at rest.")
@@ -114,29 +144,41 @@ class Slot(BaseModel):
 
 
 class Slots(BaseModel):
+    """All slots, as of an epoch of the slot table."""
+
     epoch: int
     slots: list[Slot]
 
 
 class SlotsToGroup(_In):
+    """Slots, and the group that they are for."""
+
     slots: Ranges
     group_id: int
 
 
 class SlotsOnly(_In):
+    """Slots."""
+
     slots: Ranges
 
 
 class SlotsChanged(BaseModel):
+    """The slots that were changed."""
+
     epoch: int
     slots: list[int] = Field(description="Those that changed.")
 
 
 class SlotsMaybe(_In):
+    """Slots; all, if none are named."""
+
     slots: Ranges | None = Field(default=None, description="All, if left out.")
 
 
 class SlotsCancelled(BaseModel):
+    """What became of slots that were cancelled."""
+
     epoch: int
     ended: list[int] = Field(description="Their actions are over; nothing of theirs had moved.")
     returning: list[int] = Field(description="What has moved of them goes back.")
@@ -144,6 +186,8 @@ class SlotsCancelled(BaseModel):
 
 
 class SlotCounts(BaseModel):
+    """How many slots there are of each sort."""
+
     total: int
     assigned: int = Field(description="Owned by a group, moving or not.")
     offline: int
@@ -151,18 +195,24 @@ class SlotCounts(BaseModel):
 
 
 class Move(BaseModel):
+    """A slot's way from a group to another one."""
+
     slot: int
     source: int = Field(alias="from", description="0: was offline.")
     target: int = Field(alias="to")
 
 
 class Rebalance(BaseModel):
+    """A plan, carried out or not."""
+
     policy: str
     dry_run: bool
     moves: list[Move]
 
 
 class MigrationLimits(BaseModel):
+    """The migration settings that hold."""
+
     parallel_slots: int = Field(description="Slots of one pair of groups that are moved together.")
     keys_per_second: int = Field(description="All migrations together; 0: no limit.")
     bytes_per_second: int = Field(description="All migrations together; 0: no limit.")
@@ -182,6 +232,8 @@ class MigrationLimits(BaseModel):
 
 
 class MigrationChange(_In):
+    """Migration settings to be changed; what is left out stays."""
+
     parallel_slots: Annotated[int, Field(ge=1, le=MAXIMUM_SLOTS)] | None = None
     keys_per_second: Annotated[int, Field(ge=0)] | None = None
     bytes_per_second: Annotated[int, Field(ge=0)] | None = None
@@ -197,6 +249,8 @@ class MigrationChange(_In):
 
 
 class ServerLatency(BaseModel):
+    """How fast a server answers while keys move."""
+
     address: str
     p99_milliseconds: float | None = Field(description="Over the last seconds; null while it is unknown.")
     quiet_p99_milliseconds: float | None = Field(description="While nothing is moved; null while it is unknown.")
@@ -206,6 +260,8 @@ class ServerLatency(BaseModel):
 
 
 class Pacing(BaseModel):
+    """How far a batch is held back, and why."""
+
     speed: float = Field(description="A share of the full speed, up to 1.")
     batch_milliseconds: float = Field(description="How long one MIGRATE is to hold up its source now.")
     at_work: float = Field(description="Share of the time in which keys move; they rest in between.")
@@ -215,6 +271,8 @@ class Pacing(BaseModel):
 
 
 class BatchProgress(BaseModel):
+    """Slots that move together, and how far they are."""
+
     source: int = Field(description="Group id; 0: the slots were offline.")
     target: int
     state: str
@@ -232,11 +290,15 @@ class BatchProgress(BaseModel):
 
 
 class SkippedSlots(BaseModel):
+    """Slots that step aside, and why."""
+
     slots: str = Field(examples=["0-3"])
     reason: str = Field(description="Why they did not go on when they were skipped; empty if that was not known.")
 
 
 class Migration(BaseModel):
+    """How the moving of keys stands."""
+
     paused: bool = Field(description="By an operator.")
     halted: str = Field(description="Why only keys move that clients ask for: paused, or not the hours; else empty.")
     halted_until: str | None = Field(
@@ -257,6 +319,8 @@ class Migration(BaseModel):
 
 
 class Status(BaseModel):
+    """The whole cluster at a glance."""
+
     product: str
     epoch: int
     number_of_slots: int

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from slots.table import Group, Slot, SlotTable, TableError
+from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.state import ClusterState, Fenced, Product, ProxyRecord
 from topom.store import Stored, StoreDamaged
 
@@ -33,7 +33,8 @@ def decode(stored: Stored) -> ClusterState | None:
         product = Product(**cluster["product"])
         slots: list[Slot] = []
         for first in range(0, product.number_of_slots, SLOTS_A_DOCUMENT):
-            slots += [Slot.from_wire(raw) for raw in documents[_slots_name(first)]]
+            slots += slots_from_wire(documents[_slots_name(first)])
+        slots.sort(key=lambda slot: slot.id)
         groups = [Group.from_wire(raw) for raw in documents["groups"]]
         proxies = [ProxyRecord(**raw) for name, raw in documents.items() if name.startswith("proxies/")]
         fenced = [
@@ -75,7 +76,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
     for first in range(0, len(new.table.slots), SLOTS_A_DOCUMENT):
         chunk = new.table.slots[first : first + SLOTS_A_DOCUMENT]
         if old is None or old.table.slots[first : first + SLOTS_A_DOCUMENT] != chunk:
-            documents[_slots_name(first)] = _encode([slot.to_wire() for slot in chunk])
+            documents[_slots_name(first)] = _encode(slots_to_wire(chunk))
     if old is None or old.migration_changes != new.migration_changes:
         documents["migration"] = _encode(dict(new.migration_changes))
     if new.skipped != ({} if old is None else old.skipped):

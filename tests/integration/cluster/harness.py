@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
 
@@ -274,6 +274,17 @@ async def check_every_key(traffic: Traffic, layout: Layout) -> None:
     assert verdict.compared.clean, verdict.compared.to_wire()
     assert not verdict.misplaced, verdict.misplaced_texts
     assert verdict.placed > 0
+
+
+PATIENT = {"lock_drain_seconds": 20, "lock_hold_seconds": 60, "backend_reply_seconds": 60}
+"""Settings of proxies of which nothing may depend on how soon topom serves again."""
+
+
+def running(cluster: Cluster) -> Iterator[Cluster]:
+    """For a fixture: the cluster, from its start to its end."""
+    asyncio.run(cluster.start())
+    yield cluster
+    asyncio.run(cluster.stop())
 
 
 class Counting:

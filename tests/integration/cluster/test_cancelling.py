@@ -1,13 +1,12 @@
 """Moves are cancelled in every state, and by halves, while checked traffic runs: no error, and no lost write."""
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.integration.cluster.harness import Cluster, Counting, check_clean, eventually, traffic_on
+from tests.integration.cluster.harness import PATIENT, Cluster, Counting, check_clean, eventually, running, traffic_on
 
 MOVED = 256
 """Slots that are sent from group 1 to group 2, from 0 up."""
@@ -18,18 +17,16 @@ SLOW = 200
 @pytest.fixture(scope="module")
 def shared_cluster() -> Iterator[Cluster]:
     """One cluster for all tests here: each leaves it as it began, all slots at rest in group 1."""
-    cluster = Cluster(
-        groups=2,
-        proxies=2,
-        workers=2,
-        slots_on=[1],
-        topom_settings={"barrier_seconds": 30},
-        # Nothing here may depend on how soon topom serves again.
-        proxy_settings={"lock_drain_seconds": 20, "lock_hold_seconds": 60, "backend_reply_seconds": 60},
+    yield from running(
+        Cluster(
+            groups=2,
+            proxies=2,
+            workers=2,
+            slots_on=[1],
+            topom_settings={"barrier_seconds": 30},
+            proxy_settings=PATIENT,
+        )
     )
-    asyncio.run(cluster.start())
-    yield cluster
-    asyncio.run(cluster.stop())
 
 
 @pytest.fixture

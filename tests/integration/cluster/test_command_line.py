@@ -9,16 +9,13 @@ import pytest
 
 import cli
 from tests.integration.cluster.commands import Outcome, slotferry
-from tests.integration.cluster.harness import Cluster, eventually
+from tests.integration.cluster.harness import Cluster, eventually, running
 
 
 @pytest.fixture(scope="module")
 def shared_cluster() -> Iterator[Cluster]:
     """Three groups, all slots at the first two; each test leaves it so."""
-    cluster = Cluster(groups=3, workers=1, slots_on=[1, 2], number_of_slots=64)
-    asyncio.run(cluster.start())
-    yield cluster
-    asyncio.run(cluster.stop())
+    yield from running(Cluster(groups=3, workers=1, slots_on=[1, 2], number_of_slots=64))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.exceptions import RedisError
 
-from tests.integration.cluster.harness import Cluster, eventually, plain_client
+from tests.integration.cluster.harness import Cluster, eventually, plain_client, running
 
 MEBIBYTE = 1024 * 1024
 
@@ -15,10 +15,7 @@ MEBIBYTE = 1024 * 1024
 @pytest.fixture(scope="module")
 def shared_cluster() -> Iterator[Cluster]:
     """One cluster for all tests here: each leaves all slots in group 1 and the servers as they were configured."""
-    cluster = Cluster(groups=3, proxies=1, workers=1, slots_on=[1])
-    asyncio.run(cluster.start())
-    yield cluster
-    asyncio.run(cluster.stop())
+    yield from running(Cluster(groups=3, proxies=1, workers=1, slots_on=[1]))
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ stopped and so acknowledges nothing, ``prepared`` by a source that is stopped wh
 by a slow pace and keys that only the migrator moves.
 """
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from tests.integration.cluster.harness import Cluster, check_clean, traffic_on
+from tests.integration.cluster.harness import PATIENT, Cluster, check_clean, running, traffic_on
 
 MOVED = 256
 """Slots that move, from 0 up."""
@@ -23,17 +22,15 @@ SLOW = 100
 @pytest.fixture(scope="module")
 def shared_cluster() -> Iterator[Cluster]:
     """One cluster for all tests here: each leaves it at rest, its slots with the next group."""
-    cluster = Cluster(
-        groups=3,
-        proxies=2,
-        workers=2,
-        topom_settings={"barrier_seconds": 30},
-        # Nothing here may depend on how soon topom serves again.
-        proxy_settings={"lock_drain_seconds": 20, "lock_hold_seconds": 60, "backend_reply_seconds": 60},
+    yield from running(
+        Cluster(
+            groups=3,
+            proxies=2,
+            workers=2,
+            topom_settings={"barrier_seconds": 30},
+            proxy_settings=PATIENT,
+        )
     )
-    asyncio.run(cluster.start())
-    yield cluster
-    asyncio.run(cluster.stop())
 
 
 @pytest.fixture

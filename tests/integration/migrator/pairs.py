@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from redis.asyncio import Redis
 
 from cli.redis_server import RedisServer
-from migrator.bounds import Bounds
-from migrator.carrying import Confirmation
 from migrator.connection import Timeouts
+from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import clear, migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
@@ -55,10 +54,7 @@ class Pair:
             progress=self.progress,
             instance=INSTANCE,
             timeouts=self.timeouts,
-            bounds=self.bounds,
-            keeps_target=self.keeps_target,
-            carried=self.carried,
-            confirmation=self.confirmation,
+            manner=Manner(self.bounds, self.keeps_target, self.carried, self.confirmation),
         )
         await clear(self.source.address, self.target.address, access=ServerAccess(password or ""), instance=INSTANCE)
 

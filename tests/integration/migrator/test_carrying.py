@@ -15,9 +15,9 @@ import pytest
 from redis.asyncio import Redis
 
 from cli.redis_server import RedisServer, embedded_binary, start_redis
-from migrator.carrying import Confirmation
 from migrator.checks import Way, check
 from migrator.errors import Refusal, ReplicasMissing, TargetRefused, TargetUnavailable, TooFewReplicas
+from migrator.manner import Confirmation
 from migrator.pace import Pace, PaceSettings
 from slots.access import ServerAccess
 from slots.moving import RESERVED, STATE, WANTED

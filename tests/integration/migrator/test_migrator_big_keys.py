@@ -5,8 +5,8 @@ import random
 
 from redis.asyncio import Redis
 
-from migrator.bounds import Bounds
 from migrator.errors import MigrationError
+from migrator.manner import Bounds
 from migrator.pace import Pace, PaceSettings
 from slots import moving
 from tests.integration.migrator.pairs import Pair, assert_moved, fill, size

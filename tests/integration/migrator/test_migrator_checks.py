@@ -48,7 +48,8 @@ async def start(tmp_path: Path) -> AsyncIterator[StartServer]:
 
     yield start
     for server in started:
-        await server.stop()
+        # One that cannot save to its disk would not end by itself.
+        await server.kill()
 
 
 async def checked(

@@ -28,13 +28,15 @@ ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
 import asyncio, json, sys
+from migrator.manner import Manner
 from migrator.move import migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from slots.access import ServerAccess
 
 asyncio.run(migrate(**json.loads(sys.argv[1]), slots=range(1024), function="crc32", number_of_slots=1024,
-    access=ServerAccess(), pace=Pace(PaceSettings(keys_per_second=20_000)), progress=Progress()))
+    access=ServerAccess(), pace=Pace(PaceSettings(keys_per_second=20_000)), progress=Progress(),
+    manner=Manner(carried=sys.argv[2] == "True")))
 """
 
 
@@ -71,9 +73,10 @@ async def test_a_killed_process_can_be_replaced(pair: Pair, source: Redis, targe
         "source": pair.source.address,
         "target": pair.target.address,
         "instance": "dead" * 8,
-        "carried": pair.carried,
     }
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, json.dumps(arguments), cwd=ROOT)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, json.dumps(arguments), str(pair.carried), cwd=ROOT
+    )
     async with asyncio.timeout(30):
         while await size(target) < 1000:
             await asyncio.sleep(0.005)
@@ -293,7 +296,7 @@ async def test_our_connection_is_named(pair: Pair, source: Redis) -> None:
 async def test_a_source_that_restarts_with_older_data_undoes_nothing(fragile_pair: Pair) -> None:
     """given a source that was saved before its keys moved, those that have lived on at the target since count there."""
     pair = fragile_pair
-    pair.pace = Pace(PaceSettings(keys_per_second=2000))
+    pair.pace = Pace(PaceSettings(keys_per_second=1000))
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await fill(source, 5000)
         await source.rpush("big", *range(2000))

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis
 
+from migrator.manner import Manner
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
@@ -31,7 +32,7 @@ async def move_it(worker: WorkerHarness, carried: bool = False) -> None:
         pace=Pace(),
         progress=Progress(),
         instance="0" * 32,
-        carried=carried,
+        manner=Manner(carried=carried),
     )
 
 

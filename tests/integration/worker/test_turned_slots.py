@@ -1,10 +1,7 @@
 """A worker's part when a migration is cancelled: the slot is locked, turned round, and its keys go back."""
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 import redis.exceptions
@@ -12,6 +9,7 @@ import redis.exceptions
 from slots.states import Course, SlotState
 from slots.table import Action, Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
+from tests.integration.worker.test_slot_states import frozen
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 MOVED, LEFT, NEW = "{tag}moved", "{tag}left", "{tag}new"
@@ -21,16 +19,6 @@ SLOT = slot_of(MOVED)
 TURNING = Slot(SLOT, 1, Action(SlotState.MIGRATING, 2, Course.TURNING))
 LOCKED = Slot(SLOT, 2, Action(SlotState.PREPARED, 1, Course.BACK))
 BACK = Slot(SLOT, 2, Action(SlotState.MIGRATING, 1, Course.BACK))
-
-
-@asynccontextmanager
-async def frozen(worker: WorkerHarness, group: int) -> AsyncIterator[None]:
-    """A server whose socket takes commands in while it runs none, until the block ends."""
-    os.kill(worker.servers[group - 1].pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(worker.servers[group - 1].pid, signal.SIGCONT)
 
 
 async def half_way(worker: WorkerHarness) -> None:

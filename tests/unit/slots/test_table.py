@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slots import ranges
 from slots.states import Course, SlotState
 from slots.table import OFFLINE, Action, Group, Slot, SlotTable, TableError
 
@@ -74,7 +75,7 @@ def test_changes_over_the_wire(pair: tuple[SlotTable, SlotTable]) -> None:
 def test_changes_name_only_what_changed(pair: tuple[SlotTable, SlotTable]) -> None:
     older, newer = pair
     changes = newer.changes_since(older)
-    assert {wire["id"] for wire in changes["slots"]} == {
+    assert {slot for wire in changes["slots"] for slot in ranges.parse(wire["ids"], 16)} == {
         new.id for new, old in zip(newer.slots, older.slots, strict=True) if new != old
     }
     assert all(older.groups.get(wire["id"]) != newer.groups[wire["id"]] for wire in changes["groups"])
@@ -162,16 +163,16 @@ def test_tables_that_do_not_hold_together() -> None:
     [
         {},
         {"epoch": 1, "groups": []},
-        {"epoch": "new", "slots": [{"id": 0, "group_id": 0, "action": {}}], "groups": []},
+        {"epoch": "new", "slots": [{"ids": "0", "group_id": 0, "action": {}}], "groups": []},
         {"epoch": 1, "slots": None, "groups": []},
         {"epoch": 1, "slots": [7], "groups": []},
-        {"epoch": 1, "slots": [{"id": 0}], "groups": []},
-        {"epoch": 1, "slots": [{"id": 0, "group_id": 0, "action": ["pending"]}], "groups": []},
-        {"epoch": 1, "slots": [{"id": 0, "group_id": 0, "action": {"state": "lost", "target_id": 1}}], "groups": []},
-        {"epoch": 1, "slots": [{"id": 0, "group_id": 0, "action": {"state": "pending"}}], "groups": []},
-        {"epoch": 1, "slots": [{"id": 0, "group_id": 0}], "groups": [{"id": 1}]},
-        {"epoch": 1, "slots": [{"id": 0, "group_id": 0}], "groups": [None]},
-        {"epoch": 1, "slots": [{"id": 0, "group_id": 0}], "groups": [{"id": 1, "servers": [], "datacenters": [7]}]},
+        {"epoch": 1, "slots": [{"ids": "0"}], "groups": []},
+        {"epoch": 1, "slots": [{"ids": "0", "group_id": 0, "action": ["pending"]}], "groups": []},
+        {"epoch": 1, "slots": [{"ids": "0", "group_id": 0, "action": {"state": "lost", "target_id": 1}}], "groups": []},
+        {"epoch": 1, "slots": [{"ids": "0", "group_id": 0, "action": {"state": "pending"}}], "groups": []},
+        {"epoch": 1, "slots": [{"ids": "0", "group_id": 0}], "groups": [{"id": 1}]},
+        {"epoch": 1, "slots": [{"ids": "0", "group_id": 0}], "groups": [None]},
+        {"epoch": 1, "slots": [{"ids": "0", "group_id": 0}], "groups": [{"id": 1, "servers": [], "datacenters": [7]}]},
     ],
 )
 def test_wires_that_are_no_table(wire: dict[str, Any]) -> None:
