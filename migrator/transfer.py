@@ -7,6 +7,9 @@ over; those that are too big to go in one piece it names.
 
 from __future__ import annotations
 
+import asyncio
+import random
+
 import hiredis
 import structlog
 
@@ -24,6 +27,10 @@ FROM_TARGET = "ERR Target instance replied with error: "
 
 MOST_SETTLINGS = 20
 """How often in a row a batch may find its permit gone, because others have attempts of unknown outcome."""
+
+
+MOST_REST_SECONDS = 0.25
+"""How long a batch rests at most after an attempt of unknown outcome."""
 
 
 class Transfer:
@@ -98,6 +105,8 @@ class Transfer:
                     reply=text,
                 )
                 await self.settle()
+                # Two servers that send to each other would give up, and begin anew, at the same time for ever.
+                await asyncio.sleep(random.uniform(0, min(seconds, MOST_REST_SECONDS)))
                 seconds *= 2
             else:
                 raise self._failure(text, seconds)

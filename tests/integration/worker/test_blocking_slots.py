@@ -164,9 +164,13 @@ async def test_each_element_is_given_once_while_its_slot_is_locked_time_and_agai
             assert heard.startswith(b"*2\r\n"), heard
             found.append(int(heard.split(b"\r\n")[4]))
 
+    pushed = 0
+
     async def push(wire: Wire) -> None:
+        nonlocal pushed
         for number in range(total):
             assert (await wire.say("RPUSH", KEY, number)).startswith(b":")
+            pushed += 1
 
     async with AsyncExitStack() as stack:
         wires = [await stack.enter_async_context(Wire(worker.settings.listen)) for _ in range(9)]
@@ -178,6 +182,10 @@ async def test_each_element_is_given_once_while_its_slot_is_locked_time_and_agai
             await worker.act([SLOT], SlotState.MIGRATING, source, target)
             await worker.apply([Slot(SLOT, target)])
             source, target = target, source
+            # A slot that is locked again and again at once would let nobody through.
+            before = pushed
+            while pushed == before and not pushing.done():
+                await asyncio.sleep(0)
         await pushing
 
         async def all_found() -> bool:
