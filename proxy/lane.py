@@ -214,6 +214,10 @@ class Lane:
                 reason = await self._mover.permits.renew(self._source, self._target)
         except TimeoutError:
             reason = "whether an earlier attempt may still arrive is not known yet"
+        except Exception as error:
+            # drained: these keys hold their slots until somebody is told what became of them.
+            log.exception("permit_not_renewed", source=self._source, target=self._target)
+            reason = str(error) or type(error).__name__
         finally:
             self._busy = False
         if reason is None:

@@ -6,13 +6,13 @@
 import asyncio
 from collections.abc import Callable
 
-import redis.exceptions
 import structlog
 from redis.asyncio import Redis
 
 from proxy import address as addresses
 from proxy.settings import ProxySettings
 from slots import moving
+from slots.failures import FAILURES
 
 log = structlog.get_logger()
 
@@ -70,7 +70,7 @@ class Permits:
         at_source, at_target = self._client(source), self._client(target)
         try:
             self._held[source, target] = await moving.settle(at_source, at_target, source, target)
-        except (moving.NotSettled, TimeoutError, redis.exceptions.RedisError, OSError) as error:
+        except (moving.NotSettled, *FAILURES) as error:
             log.warning("permit_not_renewed", source=source, target=target, reason=str(error))
             return str(error) or type(error).__name__
         finally:
