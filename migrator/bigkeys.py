@@ -11,10 +11,8 @@ The order that upholds **absent-first** and **one-way** for a key:
 Whoever stops between any two of these leaves a claim and an unfinished copy, or a finished one that the source's
 copy will replace. The next call ends his connections, drops the claims and begins anew.
 
-**bounded**: :data:`MOST_FOUND` keys wait to be moved at a time, then the scan waits; what clients ask for is bounded
-by :data:`slots.moving.MOST_WANTED`.
-
-Where keys are carried (:mod:`migrator.carrying`), clients ask for small ones, too; these go as the others do there.
+**bounded**: :data:`MOST_WAITING` keys of each kind wait to be moved at a time, then the scan waits, or who hears what
+clients ask for (:mod:`migrator.wishes`).
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import structlog
 from migrator.carrying import Carrier
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
-from migrator.ends import CHECKING, Ends
+from migrator.ends import CHECKING, Ends, temporary_name
 from migrator.errors import CannotBeCut, CopyLost, KeyGone
 from migrator.manner import UNBOUNDED, Confirmation, Manner
 from migrator.pace import Pace
@@ -38,50 +36,29 @@ from migrator.pieces.finishing import finish
 from migrator.progress import Progress
 from migrator.scan import occupied_databases
 from migrator.transfer import Transfer
-from slots.moving import RESERVED, WANTED, WRITING
+from migrator.wishes import Place, Wishes
+from slots.moving import WRITING
 
 log = structlog.get_logger()
 
-MOST_FOUND = 1000
+MOST_WAITING = 1000
 MOST_ATTEMPTS = 5
 """How often in a row a key's copy may get lost."""
-LISTEN_SECONDS = 1
-"""How long one look at what clients ask for lasts."""
 SLOW_SECONDS = 0.005
 """A key that goes whole and takes longer than this is logged."""
 
-TEMPORARY = RESERVED + b"piece:"
-
-
-def temporary_name(source: str, who: bytes) -> bytes:
-    """Name of an unfinished copy at a target; ``who`` is unique within one call."""
-    return TEMPORARY + source.encode() + b":" + who
-
-
-Place = tuple[int, bytes]
-"""Database and key."""
-
 
 class BigKeys:
-    """Moves the big keys of one call, over connections of its own: two lanes, and one that hears what clients ask for.
+    """Moves the big keys of one call, over two lanes: those that the scan finds, and those that clients ask for.
 
     Use :meth:`open`.
     """
 
-    def __init__(
-        self,
-        listening: Connection,
-        found: Lane,
-        wanted: Lane,
-        is_ours: Callable[[bytes], bool],
-        reply_seconds: float,
-    ) -> None:
-        self._listening = listening
+    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane) -> None:
+        self._wishes = wishes
         self._lanes = found, wanted
-        self._found: asyncio.Queue[Place] = asyncio.Queue(MOST_FOUND)
-        self._wanted: asyncio.Queue[Place] = asyncio.Queue(1)
-        self._is_ours = is_ours
-        self._listen_limit = LISTEN_SECONDS + reply_seconds
+        self._found: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
+        self._wanted: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
         self._under_way: dict[Place, asyncio.Event] = {}
 
     @classmethod
@@ -99,7 +76,12 @@ class BigKeys:
         wanted = await Lane.open(ends, Pace(), progress, manner, b"wanted")
         # What is asked for and lost with the connection is asked for again.
         listening = await ends.at_source(leaves_quietly=False)
-        return cls(listening, found, wanted, is_ours, ends.timeouts.reply_seconds)
+        source = await ends.at_source()
+        carrier = None
+        if manner.carried:
+            transfer = Transfer(source, await ends.at_target(CHECKING), ends, manner)
+            carrier = await Carrier.open(ends, source, transfer, manner, b"asked-for")
+        return cls(Wishes(listening, source, carrier, is_ours, progress), found, wanted)
 
     async def add(self, database: int, key: bytes) -> None:
         """Have a key moved; waits while too many do."""
@@ -146,11 +128,8 @@ class BigKeys:
 
     async def _listen(self) -> None:
         while True:
-            heard = await self._listening.call("BLPOP", WANTED, LISTEN_SECONDS, limit=self._listen_limit)
-            if heard is not None:
-                database, _, key = heard[1].partition(b":")
-                if self._is_ours(key):
-                    await self._wanted.put((int(database), key))
+            for place in await self._wishes.next_big():
+                await self._wanted.put(place)
 
 
 class Lane:
@@ -189,22 +168,17 @@ class Lane:
         target = await ends.at_target(WRITING)
         temporary = temporary_name(ends.source, name)
         for database in await occupied_databases(target):
-            await target.call("SELECT", database)
+            await target.select(database)
             await target.call("UNLINK", temporary)
         transfer = Transfer(source, await ends.at_target(CHECKING), ends, manner)
-        carrier = Carrier(source, target, transfer, manner, temporary + b":carried") if manner.carried else None
+        carrier = await Carrier.open(ends, source, transfer, manner, name) if manner.carried else None
         cutter = PieceCutter(PieceSettings(piece_milliseconds=manner.bounds.piece_milliseconds))
         return cls(source, target, transfer, carrier, manner.confirmation, cutter, pace, progress, temporary)
 
     async def move(self, database: int, key: bytes) -> None:
         """Move a key, if it is still there and not on its way already."""
-        await self._source.call("SELECT", database)
-        await self._target.call("SELECT", database)
-        if self._carrier is not None:
-            moved, _ = await self._carrier.move(database, [key], UNBOUNDED)
-            self._progress.moved(moved.moved, moved.bytes)
-            if not moved.big:
-                return
+        await self._source.select(database)
+        await self._target.select(database)
         for attempt in range(1, MOST_ATTEMPTS + 1):
             claimed = await self._claims.take(database, key, self._transfer.permit)
             while claimed is Claimed.UNSETTLED:

@@ -25,11 +25,12 @@ import hiredis
 
 from migrator.claims import Claims, Dumped
 from migrator.connection import Connection, pack
+from migrator.ends import Ends, temporary_name
 from migrator.errors import CopyLost, TargetUnavailable
 from migrator.manner import UNBOUNDED, WHOLE, Manner
 from migrator.pieces.deadlines import NEVER
 from migrator.transfer import MOST_SETTLINGS, Transfer
-from slots.moving import Moved
+from slots.moving import WRITING, Moved
 
 EXPIRY_MILLISECONDS = 30_000
 """After which a copy that was not made the key is gone."""
@@ -64,21 +65,11 @@ assert NEVER == -1, "the script knows it by this number"
 class Carrier:
     """Carries the keys of one database after the other.
 
-    Args:
-        source: whose selected database is that of the keys.
-        target: a connection of its own, over which keys are written (:data:`slots.moving.WRITING`).
-        transfer: which has the permit, and settles.
-        manner: its bounds say what is small.
-        temporary: what the names of unfinished copies begin with; nobody else uses it at the target.
+    Use :meth:`open`.
     """
 
     def __init__(
-        self,
-        source: Connection,
-        target: Connection,
-        transfer: Transfer,
-        manner: Manner,
-        temporary: bytes,
+        self, source: Connection, target: Connection, transfer: Transfer, manner: Manner, temporary: bytes
     ) -> None:
         self._target = target
         self._transfer = transfer
@@ -88,6 +79,19 @@ class Carrier:
         self._temporary = temporary
         self.longest_seconds = 0.0
         """The longest that a command has taken so far."""
+
+    @classmethod
+    async def open(cls, ends: Ends, source: Connection, transfer: Transfer, manner: Manner, name: bytes) -> Carrier:
+        """Connect to the target.
+
+        Args:
+            source: whose selected database will be that of the keys.
+            transfer: which has the permit, and settles.
+            manner: its bounds say what is small.
+            name: no other carrier of the call has it.
+        """
+        target = await ends.at_target(WRITING)
+        return cls(source, target, transfer, manner, temporary_name(ends.source, name + b":carried"))
 
     async def move(
         self, database: int, keys: list[bytes], enough_bytes: int, *, whole: bool = False
@@ -103,7 +107,7 @@ class Carrier:
             CopyLost: copies do not last at the target.
             TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: see there.
         """
-        await self._target.call("SELECT", database)
+        await self._target.select(database)
         for attempt in range(1, MOST_ATTEMPTS + 1):
             seconds = 0.0
             dumped = await self._take(database, keys, enough_bytes, whole)

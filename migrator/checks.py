@@ -221,12 +221,12 @@ async def _count_databases(target: Connection, source: Facts, databases: int) ->
 
 async def _has_database(target: Connection, number: int) -> bool:
     try:
-        await target.call("SELECT", number)
+        await target.select(number)
     except TargetRefused as error:
         if error.reason is Refusal.DATABASE:
             return False
         raise
-    await target.call("SELECT", 0)
+    await target.select(0)
     return True
 
 

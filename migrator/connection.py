@@ -76,6 +76,7 @@ class Connection(asyncio.Protocol):
         self.address = address
         self.name = name
         self.seconds = 0.0
+        self._database = 0
         self._unavailable = unavailable
         self.refused = refused
         self._timeouts = timeouts
@@ -132,6 +133,12 @@ class Connection(asyncio.Protocol):
         if isinstance(reply, hiredis.ReplyError):
             raise self.refusal(reply)
         return reply
+
+    async def select(self, database: int) -> None:
+        """Have the commands that follow run in ``database``. Raises as :meth:`call` does."""
+        if database != self._database:
+            await self.call("SELECT", database)
+            self._database = database
 
     def refusal(self, reply: hiredis.ReplyError) -> MigrationError:
         """The exception for an error reply of this server."""

@@ -17,6 +17,7 @@ from migrator.connection import Connection, Timeouts
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
 from slots.access import ServerAccess
 from slots.connections import PREFIX, end_connections, migrator_prefix
+from slots.moving import RESERVED
 
 log = structlog.get_logger()
 
@@ -27,7 +28,14 @@ CHECKING = f"{PREFIX}.migrator-check."
 """What the names of connections to a target begin with over which no key is written; of the others see
 :data:`slots.moving.WRITING`. A server may be the source of another call, which is not to end these."""
 
+TEMPORARY = RESERVED + b"piece:"
+
 _numbers = count(1)
+
+
+def temporary_name(source: str, who: bytes) -> bytes:
+    """Name of an unfinished copy at a target; ``who`` is unique within one call."""
+    return TEMPORARY + source.encode() + b":" + who
 
 
 class Ends:

@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 
 from migrator.batch import BatchCutter
-from migrator.bigkeys import BigKeys, temporary_name
+from migrator.bigkeys import BigKeys
 from migrator.carrying import Carrier
 from migrator.claims import drop_claims
 from migrator.connection import Connection, Timeouts
@@ -158,9 +158,7 @@ class _Run:
         )
         way: Transfer | Carrier = transfer
         if manner.carried:
-            writing = await ends.at_target(WRITING)
-            temporary = temporary_name(ends.source, b"scanned")
-            way = Carrier(source, writing, transfer, manner, temporary)
+            way = await Carrier.open(ends, source, transfer, manner, b"scanned")
         return cls(source, transfer, way, big_keys, function, wanted, pace, progress)
 
     async def until_complete(self) -> int:
@@ -219,7 +217,7 @@ class _Run:
         return found
 
     async def _move_database(self, database: int) -> int:
-        await self._source.call("SELECT", database)
+        await self._source.select(database)
         scanner = Scanner(self._source, self._function, self._wanted, self._pace, self._progress)
         upcoming = asyncio.create_task(scanner.next_page())
         try:

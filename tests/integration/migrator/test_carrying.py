@@ -57,6 +57,11 @@ async def migrates(server: Redis) -> int:
     return int((await server.info("commandstats")).get("cmdstat_migrate", {"calls": 0})["calls"])
 
 
+async def scripts(server: Redis) -> int:
+    """How many scripts a server has run."""
+    return int((await server.info("commandstats")).get("cmdstat_eval", {"calls": 0})["calls"])
+
+
 async def test_the_source_sends_nothing(pair: Pair, source: Redis, target: Redis) -> None:
     before = await migrates(source)
     await fill(source, 5000)
@@ -113,6 +118,38 @@ async def test_a_small_key_that_a_client_asks_for_goes_though_all_is_paused(
         pair.pace.resume()
         await call
     await assert_moved(source, target, 100)
+
+
+async def test_small_keys_that_clients_ask_for_go_together_and_do_not_wait_for_a_big_one(
+    pair: Pair, source: Redis, target: Redis
+) -> None:
+    async with client_of(pair.source, 3) as other_source, client_of(pair.target, 3) as other_target:
+        await fill(source, 500)
+        await fill(other_source, 500)
+        await source.rpush("big", *range(300_000))
+        pair.pace = Pace()
+        pair.pace.pause()
+        call = asyncio.create_task(pair.migrate())
+        try:
+            async with asyncio.timeout(60):
+                while not await source.exists(STATE):
+                    await asyncio.sleep(0.01)
+                before = await scripts(source)
+                wanted = [f"{database}:key:{number}" for database in (0, 3) for number in range(500)]
+                await source.rpush(WANTED, "0:big", *wanted)
+                while await size(source) > 1 or await size(other_source):
+                    await asyncio.sleep(0.001)
+                assert await source.exists("big")
+                # Each batch takes a few, the pieces of the big key one each; a key at a time would take thousands.
+                assert await scripts(source) - before < 500
+                while await source.exists("big"):
+                    await asyncio.sleep(0.01)
+        finally:
+            pair.pace.resume()
+            await call
+        await assert_moved(source, target, 500)
+        await assert_moved(other_source, other_target, 500)
+        assert await target.llen("big") == 300_000
 
 
 async def test_a_flush_in_between_leaves_nothing(pair: Pair, source: Redis, target: Redis) -> None:

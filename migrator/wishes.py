@@ -1,0 +1,89 @@
+"""Hears which keys clients wait for: proxies write them down at the source, in the list :data:`slots.moving.WANTED`.
+
+Where keys are carried (:mod:`migrator.carrying`) clients ask for small ones, too, and for many: all that were asked for
+while the last ones were on their way are carried together. None of them waits for a big one, which goes in pieces.
+
+**bounded**: :data:`MOST_HEARD` keys are taken off the list at a time; its own length is bounded by
+:data:`slots.moving.MOST_WANTED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+
+from migrator.carrying import Carrier
+from migrator.connection import Connection
+from migrator.manner import UNBOUNDED
+from migrator.progress import Progress
+from slots.moving import WANTED
+
+LISTEN_SECONDS = 1
+"""How long one look at the list lasts."""
+MOST_HEARD = 200
+
+Place = tuple[int, bytes]
+"""Database and key."""
+
+
+class Wishes:
+    """What clients ask for.
+
+    Args:
+        listening: to the source; a reply to it is waited for longer than to others.
+        source: to the source as well, over which ``carrier`` reads.
+        carrier: carries the small keys among them; None where proxies move these themselves.
+        is_ours: says whether a key belongs to the slots that are moved.
+        progress: is told what is carried.
+    """
+
+    def __init__(
+        self,
+        listening: Connection,
+        source: Connection,
+        carrier: Carrier | None,
+        is_ours: Callable[[bytes], bool],
+        progress: Progress,
+    ) -> None:
+        self._listening = listening
+        self._source = source
+        self._carrier = carrier
+        self._is_ours = is_ours
+        self._progress = progress
+        self._limit = LISTEN_SECONDS + listening.reply_seconds
+
+    async def next_big(self) -> list[Place]:
+        """Listen for a while, and carry what is small; give the keys that have to go in pieces.
+
+        Raises what :meth:`migrator.carrying.Carrier.move` does.
+        """
+        places = await self._heard()
+        if self._carrier is None:
+            return places
+        big: list[Place] = []
+        for database, some in groupby(sorted(places), key=lambda place: place[0]):
+            big += [(database, key) for key in await self._carry(database, [key for _, key in some])]
+        return big
+
+    async def _heard(self) -> list[Place]:
+        entries: list[bytes] | None = await self._listening.call("LPOP", WANTED, MOST_HEARD)
+        if not entries:
+            heard = await self._listening.call("BLPOP", WANTED, LISTEN_SECONDS, limit=self._limit)
+            entries = [] if heard is None else [heard[1]]
+        places: dict[Place, None] = {}
+        for entry in entries:
+            database, _, key = entry.partition(b":")
+            if self._is_ours(key):
+                places[int(database), key] = None
+        return list(places)
+
+    async def _carry(self, database: int, keys: list[bytes]) -> list[bytes]:
+        assert self._carrier is not None
+        await self._source.select(database)
+        big: list[bytes] = []
+        while keys:
+            moved, _ = await self._carrier.move(database, keys, UNBOUNDED)
+            self._progress.moved(moved.moved, moved.bytes)
+            big += [keys[place] for place in moved.big]
+            keys = keys[moved.looked_at :]
+        return big
