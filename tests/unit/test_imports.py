@@ -13,7 +13,8 @@ ALLOWED: dict[str, set[str]] = {
     "proxy": {"slots"},
     "migrator": {"slots"},
     "topom": {"slots", "migrator"},
-    "cli": {"slots", "proxy", "migrator", "topom"},
+    "sizing": {"slots"},
+    "cli": {"slots", "proxy", "migrator", "topom", "sizing"},
 }
 
 # Compiled modules are no Python that ast could read; their imports are one line each.
