@@ -93,10 +93,14 @@ def _connection_class(certificates: Certificates) -> "type[SSLConnection]":
     from redis.asyncio.connection import RedisSSLContext, SSLConnection
 
     class Context(RedisSSLContext):
+        """Gives ours, as it stands when a connection is made."""
+
         def get(self) -> ssl.SSLContext:
             return certificates.context
 
     class Connection(SSLConnection):
+        """Asks :class:`Context`."""
+
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.ssl_context = Context()
