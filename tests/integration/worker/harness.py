@@ -19,6 +19,7 @@ from slots.functions import slot
 from slots.moving import RESERVED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
+from tests.integration.worker.forking import fork_worker
 
 INSTANCE = "0123456789abcdef0123456789abcdef"
 LIMIT = 20.0
@@ -34,9 +35,12 @@ class WorkerProcess(ManagedProcess):
 
     def __init__(self, log: Path, descriptor: int, inherited: Iterable[int] = ()) -> None:
         super().__init__("worker", [sys.executable, "-m", "proxy.worker", "--channel", str(descriptor)], log)
+        self._channel = descriptor
         self._descriptors = [descriptor, *inherited]
 
     def _spawn(self, output: Any, parent: int) -> Any:
+        if self.arguments[1:3] == ["-m", "proxy.worker"] and sys.platform == "linux":
+            return fork_worker(self._channel, self._descriptors, output)
         return subprocess.Popen(self.arguments, stdout=output, stderr=output, pass_fds=self._descriptors)
 
 
