@@ -16,12 +16,16 @@ from redis.asyncio import Redis
 
 from cli.redis_server import RedisServer, embedded_binary, start_redis
 from migrator.checks import Way, check
+from migrator.connection import Timeouts
 from migrator.errors import Refusal, ReplicasMissing, TargetRefused, TargetUnavailable, TooFewReplicas
 from migrator.manner import Confirmation
 from migrator.pace import Pace, PaceSettings
 from slots.access import ServerAccess
-from slots.moving import RESERVED, STATE, WANTED
+from slots.moving import RESERVED, RESERVED_KEYS, STATE, WANTED
 from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, size
+
+MOST_AT_ONCE = 2 * PaceSettings().batch_keys + len(RESERVED_KEYS)
+"""Keys at a target that are not at home there yet: a batch of finished ones, and one under temporary names."""
 
 
 @pytest.fixture
@@ -169,6 +173,28 @@ async def test_a_flush_in_between_leaves_nothing(pair: Pair, source: Redis, targ
         await pair.migrate()
         # Copies that were not finished go by themselves.
         assert [key for key in [*await source.keys(), *await target.keys()] if not key.startswith(RESERVED)] == []
+
+
+async def test_a_target_that_hangs_ends_the_call_and_takes_nothing_with_it(fragile_pair: Pair) -> None:
+    pair = fragile_pair
+    pair.timeouts = Timeouts(connect_seconds=0.5, reply_seconds=0.5)
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await fill(source, 20_000)
+        call = asyncio.create_task(pair.migrate())
+        await pair.keys_moved(1000)
+        os.kill(pair.target.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(TargetUnavailable, match="no reply within"):
+                await call
+            left = await size(source)
+            assert 0 < left <= 19_000
+        finally:
+            os.kill(pair.target.pid, signal.SIGCONT)
+        # What was written there and not made a key is gone, or will be.
+        assert await target.dbsize() <= 20_000 - left + MOST_AT_ONCE
+
+        await pair.migrate()
+        await assert_moved(source, target, 20_000)
 
 
 async def test_replicas_have_what_the_source_has_deleted(fragile_pair: Pair, replicas: list[RedisServer]) -> None:
