@@ -25,6 +25,8 @@ from topom.moving import RedisMover
 from topom.redis_servers import RedisServers
 from topom.scripts import SharedScripts
 from topom.settings import TopomSettings
+from topom.sizebook import SizeBook
+from topom.sizes import Freshness, freshness
 from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store
@@ -66,6 +68,7 @@ class Topom:
             settings.barrier_seconds,
             on_step,
         )
+        self.sizes = SizeBook(store, settings.number_of_slots)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self._frames: TableFrames | None = None
         self._one_assignment = asyncio.Lock()
@@ -80,6 +83,7 @@ class Topom:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
         await self.scripts.start()
+        await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
         # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
         self.ledger.listen(self._publish)
@@ -99,6 +103,13 @@ class Topom:
         with suppress(Exception):
             await self.servers.close()
         await self.ledger.close()
+
+    def freshness(self) -> Freshness:
+        """How far the sizes of slots can be trusted now."""
+        state = self.ledger.state
+        return freshness(
+            self.sizes.known, state.table, state.moved, self.sizes.clock(), self.settings.sizes_stale_seconds
+        )
 
     async def edit(self, make: TableChange) -> SlotTable:
         """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise."""
