@@ -142,7 +142,7 @@ class Freshness:
     Attributes:
         stale: measured longer ago than is allowed.
         moved: moved after the measurement that knows them had begun.
-        unknown: never measured; a plan counts them as empty.
+        unknown: of groups, and never measured.
         warnings: all of it in sentences, with what the last taking could not do.
     """
 
@@ -181,7 +181,7 @@ def freshness(
             f"sizes were taken before {_counted(moved)} moved; they count with the bytes that they had before"
         )
     if unknown:
-        warnings.append(f"the sizes of {_counted(unknown)} are not known; they count as empty")
+        warnings.append(f"the sizes of {_counted(unknown)} are not known; each counts as the mean of the others")
     for server, reason in sorted(known.last.missing.items()):
         warnings.append(f"{server} could not be read when sizes were last taken: {reason}")
     if not known.last.complete and not known.last.missing:

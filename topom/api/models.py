@@ -225,6 +225,8 @@ class Rebalance(BaseModel):
     policy: str
     dry_run: bool
     moves: list[Move]
+    reasons: list[str] = Field(description="Why the plan does not do all that was wished, in sentences.")
+    warnings: list[str] = Field(description="What of the known sizes is to be taken with care, in sentences.")
 
 
 class MigrationLimits(BaseModel):

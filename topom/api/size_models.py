@@ -1,8 +1,8 @@
 """The objects of ``/sizes``, as pydantic models."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from slots.table import MAXIMUM_SLOTS
 from topom.api.models import BigKey, In
@@ -31,6 +31,16 @@ class MeasuredSlot(In):
     biggest: list[BigKey] = Field(default_factory=list, max_length=MOST_BIGGEST, description="Of them, in any order.")
 
 
+_LIST_OF_SLOTS = {
+    "type": "array",
+    "items": {
+        name: value
+        for name, value in MeasuredSlot.model_json_schema(ref_template="#/components/schemas/{model}").items()
+        if name != "$defs"  # BigKey is among the components: slots are shown with it
+    },
+}
+
+
 class Measurement(In):
     """Sizes of slots, as they were measured."""
 
@@ -46,7 +56,10 @@ class Measurement(In):
     sampled: float = Field(
         default=1.0, gt=0, le=1, allow_inf_nan=False, description="Share of the keys that was measured; 1: all."
     )
-    slots: list[MeasuredSlot] = Field(max_length=MAXIMUM_SLOTS, description="Each at most once.")
+    slots: Annotated[list[Any], WithJsonSchema(_LIST_OF_SLOTS)] = Field(
+        max_length=MAXIMUM_SLOTS, description="Each at most once."
+    )
+    """Not looked at yet: each a :class:`MeasuredSlot`. That takes too long for the event loop; a thread does it."""
 
 
 class TakenSizes(BaseModel):

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Mapping
 
 from fastapi import APIRouter
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 
 from slots import ranges
 from topom import sizes
@@ -77,7 +79,12 @@ def _read(measurement: models.Measurement) -> tuple[Taking, Mapping[int, SlotSiz
     if measurement.complete and measurement.missing:
         raise InvalidSizes("a measurement cannot be complete and miss servers; send it with complete=false")
     measured: dict[int, SlotSize] = {}
-    for slot in measurement.slots:
+    for place, raw in enumerate(measurement.slots):
+        try:
+            slot = models.MeasuredSlot.model_validate(raw)
+        except ValidationError as error:
+            problems = [{**one, "loc": ("body", "slots", place, *one["loc"])} for one in error.errors()]
+            raise RequestValidationError(problems) from None
         if slot.slot in measured:
             raise InvalidSizes(f"slot {slot.slot} is named more than once; add up its sizes")
         biggest = sorted(slot.biggest, key=lambda key: (-key.bytes, key.database, key.key))
