@@ -159,11 +159,11 @@ class Topom:
         """
         if dry_run:
             table = self.ledger.table
-            return planners.plan(policy, table.groups.values(), table.slots)
+            return list(planners.plan(policy, table.groups.values(), table.slots).moves)
         moves: list[Move] = []
 
         def begin(table: SlotTable, epoch: int) -> SlotTable:
-            moves[:] = planners.plan(policy, table.groups.values(), table.slots)
+            moves[:] = planners.plan(policy, table.groups.values(), table.slots).moves
             return topology.apply_moves(table, epoch, moves)
 
         await self.edit(begin)
