@@ -12,11 +12,15 @@ import structlog
 
 from slots.table import OFFLINE, SlotTable
 from topom import interventions, planners, topology
+from topom.actions import Actions
 from topom.errors import Conflict
 from topom.ledger import Ledger
+from topom.planners.forecast import Forecast, forecast
 from topom.planners.request import DEFAULT_TOLERANCE, Plan, PlanRequest
+from topom.sizebook import SizeBook
 from topom.sizes import HOW_TO_MEASURE, Freshness, KnownSizes, NoSizes
-from topom.state import ClusterState
+from topom.speed import PairSpeed
+from topom.state import ClusterState, MigrationSettings
 from topom.topology import Move
 
 log = structlog.get_logger(__name__)
@@ -44,16 +48,27 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """Keys and bytes a second of several moves together; None where that is unknown."""
+
+    keys: float | None
+    bytes: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A plan with what it was made from.
 
     Attributes:
+        cost: of its moves.
+        rate: of all of them together, that the time is told from.
         warnings: what of the sizes is to be taken with care, in sentences.
     """
 
     plan: Plan
     table: SlotTable
-    request: PlanRequest
+    cost: Forecast
+    rate: Rate
     warnings: tuple[str, ...]
 
 
@@ -61,14 +76,16 @@ class Rebalancing:
     """Makes plans of one topom's table, one at a time, and begins them.
 
     Args:
-        known: gives the sizes that are known.
+        sizes: of slots.
         freshness: says how far they can be trusted.
+        actions: know how fast keys move, and the limits of that.
     """
 
-    def __init__(self, ledger: Ledger, known: Callable[[], KnownSizes], freshness: Callable[[], Freshness]) -> None:
+    def __init__(self, ledger: Ledger, sizes: SizeBook, freshness: Callable[[], Freshness], actions: Actions) -> None:
         self._ledger = ledger
-        self._known = known
+        self._sizes = sizes
         self._freshness = freshness
+        self._actions = actions
         self._one_plan = asyncio.Lock()
 
     async def rebalance(self, wish: Wish, dry_run: bool) -> Planned:
@@ -100,7 +117,7 @@ class Rebalancing:
 
     async def _plan(self, wish: Wish) -> Planned:
         table = self._ledger.table
-        known = self._known()
+        known = self._sizes.known
         if wish.policy == BY_BYTES and not known.slots:
             raise NoSizes(f"the sizes of slots are not known, so nothing can be planned by bytes; {HOW_TO_MEASURE}")
         count_of, keys_of = _sizes(known, table)
@@ -113,8 +130,23 @@ class Rebalancing:
             most_bytes=wish.most_bytes,
             drain=wish.drain,
         )
-        plan = await asyncio.to_thread(planners.plan, wish.policy, table.groups.values(), table.slots, request)
-        return Planned(plan, table, request, tuple(self._freshness().warnings) if known.slots else ())
+        speed, settings = self._actions.speed, self._actions.settings
+
+        def work() -> tuple[Plan, Rate, Forecast]:
+            plan = planners.plan(wish.policy, table.groups.values(), table.slots, request)
+            rate = rate_of(plan.moves, keys_of, speed, settings)
+            cost = forecast(
+                table.groups.values(),
+                table.slots,
+                plan.moves,
+                request,
+                keys_per_second=rate.keys,
+                bytes_per_second=rate.bytes,
+            )
+            return plan, rate, cost
+
+        plan, rate, cost = await asyncio.to_thread(work)
+        return Planned(plan, table, cost, rate, tuple(self._freshness().warnings) if known.slots else ())
 
     async def _begin(self, planned: Planned) -> bool:
         fits = False
@@ -146,6 +178,38 @@ def still_fits(moves: Iterable[Move], planned: SlotTable, now: SlotTable) -> boo
             for before, after in zip(planned.slots, now.slots, strict=True)
         )
         and all(now.slots[move.slot] == planned.slots[move.slot] for move in moves)
+    )
+
+
+def rate_of(
+    moves: Iterable[Move], keys: Mapping[int, int], speed: PairSpeed | None, settings: MigrationSettings
+) -> Rate:
+    """How fast moves go together.
+
+    Pairs of groups move side by side, and a group takes part in one batch at a time (:mod:`topom.batches`). So it is
+    the busiest group that sets the time, and all moves together are faster than one pair by all keys over its keys. The
+    limits that are set hold for all together; where nothing was measured yet, they are the rate.
+
+    Args:
+        keys: by slot.
+        speed: of one pair.
+    """
+    busy: dict[int, int] = {}
+    total = 0
+    for move in moves:
+        if move.source != OFFLINE:
+            count = keys.get(move.slot, 0)
+            total += count
+            for group_id in (move.source, move.target):
+                busy[group_id] = busy.get(group_id, 0) + count
+    at_once = total / max(busy.values()) if total else 1.0
+
+    def limited(measured: float | None, limit: int) -> float | None:
+        return min((one for one in (measured, float(limit)) if one), default=None)
+
+    return Rate(
+        limited(speed.keys * at_once if speed else None, settings.keys_per_second),
+        limited(speed.bytes * at_once if speed else None, settings.bytes_per_second),
     )
 
 

@@ -69,7 +69,7 @@ class Topom:
             on_step,
         )
         self.sizes = SizeBook(store, settings.number_of_slots)
-        self.rebalancing = Rebalancing(self.ledger, lambda: self.sizes.known, self.freshness)
+        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self._frames: TableFrames | None = None
         self._one_assignment = asyncio.Lock()

@@ -8,6 +8,7 @@ import typer
 from cli.client import Answer
 from cli.operator import options
 from cli.operator.waiting import wait_moved
+from cli.costs import show_costs
 from cli.output import answer, note, run, say, table
 from slots.ranges import show
 
@@ -111,6 +112,9 @@ def _weights(given: list[str]) -> dict[int, float]:
 
 def _say_plan(found: Answer, done: bool) -> None:
     _say_moves(found, done)
+    if found.get("cost") and found["moves"]:
+        say("")
+        show_costs(found["cost"])
     for reason in found.get("reasons", []):
         say(reason)
     for warning in found.get("warnings", []):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from slots.table import MAXIMUM_SLOTS
+from topom.api.cost_models import Cost
 from topom.hours import LONGEST_TEXT
 
 Address = Annotated[str, Field(max_length=300, examples=["127.0.0.1:6379"], description="`host:port`")]
@@ -225,6 +226,7 @@ class Rebalance(BaseModel):
     policy: str
     dry_run: bool
     moves: list[Move]
+    cost: Cost = Field(description="What the moves cost, and the groups before and after.")
     reasons: list[str] = Field(description="Why the plan does not do all that was wished, in sentences.")
     warnings: list[str] = Field(description="What of the known sizes is to be taken with care, in sentences.")
 

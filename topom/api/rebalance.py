@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 
 from topom.api import models
 from topom.api.access import ServedTopom
+from topom.api.cost_models import Cost
 from topom.errors import Invalid
 from topom.planners.request import DEFAULT_TOLERANCE
 from topom.rebalancing import Wish
@@ -58,9 +59,20 @@ async def rebalance(
         policy=policy,
         dry_run=dry_run,
         moves=[models.Move.model_validate(move.to_wire()) for move in planned.plan.moves],
+        cost=Cost.model_validate(
+            {
+                **planned.cost.to_wire(),
+                "keys_per_second": _rounded(planned.rate.keys),
+                "bytes_per_second": _rounded(planned.rate.bytes),
+            }
+        ),
         reasons=list(planned.plan.reasons),
         warnings=list(planned.warnings),
     )
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)
 
 
 def _capacity(text: str) -> tuple[int, float]:

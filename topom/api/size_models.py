@@ -16,9 +16,11 @@ Moment = Annotated[float, Field(ge=0, lt=2**40, allow_inf_nan=False)]
 
 
 class MissingServer(In):
-    """A server that could not be read."""
+    """A server, or a file, that could not be read."""
 
-    server: str = Field(min_length=1, max_length=300, examples=["127.0.0.1:6379"], description="`host:port`")
+    server: str = Field(
+        min_length=1, max_length=4096, examples=["127.0.0.1:6379"], description="`host:port`, or the file's path."
+    )
     reason: str = Field(max_length=LONGEST_SENTENCE, description="Why, in a sentence.")
 
 
@@ -51,13 +53,13 @@ class Measurement(In):
         "keeps the size that was known."
     )
     missing: list[MissingServer] = Field(
-        default_factory=list, max_length=MOST_SERVERS, description="Servers that could not be read; none if complete."
+        default_factory=list, max_length=MOST_SERVERS, description="What could not be read; nothing if complete."
     )
     sampled: float = Field(
         default=1.0, gt=0, le=1, allow_inf_nan=False, description="Share of the keys that was measured; 1: all."
     )
     slots: Annotated[list[Any], WithJsonSchema(_LIST_OF_SLOTS)] = Field(
-        max_length=MAXIMUM_SLOTS, description="Each at most once."
+        max_length=MAXIMUM_SLOTS, description="Each at most once. One of which not all was read is left out."
     )
     """Not looked at yet: each a :class:`MeasuredSlot`. That takes too long for the event loop; a thread does it."""
 

@@ -108,6 +108,11 @@ async def test_uneven_memory_is_evened_out(cluster: Cluster) -> None:
     planned = (await operate(cluster, "rebalance", "--policy", "bytes", "--dry-run", "--json")).json
     assert {(move["from"], move["to"]) for move in planned["moves"]} == {(1, 2)}
     assert (planned["reasons"], planned["warnings"]) == ([], [])
+    cost = planned["cost"]
+    assert cost["total"]["slots"] == len(planned["moves"])
+    assert {group["id"]: group["before"]["bytes"] for group in cost["groups"]} == before
+    assert cost["groups"][0]["after"]["bytes"] == before[1] - cost["total"]["bytes"]
+    assert cost["seconds"] is None, "nothing was moved yet that a time could be told from"
     await cluster.at_rest({1: 32, 2: 32})
 
     done = await operate(cluster, "rebalance", "--policy", "bytes", "--wait")
@@ -118,10 +123,14 @@ async def test_uneven_memory_is_evened_out(cluster: Cluster) -> None:
 
     # The sizes are those from before; the slots have brought theirs along, and that is said.
     known = {group["group_id"]: group["bytes"] for group in (await cluster.api.sizes())["groups"]}
+    assert known == {group["id"]: group["after"]["bytes"] for group in cost["groups"]}
     assert sum(known.values()) == sum(before.values())
     check_even(known, TOLERANCE)
     again = await operate(cluster, "rebalance", "--policy", "bytes", "--dry-run")
     assert "nothing to move" in again.out
+    back = (await operate(cluster, "rebalance", "--policy", "bytes", "--dry-run", "--drain", "2", "--json")).json
+    assert back["cost"]["seconds"] > 0
+    assert back["cost"]["keys_per_second"] > 0
     assert f"sizes were taken before {len(planned['moves'])} slots" in again.err
     await cluster.api.post_sizes(await measured(cluster))
     assert (await cluster.api.sizes())["warnings"] == []
@@ -145,6 +154,7 @@ async def test_a_group_is_drained_and_leaves(cluster: Cluster) -> None:
     assert "need" in held.err
     drained = await operate(cluster, "rebalance", "--policy", "bytes", "--drain", "2", "--wait")
     assert drained.status == 0, drained
+    assert "in all 32 slots" in drained.out
     await cluster.at_rest({1: 64, 2: 0})
     async with plain_client(master) as client:
         assert not [key async for key in client.scan_iter() if not key.startswith(RESERVED)]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
-from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
+from tests.unit.topom.topom_fakes import MIGRATION, FakeMover, MemoryStore
 from topom import api, planners, rebalancing, topology
-from topom.rebalancing import TRIES, still_fits
+from topom.rebalancing import TRIES, Rate, rate_of, still_fits
 from topom.service import Topom
 from topom.settings import TopomSettings
+from topom.speed import PairSpeed
 from topom.topology import Move
 
 NOW = 1_000_000.0
@@ -139,6 +141,56 @@ async def test_wishes_that_cannot_be_meant(client: httpx.AsyncClient, query: str
     answer = await client.post(f"/rebalance?policy=bytes&{query}")
     assert answer.status_code == status, answer.text
     assert says in answer.json()["message"]
+
+
+async def test_what_a_plan_costs(client: httpx.AsyncClient, topom: Topom) -> None:
+    await post_sizes(client, UNEVEN)
+    cost = (await rebalance(client, dry_run=True, tolerance=0.1))["cost"]
+    moved = {"slots": 3, "bytes": 30 * MB, "keys": 3 * (10 * MB // 100)}
+    assert cost["pairs"] == [{"from": 1, "to": 2, **moved}]
+    assert cost["total"] == moved
+    assert [group["before"]["bytes"] for group in cost["groups"]] == [80 * MB, 16 * MB]
+    assert [group["after"]["bytes"] for group in cost["groups"]] == [50 * MB, 46 * MB]
+    assert [group["share_bytes"] for group in cost["groups"]] == [48 * MB] * 2
+    assert (cost["seconds"], cost["keys_per_second"]) == (None, None), "nothing was ever moved"
+
+    await topom.set_migration({"keys_per_second": 1000})
+    cost = (await rebalance(client, dry_run=True, tolerance=0.1))["cost"]
+    assert cost["keys_per_second"] == 1000
+    assert cost["seconds"] == pytest.approx(moved["keys"] / 1000, abs=0.1)
+
+
+async def test_without_sizes_a_cost_is_in_slots(client: httpx.AsyncClient, topom: Topom) -> None:
+    await topom.edit(lambda table, epoch: topology.add_group(table, epoch, 3, ["127.0.0.1:3"]))
+    cost = (await rebalance(client, policy="codis", dry_run=True))["cost"]
+    assert cost["total"] == {"slots": 5, "bytes": None, "keys": None}
+    assert [group["after"]["slots"] for group in cost["groups"]] == [6, 5, 5]
+
+
+SPEED = PairSpeed(100.0, 5000.0)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "speed", "limits", "rate"),
+    [
+        ([(1, 2)], SPEED, {}, Rate(100.0, 5000.0)),
+        ([(1, 2), (3, 4)], SPEED, {}, Rate(200.0, 10_000.0)),
+        ([(1, 2), (1, 3)], SPEED, {}, Rate(100.0, 5000.0)),
+        ([(1, 4), (2, 4), (3, 5)], SPEED, {}, Rate(150.0, 7500.0)),
+        ([(1, 2), (0, 2)], SPEED, {}, Rate(100.0, 5000.0)),
+        ([(0, 2)], SPEED, {}, Rate(100.0, 5000.0)),
+        ([(1, 2), (3, 4)], SPEED, {"keys_per_second": 120}, Rate(120.0, 10_000.0)),
+        ([(1, 2)], None, {"bytes_per_second": 120}, Rate(None, 120.0)),
+        ([(1, 2)], None, {}, Rate(None, None)),
+        ([], SPEED, {}, Rate(100.0, 5000.0)),
+    ],
+)
+def test_moves_of_other_groups_go_side_by_side(
+    pairs: list[tuple[int, int]], speed: PairSpeed | None, limits: dict[str, int], rate: Rate
+) -> None:
+    plan = [Move(slot, source, target) for slot, (source, target) in enumerate(pairs)]
+    settings = replace(MIGRATION, **limits)  # type: ignore[arg-type]
+    assert rate_of(plan, dict.fromkeys(range(len(plan)), 10), speed, settings) == rate
 
 
 def while_planning(
