@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +10,8 @@ from topom.errors import Invalid
 from topom.topology import Move
 
 DEFAULT_TOLERANCE = 0.05
+MOST = 2**63 - 1
+"""The largest number of bytes, of keys, and the largest capacity, that is believed."""
 
 
 class InvalidPlanRequest(Invalid):
@@ -50,15 +51,15 @@ class PlanRequest:
             if limit is not None and limit < 0:
                 raise InvalidPlanRequest(f"the limit of {name} is {limit}; it has to be 0 or more")
         for group_id, weight in sorted(self.capacity.items()):
-            if not (math.isfinite(weight) and weight > 0):
+            if not 0 < weight <= MOST:
                 raise InvalidPlanRequest(
-                    f"the capacity of group {group_id} is {weight}; it has to be a number above 0. "
+                    f"the capacity of group {group_id} is {weight}; it has to be a number above 0 and below 2^63. "
                     "A group that is to have nothing is drained"
                 )
         for what, counts in (("bytes", self.bytes), ("keys", self.keys)):
-            wrong = min((slot for slot, count in counts.items() if count < 0), default=None)
+            wrong = min((slot for slot, count in counts.items() if not 0 <= count <= MOST), default=None)
             if wrong is not None:
-                raise InvalidPlanRequest(f"slot {wrong} has {counts[wrong]} {what}; there cannot be fewer than 0")
+                raise InvalidPlanRequest(f"slot {wrong} has {counts[wrong]} {what}; that has to be from 0 to 2^63-1")
         for wish, named in (("be drained", self.drain), ("have a capacity", self.capacity)):
             unknown = sorted(set(named) - set(known))
             if unknown:

@@ -151,6 +151,7 @@ def _draw(layout: Layout) -> None:
     givers = [(lower[place] - load[place], place) for place in layout.bins if load[place] > lower[place]]
     heapify(givers)
     takers = sorted((load[place] - lower[place], place) for place in layout.bins if load[place] < lower[place])
+    room = max((upper[place] - load[place] for _, place in takers), default=0)
     for _, taker in takers:
         while givers and load[taker] < lower[taker]:
             asked: list[int] = []
@@ -158,7 +159,8 @@ def _draw(layout: Layout) -> None:
             while givers and len(asked) < CANDIDATES:
                 _, giver = heappop(givers)
                 spare = load[giver] - lower[giver]
-                if spare <= 0:
+                # What has nothing to give to anybody, as a giant alone in its bin, is asked no more.
+                if not layout.members[giver] or layout.members[giver][0][0] > min(spare, room):
                     continue
                 asked.append(giver)
                 offer = _offer(layout, giver, spare, lower[taker] - load[taker], upper[taker] - load[taker])
