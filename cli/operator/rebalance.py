@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from cli.client import Answer
+from cli.costs import show_costs
 from cli.operator import options
 from cli.operator.waiting import wait_moved
-from cli.costs import show_costs
 from cli.output import answer, note, run, say, table
 from slots.ranges import show
 
