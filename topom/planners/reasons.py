@@ -44,13 +44,13 @@ def cut(moves: Collection[Move], limited: Collection[Move], request: PlanRequest
         return
     named = []
     if request.most_slots is not None:
-        named.append(f"{request.most_slots:,} slots")
+        named.append(_several(request.most_slots, "slot"))
     if request.most_bytes is not None:
-        named.append(f"{request.most_bytes:,} bytes")
+        named.append(_several(request.most_bytes, "byte"))
     size = sum(moved_bytes(move, request) for move in left)
     yield (
-        f"the limit of {' and '.join(named)} leaves out {len(left):,} moves of {size:,} bytes; "
-        "plan again when these moves are done"
+        f"the limit of {' and '.join(named)} leaves out {_several(len(left), 'move')} of {_several(size, 'byte')}; "
+        "plan again when the others are done"
     )
     smallest = min(left, key=lambda move: (moved_bytes(move, request), move.slot))
     if not limited and request.most_bytes is not None and moved_bytes(smallest, request) > request.most_bytes:
@@ -122,6 +122,10 @@ def off(load: int, share: float) -> str:
     if not share:
         return "above"
     return f"{_percent(abs(load - share) / share)} {'above' if load > share else 'below'}"
+
+
+def _several(count: int, thing: str) -> str:
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def _percent(part: float) -> str:

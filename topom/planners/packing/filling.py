@@ -2,11 +2,13 @@
 
 1. **Giants**, items larger than any bin's upper limit, fit nowhere. A bin keeps one; others, and those in no bin, go
    where there is most room.
-2. **Shedding.** Each bin above its band chooses items whose sizes together are just what it has too much (the largest
+2. **Boulders**, items for which no bin has room now, in a bin that is too full even without all smaller ones: they go
+   where there is most room but for what that bin can shed in turn, before smaller items take the emptiest bins.
+3. **Shedding.** Each bin above its band chooses items whose sizes together are just what it has too much (the largest
    that still fit in what is missing, then the exchange that overshoots least).
-3. **Placing.** These, and the items that are in no bin, go by descending size to the bin that lacks most. One that fits
+4. **Placing.** These, and the items that are in no bin, go by descending size to the bin that lacks most. One that fits
    nowhere stays; then its bin chooses again, among smaller ones.
-4. **Drawing.** Each bin below its band takes items from bins that can spare them: the largest that do not overshoot,
+5. **Drawing.** Each bin below its band takes items from bins that can spare them: the largest that do not overshoot,
    last the one that overshoots least.
 """
 
@@ -25,6 +27,7 @@ def fill(layout: Layout) -> None:
     """Put every item somewhere, and bring bins into their bands as far as this finds a way."""
     unplaced = [item for item, place in enumerate(layout.at) if place == NOWHERE]
     unplaced = _spread_giants(layout, unplaced)
+    _spread_boulders(layout)
     for _ in range(ROUNDS):
         room = max(layout.upper[place] - layout.load[place] for place in layout.bins)
         shed = [
@@ -61,6 +64,33 @@ def _spread_giants(layout: Layout, unplaced: list[int]) -> list[int]:
             continue
         layout.move(item, place)
     return [item for item in unplaced if layout.at[item] == NOWHERE]
+
+
+def _spread_boulders(layout: Layout) -> None:
+    """Move boulders out of bins that cannot do with them, the smallest of each bin first."""
+    load, upper = layout.load, layout.upper
+    room = max(upper[place] - load[place] for place in layout.bins)
+    largest = max(upper)
+    boulders = []
+    for place in layout.bins:
+        if load[place] <= upper[place]:
+            continue
+        listed = layout.members[place]
+        first = bisect_right(listed, (room + 1, -1))
+        stays = load[place] - sum(size for size, _ in listed[:first])
+        for size, item in listed[first:]:
+            if stays <= upper[place] or size > largest:
+                break
+            boulders.append((-size, item))
+            stays -= size
+    for negative, item in sorted(boulders):
+        found = [
+            (load[place] - upper[place], place)
+            for place, listed in enumerate(layout.members)
+            if place != layout.at[item] and (listed[-1][0] if listed else 0) - negative <= upper[place]
+        ]
+        if found:
+            layout.move(item, min(found)[1])
 
 
 def _choose(listed: list[tuple[int, int]], need: int, limit: int) -> list[int]:

@@ -11,9 +11,9 @@ best layout known, or with as much and fewer bytes moved. What it has to end wit
 
 from topom.planners.packing.layout import NOWHERE, Layout
 
-MOST_ITEMS = 40
+MOST_ITEMS = 24
 """With more items nothing is searched."""
-MOST_NODES = 150_000
+MOST_NODES = 80_000
 """So many branches at most are entered: some tenths of a second. The best layout until then is taken."""
 
 
