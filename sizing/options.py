@@ -75,7 +75,8 @@ class ReadOptions:
             if name in SECRETS:
                 raise OptionError(
                     f"{name} is no option, for Spark shows options in plans and logs; set the environment instead: "
-                    "SLOTFERRY_TOKEN for topom, SLOTFERRY_SIZING_REDIS_USER, ..._PASSWORD and ..._TLS for the servers"
+                    "SLOTFERRY_TOKEN for topom, SLOTFERRY_SIZING_REDIS_USER and SLOTFERRY_SIZING_REDIS_PASSWORD for "
+                    "the servers, SLOTFERRY_SIZING_REDIS_TLS for TLS with them"
                 )
             if name not in known:
                 raise OptionError(f"{name} is no option of slotferry; there are {', '.join(sorted(known))}")
