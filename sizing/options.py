@@ -83,7 +83,9 @@ class ReadOptions:
             try:
                 values[name] = _READERS[name](text)
             except ValueError as error:
-                raise OptionError(f"{name} is {text!r}, but has to be {error}") from None
+                # A URL may hold a password.
+                shown = "not usable" if "@" in text else repr(text)
+                raise OptionError(f"{name} is {shown}, but has to be {error}") from None
         options = cls(**values)
         if bool(options.topom) == bool(options.servers):
             raise OptionError("give either topom, the URL of its API, or servers, as host:port,host:port")
