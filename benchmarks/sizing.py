@@ -2,9 +2,9 @@
 
     python -m benchmarks.sizing
 
-One server, a million keys of mixed types. In turns: ``redis-cli --memkeys``; the same columns (key, type, bytes) and
-the slot by the data source's own reading, as fast as it goes and at the default throttle; and by Spark, from its start
-on. Then the p99 of another client, quiet and while keys are read at the default throttle; and the memory of a process
+One server, a million keys of mixed types. In turns: ``redis-cli --memkeys``; slot, key and bytes by the
+data source's own reading, as fast as it goes and at the default throttle, and with the type besides; and by Spark, from
+its start on. Then the p99 of another client, quiet and while keys are read at the default throttle; and the memory of a process
 that reads a fifth of the keys and all of them.
 """
 
@@ -32,7 +32,9 @@ from benchmarks import load, probe, report
 from benchmarks.processes import percentile
 from cli.redis_server import RedisServer, start_redis
 
-COLUMNS = "slot,key,type,bytes"
+COLUMNS = "slot,key,bytes"
+MORE_COLUMNS = {"columns": "slot,key,type,bytes"}
+"""What redis-cli knows of keys, too."""
 UNTHROTTLED = {"milliseconds_per_call": "1000", "scan_count": "500"}
 PROBE_KEYS = 1000
 PROBE_BYTES = 64
@@ -75,15 +77,15 @@ def _add(pipe: Any, draw: random.Random, number: int) -> None:
 
 
 def read_here(address: str, options: dict[str, str], seconds: float = 0.0) -> tuple[int, float]:
-    """Read all keys in this process, again and again for as long as said; keys and seconds."""
+    """Read all keys in this process, again and again for as long as ``seconds``; how many, and how long it took."""
     from sizing.cluster import Cluster
     from sizing.options import ReadOptions
     from sizing.partitions import plan_partitions
     from sizing.scan import Selection, read_partition
 
     # One after the other: what reads in this process is one task.
-    given = ReadOptions.of({"servers": address, "partitions_per_server": "1", **options})
-    chosen = Selection(tuple((name, True) for name in COLUMNS.split(",")))
+    given = ReadOptions.of({"servers": address, "partitions_per_server": "1", "columns": COLUMNS, **options})
+    chosen = Selection(tuple((name, True) for name in given.columns))
     began, keys = time.monotonic(), 0
     while True:
         for partition in plan_partitions(Cluster.of(given), given):
@@ -176,7 +178,11 @@ async def measure(keys: int, turns: int) -> dict[str, list[float]]:
         for _ in range(turns):
             note("MB, all keys", in_a_process("memory", server.address, UNTHROTTLED)["megabytes"])
             note("keys/s, memkeys", memkeys(server, total))
-            for name, options in (("unthrottled", UNTHROTTLED), ("default throttle", {})):
+            for name, options in (
+                ("unthrottled", UNTHROTTLED),
+                ("unthrottled, with type", {**UNTHROTTLED, **MORE_COLUMNS}),
+                ("default throttle", {}),
+            ):
                 read, seconds = read_here(server.address, options)
                 assert read == total, f"{read} of {total} keys were read"
                 note(f"keys/s, {name}", read / seconds)
