@@ -12,6 +12,7 @@ import structlog
 
 from cli.processes import free_ports
 from cli.redis_server import RedisServer, start_redis
+from sizing.batches import ROWS
 from sizing.cluster import Cluster, choose
 from sizing.connection import Connection
 from sizing.errors import ServerFailed
@@ -141,6 +142,28 @@ def test_keys_that_expire_or_go_before_they_are_looked_at_are_left_out(own: Redi
                     found = kind(connection, columns, (), 5).at([b"gone", b"here", b"gone"])
                 assert found.keys == [b"here"], (kind, columns)
                 assert {len(values) for values in found.columns.values()} == {1}
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE"])
+def test_a_server_that_goes_down_meanwhile_is_named(tmp_path: Path, mode: str) -> None:
+    with running("first", tmp_path) as server:
+        fill(server, 2 * ROWS, (0,))
+        options = options_of(server, mode=mode)
+        chosen = selection("server", "key", "bytes", "error")
+        (partition,) = plan_partitions(Cluster.of(options), options)
+        batches = read_partition(partition, options, chosen)
+        first = next(batches)
+        assert first.num_rows >= ROWS
+    if mode == "FAILFAST":
+        with pytest.raises(ServerFailed, match=server.address):
+            list(batches)
+        return
+    rest = [row for batch in batches for row in batch.to_pylist()]
+    (failure,) = (row for row in rest if row["error"] is not None)
+    assert rest[-1] == failure
+    assert failure["key"] is None
+    assert server.address in failure["error"]
+    assert all(row["key"] is not None for row in rest[:-1])
 
 
 def test_a_script_that_the_server_has_forgotten_is_sent_again(own: RedisServer) -> None:
