@@ -18,7 +18,8 @@ from sizing.connection import Connection
 from sizing.errors import ServerFailed
 from sizing.look import PipelineLook, ScriptLook
 from sizing.options import ReadOptions
-from sizing.partitions import plan_partitions
+from sizing.pace import Pace
+from sizing.partitions import KEYS_PER_RANGE, plan_partitions
 from sizing.scan import Selection, read_partition
 from slots.access import ServerAccess
 from tests.certificates import Authority
@@ -274,3 +275,22 @@ def test_tls_and_the_user_come_from_the_environment(tmp_path: Path, monkeypatch:
         ) as client:
             client.mset({"a": 1, "b": 2})
         assert {row["key"] for row in read(options, selection("key", "bytes"))} == {b"a", b"b"}
+
+
+def test_what_a_server_is_allowed_is_divided_by_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paces: list[tuple[float, ...]] = []
+
+    class Noted(Pace):
+        def __init__(self, most: int, seconds: float, rate: float = 0.0) -> None:
+            paces.append((seconds, rate))
+            super().__init__(most, seconds, rate)
+
+    monkeypatch.setattr("sizing.scan.Pace", Noted)
+    with running("first", tmp_path) as server:
+        fill(server, 4 * KEYS_PER_RANGE, (0,))
+        options = options_of(server, partitions_per_server=4, max_keys_per_second=4_000_000, milliseconds_per_call=8)
+        partitions = plan_partitions(Cluster.of(options), options)
+        rows = rows_of(partitions, options, selection("key"))
+    assert len(partitions) == 4
+    assert len(rows) > 4 * KEYS_PER_RANGE
+    assert paces == [(0.002, 1_000_000)] * 4
