@@ -9,6 +9,7 @@ keys each key counts 1. Means, shares and percentiles are the sample's own. At p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sizing.buckets import SIZE, TTL, TTL_RANGES, size_label
@@ -16,12 +17,31 @@ from sizing.buckets import SIZE, TTL, TTL_RANGES, size_label
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-KEY_COLUMNS = "group_id int, server string, database int, slot int, key binary, type string, bytes bigint, ttl_ms bigint"
-"""What is kept of each key that was read, as Spark's SQL says it."""
-DETAIL_COLUMNS = "encoding string, elements bigint"
+KEY_COLUMNS = {
+    "group_id": "int",
+    "server": "string",
+    "database": "int",
+    "slot": "int",
+    "key": "binary",
+    "type": "string",
+    "bytes": "bigint",
+    "ttl_ms": "bigint",
+}
+"""What is kept of each key that was read: columns of the data sources, and their types as Spark's SQL says them."""
+DETAIL_COLUMNS = {"encoding": "string", "elements": "bigint"}
 """What is kept as well if it is asked for."""
 PERCENTILE_ACCURACY = 1000
 """Ranks of p50 and p99 are off by one in so many keys at most."""
+
+
+def key_columns(details: bool) -> dict[str, str]:
+    """The columns that are kept of each key, with or without :data:`DETAIL_COLUMNS`."""
+    return {**KEY_COLUMNS, **(DETAIL_COLUMNS if details else {})}
+
+
+def ddl(columns: Mapping[str, str]) -> str:
+    """Columns as Spark takes a schema."""
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def slots(keys: DataFrame, fraction: float) -> DataFrame:
@@ -127,7 +147,6 @@ def biggest(keys: DataFrame, most: int, most_per_slot: int) -> DataFrame:
     from pyspark.sql import functions as f
 
     places = (f.desc("bytes"), "key", "database", "server")
-    kept = [name for name in keys.columns if name != "product"]
     first = keys.orderBy(*places).limit(most)
     first = first.withColumn("rank", f.row_number().over(Window.partitionBy(f.lit(0)).orderBy(*places)))
     within = Window.partitionBy("slot").orderBy(*places)
@@ -139,7 +158,7 @@ def biggest(keys: DataFrame, most: int, most_per_slot: int) -> DataFrame:
     return (
         first.alias("a")
         .join(of_slots.alias("b"), same, "full")
-        .select("rank", "rank_in_slot", *(f.coalesce(f"a.{name}", f"b.{name}").alias(name) for name in kept))
+        .select("rank", "rank_in_slot", *(f.coalesce(f"a.{name}", f"b.{name}").alias(name) for name in keys.columns))
         .orderBy(f.asc_nulls_last("rank"), "slot", "rank_in_slot")
     )
 
@@ -147,8 +166,8 @@ def biggest(keys: DataFrame, most: int, most_per_slot: int) -> DataFrame:
 def histograms(keys: DataFrame, fraction: float) -> DataFrame:
     """Keys and bytes by size, in powers of two, and by time to live, in ranges.
 
-    ``histogram`` is ``bytes`` or ``ttl_ms``; a row counts the keys with ``low <= value < high``, where null for ``high``
-    means without end, and for ``low`` that a key never expires. Rows without keys are left out.
+    ``histogram`` is ``bytes`` or ``ttl_ms``; a row counts the keys with ``low <= value < high``, where null for
+    ``high`` means without end, and for ``low`` that a key never expires. Rows without keys are left out.
     """
     from pyspark.sql import functions as f
 
@@ -177,7 +196,12 @@ def histograms(keys: DataFrame, fraction: float) -> DataFrame:
         lives.agg(*_totals(fraction))
         .join(f.broadcast(ranges), "bucket")
         .select(
-            f.lit(TTL).alias("histogram"), *("bucket", "low", "high", "label"), "keys", "bytes", "keys_error", "bytes_error"
+            f.lit(TTL).alias("histogram"),
+            *("bucket", "low", "high", "label"),
+            "keys",
+            "bytes",
+            "keys_error",
+            "bytes_error",
         )
     )
     return by_size.unionByName(by_life).orderBy("histogram", "bucket")

@@ -6,13 +6,16 @@ instead of renaming does that file by file, which is whole as well.)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from sizing.errors import SizingError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class FolderError(Exception):
+class FolderError(SizingError):
     """The folder cannot be read or written. The message names it and says why."""
 
 
@@ -27,7 +30,8 @@ class Folder:
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self._java: Any = spark._jvm
+        java: Any = spark._jvm
+        self._java = java
         context: Any = spark.sparkContext._jsc
         configuration = context.hadoopConfiguration()
         self._root = self._refused(lambda: self._java.org.apache.hadoop.fs.Path(path), path)
@@ -106,13 +110,21 @@ class Folder:
         try:
             return work()
         except Py4JJavaError as error:
-            reason = str(error.java_exception.getMessage() or error.java_exception.toString()).splitlines()[0]
-            place = self.at(name) if hasattr(self, "path") and name else name
-            raise FolderError(f"{place}: {reason}") from None
+            place = self.at(name) if name and hasattr(self, "path") else name
+            raise FolderError(f"{place or self.path}: {_message(error)}") from None
 
 
-def matching(spark: SparkSession, pattern: str) -> list[tuple[str, int]]:
-    """Files that a path with wildcards names: each one's whole address and its bytes, sorted.
+@dataclass(frozen=True)
+class File:
+    """A file: its whole address, its ``bytes``, and when it was written, in seconds since 1970."""
+
+    path: str
+    bytes: int
+    written_at: float
+
+
+def matching(spark: SparkSession, pattern: str) -> list[File]:
+    """Files that a path with wildcards names, sorted.
 
     Raises:
         FolderError: nothing matches, or the file system refuses.
@@ -125,8 +137,18 @@ def matching(spark: SparkSession, pattern: str) -> list[tuple[str, int]]:
         path = java.org.apache.hadoop.fs.Path(pattern)
         found = path.getFileSystem(context.hadoopConfiguration()).globStatus(path)
     except Py4JJavaError as error:
-        raise FolderError(f"{pattern}: {str(error.java_exception.getMessage()).splitlines()[0]}") from None
-    files = [(str(entry.getPath().toString()), int(entry.getLen())) for entry in found or () if entry.isFile()]
+        raise FolderError(f"{pattern}: {_message(error)}") from None
+    files = [
+        File(str(entry.getPath().toString()), int(entry.getLen()), entry.getModificationTime() / 1000)
+        for entry in found or ()
+        if entry.isFile()
+    ]
     if not files:
         raise FolderError(f"no file is called {pattern}; give a path with wildcards, such as 'backups/*.rdb'")
-    return sorted(files)
+    return sorted(files, key=lambda file: file.path)
+
+
+def _message(error: Any) -> str:
+    """What Java says, on one line."""
+    said = error.java_exception.getMessage() or error.java_exception.toString()
+    return str(said).splitlines()[0]

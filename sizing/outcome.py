@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from sizing.errors import SizingError
+from sizing.options import ReadOptions
 
-class JobError(Exception):
+
+class JobError(SizingError):
     """The job cannot be done as asked. The message tells an operator what to do."""
 
 
@@ -86,8 +89,23 @@ class Wishes:
         }
 
 
-PACE = frozenset({"scan_count", "max_keys_per_second", "timeout"})
+PACE = frozenset(
+    {
+        *("scan_count", "milliseconds_per_call", "max_keys_per_second", "partitions_per_server"),
+        *("connect_timeout_seconds", "timeout_seconds"),
+    }
+)
 """Options of the data source that change how fast keys are read, and not which: a run goes on with others."""
+
+
+def read_options(wishes: Wishes) -> ReadOptions:
+    """The data source's options for live servers.
+
+    Raises:
+        OptionError: one of them is unknown or cannot be used.
+    """
+    where = {"servers": wishes.servers} if wishes.servers else {"topom": wishes.topom}
+    return ReadOptions.of({**wishes.source, **where, "sample_fraction": str(wishes.fraction)})
 
 
 @dataclass(frozen=True)

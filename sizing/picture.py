@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT, DPI = 13.0, 9.5, 100
 """In inches, and dots an inch."""
 MOST_BARS = 12
-_COLOURS = ("#3b6ea5", "#e08b3e", "#5a9a68", "#b5555a", "#7d6bab", "#8a6d57", "#cf86b0", "#6f7b85", "#a9a53c", "#46a3b0")
+_COLOURS = (
+    "#3b6ea5",
+    "#e08b3e",
+    "#5a9a68",
+    "#b5555a",
+    "#7d6bab",
+    "#8a6d57",
+    "#cf86b0",
+    "#6f7b85",
+    "#a9a53c",
+    "#46a3b0",
+)
 _MUTED = "#9aa3ab"
 _INK = "#22282e"
 
@@ -132,7 +143,12 @@ def _slots(axes: Axes, summary: Summary, colours: dict[str, str]) -> None:
     axes.axhline(mean, color=_INK, lw=1, ls=(0, (4, 3)), label=f"mean, {size(mean * divisor)}")
     if len(named) <= len(_COLOURS):
         axes.legend(
-            loc="lower right", bbox_to_anchor=(1, 1.0), ncols=len(named) + 1, fontsize=9, frameon=False, borderaxespad=0.2
+            loc="lower right",
+            bbox_to_anchor=(1, 1.0),
+            ncols=len(named) + 1,
+            fontsize=9,
+            frameon=False,
+            borderaxespad=0.2,
         )
     axes.grid(axis="y", color="#e6e9ec")
 
@@ -145,16 +161,30 @@ def _shares(axes: Axes, title: str, totals: Sequence[Total]) -> None:
         return
     keys, held = sum(total.keys for total in totals) or 1, sum(total.bytes for total in totals) or 1
     places = range(len(totals))
-    axes.bar([place - 0.2 for place in places], [total.keys / keys * 100 for total in totals], 0.4, color=_MUTED, label="keys")
     axes.bar(
-        [place + 0.2 for place in places], [total.bytes / held * 100 for total in totals], 0.4, color=_COLOURS[0], label="bytes"
+        [place - 0.2 for place in places],
+        [total.keys / keys * 100 for total in totals],
+        0.4,
+        color=_MUTED,
+        label="keys",
+    )
+    axes.bar(
+        [place + 0.2 for place in places],
+        [total.bytes / held * 100 for total in totals],
+        0.4,
+        color=_COLOURS[0],
+        label="bytes",
     )
     # Of many ranges each label says where its range begins; every second of very many.
     labels = [_begin(total.name) if total.name[-1] == "B" and len(totals) > 4 else total.name for total in totals]
     step = 1 + (len(labels) - 1) // 16
     crowded = len(labels) > 6
     axes.set_xticks(
-        list(places)[::step], labels[::step], fontsize=9, rotation=30 if crowded else 0, ha="right" if crowded else "center"
+        list(places)[::step],
+        labels[::step],
+        fontsize=9,
+        rotation=30 if crowded else 0,
+        ha="right" if crowded else "center",
     )
     axes.set_ylabel("% of all", fontsize=9.5)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, fontsize=9, frameon=False, borderaxespad=0.2)

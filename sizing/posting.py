@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sizing.buckets import name
+from sizing.errors import SizingError
 
 if TYPE_CHECKING:
     from sizing.outcome import Summary
@@ -18,15 +19,15 @@ LONGEST_KEY = 256
 """Characters of a key's name that topom keeps."""
 
 
-class PostError(Exception):
+class PostError(SizingError):
     """topom did not take the sizes. The message says why and what to do; the token is never in it."""
 
 
 def body(summary: Summary, results: Results, of_files: bool) -> dict[str, Any]:
     """What ``POST /api/v1/sizes`` takes.
 
-    Files are never called complete: whether they are those of all masters cannot be known, and of a complete measurement
-    topom takes slots that are not named for empty.
+    Files are never called complete: whether they are those of all masters cannot be known, and in a complete
+    measurement topom takes slots that are not named for empty.
     """
     from pyspark.sql import functions as f
 

@@ -27,6 +27,8 @@ KEYS = "keys"
 """Folder with the keys that were read, a folder of Parquet each unit."""
 _DONE, _READING = "work/done", "work/reading"
 _POLL_SECONDS = 0.5
+_MOST_QUERIES = 64
+"""How many of Spark's last queries are looked at; more are not under way at once."""
 _LONGEST_REASON = 500
 
 
@@ -200,22 +202,10 @@ class Reading:
         return sum(unit.expected for unit in self._units if unit.name in self._done)
 
     def _under_way(self, units: Sequence[Unit]) -> int:
-        """Rows that running jobs have read so far, scaled up from a sample, and no more than the unit has."""
-        by_stage = _rows_by_stage(self._spark)
-        tracker = self._spark.sparkContext.statusTracker()
-        found = 0
-        for unit in units:
-            if unit.at is not None or unit.name in self._done:
-                continue
-            stages = {
-                stage
-                for job in tracker.getJobIdsForGroup(unit.name)
-                if (info := tracker.getJobInfo(job)) is not None
-                for stage in info.stageIds
-            }
-            rows = sum(by_stage.get(stage, 0) for stage in stages)
-            found += min(unit.expected, int(rows / self._fraction))
-        return found
+        """Keys that running jobs have read so far, scaled up from a sample, and no more than the unit has."""
+        waited_for = {unit.name: unit.expected for unit in units if unit.at is None and unit.name not in self._done}
+        rows = rows_under_way(self._spark, list(waited_for))
+        return sum(min(waited_for[name], int(count / self._fraction)) for name, count in rows.items())
 
 
 def _by_place(unit: Unit) -> str:
@@ -230,12 +220,43 @@ def _note_of(name: str) -> str:
     return f"{_DONE}/{name}.json"
 
 
-def _rows_by_stage(spark: SparkSession) -> dict[int, int]:
-    """Rows that the tasks of the running stages have read, or have written when they ended, as Spark counts them."""
-    context: Any = spark.sparkContext._jsc
-    stages = context.sc().statusStore().activeStages()
-    found = (stages.apply(index) for index in range(stages.size()))
-    return {int(stage.stageId()): max(int(stage.inputRecords()), int(stage.outputRecords())) for stage in found}
+def rows_under_way(spark: SparkSession, groups: Sequence[str]) -> dict[str, int]:
+    """Rows that the running query of each group of jobs has read, as its tasks have last told Spark.
+
+    They tell with each heartbeat. It is Spark's own bookkeeping, which is no part of its API: where a version keeps it in
+    another way, nothing is known, and the progress bar goes on with the units that are done.
+    """
+    from py4j.protocol import Py4JError
+
+    tracker = spark.sparkContext.statusTracker()
+    jobs = {job: group for group in groups for job in tracker.getJobIdsForGroup(group)}
+    internal: Any = spark
+    found: dict[str, int] = {}
+    try:
+        store = internal._jsparkSession.sharedState().statusStore()
+        count = int(store.executionsCount())
+        running = store.executionsList(max(0, count - _MOST_QUERIES), _MOST_QUERIES)
+        for index in range(running.size()):
+            query = running.apply(index)
+            group = next((group for job, group in jobs.items() if query.jobs().contains(job)), None)
+            if group is not None and query.completionTime().isEmpty():
+                found[group] = _rows_of(store, query)
+    except (Py4JError, TypeError):
+        return {}
+    return found
+
+
+def _rows_of(store: Any, query: Any) -> int:
+    """The most rows that a step of a query has given: the first step gives all, the last tells when it is done."""
+    values = store.executionMetrics(query.executionId())
+    metrics = query.metrics()
+    most = 0
+    for index in range(metrics.size()):
+        metric = metrics.apply(index)
+        value = values.get(metric.accumulatorId())
+        if metric.name() == "number of output rows" and value.isDefined():
+            most = max(most, int(str(value.get()).replace(",", "")))
+    return most
 
 
 _RAISED = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Unreachable|Refused|Failed|NotFound)): (.+)$", re.MULTILINE)

@@ -19,14 +19,14 @@ OWN = {
     "spark.ui.showConsoleProgress": "false",
     # A server that fails is tried so often in all before it is reported; the waits are the data source's.
     "spark.task.maxFailures": "2",
+    # What fails is reported in words; of a task that fails Spark would print all its Java stack.
+    "spark.log.level": "FATAL",
     # How often executors tell what they have read, for the progress bar.
     "spark.executor.heartbeatInterval": "2s",
 }
 """What is set unless the user has set it."""
 LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """What is set as well when all runs in this process: nothing listens to others."""
-RUNTIME = {"spark.sql.python.filterPushdown.enabled": "true"}
-"""What holds for our reads, whoever made the session."""
 
 
 def open_session(master: str, options: Mapping[str, str]) -> SparkSession:
@@ -69,14 +69,19 @@ def open_session(master: str, options: Mapping[str, str]) -> SparkSession:
         # Of Java, of py4j, of PySpark: whatever keeps Spark from starting.
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise JobError(f"Spark does not start on {chosen}: {reason}") from None
-    session.sparkContext.setLogLevel("ERROR")
     return session
 
 
-def prepare(session: SparkSession) -> None:
-    """Set what our reads need of a session."""
-    for name, value in RUNTIME.items():
-        session.conf.set(name, value)
+def prepare(session: SparkSession, rdb: bool) -> None:
+    """Set what our reads need of a session, and make it know our data source: of RDB files, or of live servers."""
+    if rdb:
+        from sizing.rdb.source import RdbDataSource
+
+        session.dataSource.register(RdbDataSource)
+    else:
+        from sizing.source import SlotferryDataSource
+
+        session.dataSource.register(SlotferryDataSource)
 
 
 def _show_ourselves_to_workers() -> None:

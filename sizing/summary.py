@@ -76,7 +76,8 @@ def to_json(summary: Summary) -> dict[str, Any]:
 def from_json(found: dict[str, Any], slots: Iterable[SlotBytes]) -> Summary:
     """What :func:`to_json` gave, with the slots."""
     totals = {
-        name: tuple(Total(**entry) for entry in found[name]) for name in ("groups", "types", "prefixes", "sizes", "lives")
+        name: tuple(Total(**entry) for entry in found[name])
+        for name in ("groups", "types", "prefixes", "sizes", "lives")
     }
     parts = {
         "total": Total(**found["total"]),

@@ -90,16 +90,15 @@ class Results:
 
     def keys(self, paths: Sequence[str]) -> DataFrame:
         """The keys that were read, from where they were written."""
-        kind = key_columns(self._wishes.details)
+        kind = aggregation.ddl(aggregation.key_columns(self._wishes.details))
         if not paths:
             return self._spark.createDataFrame([], kind)
         return self._spark.read.schema(kind).parquet(*paths)
 
+    def has_keys(self) -> bool:
+        """Whether keys that were read are still here."""
+        return self.folder.exists(KEYS)
+
     def remove_keys(self) -> None:
         """Remove the keys that were read; the tables stay."""
         self.folder.remove(KEYS)
-
-
-def key_columns(details: bool) -> str:
-    """What is kept of each key, as Spark's SQL says it."""
-    return ", ".join((aggregation.KEY_COLUMNS, *((aggregation.DETAIL_COLUMNS,) if details else ())))

@@ -66,7 +66,11 @@ def show(summary: Summary, console: Console) -> None:
     total = summary.total
     moment = datetime.fromtimestamp(summary.taken_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     head = f"{summary.product + ', ' if summary.product else ''}{summary.source}, {moment}, {summary.seconds:.0f} s"
-    console.print(f"\n[bold]{_bytes(total, summary)} in {_keys(total, summary)} keys[/] of {escape(head)}", highlight=False)
+    console.print(
+        f"\n[bold]{_bytes(total, summary)} in {_keys(total, summary)} keys[/] of {escape(head)}",
+        highlight=False,
+        soft_wrap=True,
+    )
     if summary.sampled < 1:
         text = f"estimates from a sample of {summary.sampled:.2%} of the keys; ± is one standard error"
         console.print(text, highlight=False)
