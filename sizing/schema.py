@@ -30,6 +30,11 @@ SERVER_COLUMNS = (
 )
 """Of ``slotferry``: keys of live servers."""
 
+ERROR_COLUMN = Column(
+    "error", "string", "why the rest of a partition is missing: in a row of its own, whose key is null; else null"
+)
+"""Of ``slotferry`` in mode PERMISSIVE, for those who name it among the columns."""
+
 RDB_COLUMNS = (
     Column("file", "string", "path of the RDB file"),
     Column("database", "int", "number of the database"),

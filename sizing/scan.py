@@ -1,0 +1,243 @@
+"""Reads one partition: scans its ranges, looks at the keys, and gives them as Arrow batches. Usable without Spark.
+
+**Each key once** on a keyspace that stands still, and none missed that stays: see :mod:`sizing.cursors`. Keys of
+Slotferry's own are left out.
+
+The next call is on its way while what the last one gave is put into columns. What is in memory is a batch and a call's
+reply, however many keys there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import structlog
+
+from sizing.access import server_access
+from sizing.batches import Batches
+from sizing.connection import Connection
+from sizing.cursors import CursorRange, reached
+from sizing.errors import CommandRefused, ServerFailed
+from sizing.look import ASKED, Found, Look, PipelineLook, ScanLook, ScriptLook, ScriptsRefused, refused, scan_options
+from sizing.options import ReadOptions
+from sizing.pace import Pace
+from sizing.partitions import ScanPartition
+from sizing.sampling import sampled
+from slots import functions
+from slots.access import ServerAccess
+from slots.moving import RESERVED
+
+SECOND_LOOKS = (10, 3, 1)
+"""Keys that the first call of a look beyond a range's end asks for; the next where that did not show buckets' width."""
+PINGS = 3
+"""How often the way to a server and back is measured."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which keys and which of their columns to read.
+
+    Attributes:
+        columns: names, in order, and whether each may be null.
+        types: types of keys; all if empty.
+        slots: slots of keys; None for all.
+        fraction: the share of the keys to sample.
+    """
+
+    columns: tuple[tuple[str, bool], ...]
+    types: tuple[str, ...] = ()
+    slots: frozenset[int] | None = None
+    fraction: float = 1.0
+    names: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset(name for name, _ in self.columns))
+
+    @property
+    def is_by_name(self) -> bool:
+        """Whether a key's name can rule it out, so that it is worth knowing before looking at it."""
+        return self.slots is not None or self.fraction < 1
+
+
+def read_partition(
+    partition: ScanPartition, options: ReadOptions, selection: Selection, access: ServerAccess | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The keys of a partition, in batches of about :data:`sizing.batches.ROWS`.
+
+    In mode PERMISSIVE a failure ends it early, with one row that says why if the column ``error`` is selected.
+
+    Raises:
+        ServerFailed: in mode FAILFAST, the server cannot be read.
+    """
+    batches = Batches(
+        list(selection.columns),
+        {
+            name: value
+            for name, value in (
+                ("product", partition.product), ("group_id", partition.group_id), ("server", partition.server),
+            )
+            if name in selection.names
+        },
+    )  # fmt: skip
+    try:
+        if partition.failed:
+            raise ServerFailed(partition.server, partition.failed)
+        yield from _read(partition, options, selection, access or server_access(), batches)
+    except ServerFailed as error:
+        if options.mode == "FAILFAST":
+            raise
+        log.error("partition_left", server=partition.server, group_id=partition.group_id, reason=error.reason)
+        if "error" in selection.names:
+            yield batches.take()
+            yield batches.failure(str(error))
+
+
+def _read(
+    partition: ScanPartition, options: ReadOptions, selection: Selection, access: ServerAccess, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    with Connection(partition.server, access, options.connect_timeout_seconds, options.timeout_seconds) as connection:
+        reader = RangeReader(connection, partition, options, selection)
+        for each in partition.ranges:
+            try:
+                connection.call("SELECT", each.database)
+            except CommandRefused as error:
+                raise refused(connection, f"SELECT {each.database}", error) from None
+            for found, slots in reader.read(each.cursors):
+                batches.add(found, each.database, slots)
+                if batches.is_full:
+                    yield batches.take()
+    yield batches.take()
+
+
+class RangeReader:
+    """Reads ranges of cursors over one connection, at one pace."""
+
+    def __init__(
+        self, connection: Connection, partition: ScanPartition, options: ReadOptions, selection: Selection
+    ) -> None:
+        self._connection = connection
+        self._selection = selection
+        self._samples = options.samples
+        self._product = partition.function, partition.number_of_slots
+        self._columns = [column for column in ASKED if column in selection.names]
+        self._look = self._a_look(scripts=not partition.in_cluster_mode)
+        self._scan = ScanLook(connection, selection.types)
+        self._pace = Pace(
+            options.scan_count,
+            options.milliseconds_per_call / 1000 / partition.of,
+            options.max_keys_per_second / partition.of,
+        )
+        for _ in range(PINGS):
+            began = time.perf_counter()
+            connection.call("ECHO", "")
+            self._pace.knows_way(time.perf_counter() - began)
+
+    def _a_look(self, scripts: bool) -> Look:
+        types = self._selection.types
+        if not self._columns and (not types or scan_options(types)):
+            return ScanLook(self._connection, types)
+        kind = ScriptLook if scripts else PipelineLook
+        return kind(self._connection, self._columns, types, self._samples)
+
+    def read(self, cursors: CursorRange) -> Iterator[tuple[Found, list[int] | None]]:
+        """What each call found, and the keys' slots if they are wanted."""
+        scan = self._scan_first if self._selection.is_by_name else self._scan_and_look
+        for found in scan(cursors):
+            if any(key.startswith(RESERVED) for key in found.keys):
+                found.without({key for key in found.keys if key.startswith(RESERVED)})
+            yield found, functions.slots_of(*self._product, found.keys) if "slot" in self._selection.names else None
+
+    def _scan_and_look(self, cursors: CursorRange) -> Iterator[Found]:
+        """Both in one call."""
+        cursor = cursors.first
+        ends = False
+        asked = self._ask(self._look, cursor)
+        while not ends:
+            try:
+                found = self._look.receive()
+            except ScriptsRefused as error:
+                self._fall_back(error)
+                asked = self._ask(self._look, cursor)
+                continue
+            self._pace.took(time.perf_counter() - asked)
+            self._pace.wait(len(found.keys))
+            cursor = found.cursor
+            ends = cursors.ends_at(cursor)
+            if ends:
+                self._drop_beyond(cursors, found)
+            else:
+                asked = self._ask(self._look, cursor)
+            yield found
+
+    def _scan_first(self, cursors: CursorRange) -> Iterator[Found]:
+        """First the names, then a look at those that are wanted."""
+        cursor = cursors.first
+        ends = False
+        while not ends:
+            asked = self._ask(self._scan, cursor)
+            found = self._scan.receive()
+            cursor = found.cursor
+            scanned = len(found.keys)
+            ends = cursors.ends_at(cursor)
+            if ends:
+                self._drop_beyond(cursors, found)
+            self._choose(found)
+            if found.keys and not isinstance(self._look, ScanLook):
+                try:
+                    found = self._look.at(found.keys)
+                except ScriptsRefused as error:
+                    self._fall_back(error)
+                    found = self._look.at(found.keys)
+            self._pace.took(time.perf_counter() - asked)
+            self._pace.wait(scanned)
+            if found.keys:
+                yield found
+
+    def _ask(self, look: Look, cursor: int) -> float:
+        look.ask(cursor, self._pace.count)
+        return time.perf_counter()
+
+    def _choose(self, found: Found) -> None:
+        """Keep the keys that are wanted by their names."""
+        if self._selection.fraction < 1:
+            found.keep(sampled(found.keys, self._selection.fraction))
+        wanted = self._selection.slots
+        if wanted is not None:
+            slots = functions.slots_of(*self._product, found.keys)
+            found.keep([place for place, slot in enumerate(slots) if slot in wanted])
+
+    def _fall_back(self, error: ScriptsRefused) -> None:
+        log.warning(
+            "scripts_refused",
+            server=self._connection.server,
+            reason=error.reason,
+            goes_on_with="pipelines of plain commands, which are slower",
+        )
+        self._look = self._a_look(scripts=False)
+
+    def _drop_beyond(self, cursors: CursorRange, found: Found) -> None:
+        """Leave out what lies beyond a range's end, if that can be known: :mod:`sizing.cursors` says how."""
+        if not cursors.goes_over(found.cursor):
+            return
+        for count in SECOND_LOOKS:
+            cursor, keys = self._names(cursors.end, count)
+            if not cursors.shows_narrow_buckets(cursor):
+                continue
+            beyond = set(keys)
+            while reached(cursor) < reached(found.cursor):
+                cursor, keys = self._names(cursor, self._pace.count)
+                beyond.update(keys)
+            found.without(beyond)
+            return
+
+    def _names(self, cursor: int, count: int) -> tuple[int, Sequence[bytes]]:
+        try:
+            said, keys = self._connection.call("SCAN", cursor, "COUNT", count)
+        except CommandRefused as error:
+            raise refused(self._connection, "SCAN", error) from None
+        return int(said), keys

@@ -1,0 +1,78 @@
+"""Asks topom what the cluster is made of. Only the driver does, so this is plain urllib, for nothing else is needed."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from sizing.access import TOKEN, token
+from sizing.errors import TopomFailed
+
+MOST_BYTES = 64 << 20
+"""Of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What topom says.
+
+    Attributes:
+        name: of the product.
+        function, number_of_slots: how a key's slot is found.
+        groups: by group id, its servers as host:port, the master first.
+    """
+
+    name: str
+    function: str
+    number_of_slots: int
+    groups: dict[int, tuple[str, ...]]
+
+
+def ask(url: str, seconds: float) -> Product:
+    """The product of the topom at ``url``, as http://host:port. The token is the environment's.
+
+    Raises:
+        TopomFailed: it cannot be reached, does not take the token, or is no topom.
+    """
+    status = get(url, "/api/v1/status", seconds)
+    try:
+        return Product(
+            str(status["product"]),
+            str(status["slot_function"]),
+            int(status["number_of_slots"]),
+            {
+                int(group["id"]): tuple(str(server["address"]) for server in group["servers"])
+                for group in status["groups"]
+            },
+        )
+    except (KeyError, TypeError, ValueError):
+        raise TopomFailed(f"what answers at {url} is no topom, or one of another version") from None
+
+
+def get(url: str, path: str, seconds: float) -> Any:
+    """An answer of the API. Raises :class:`TopomFailed`."""
+    said = token()
+    request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {said}"} if said else {})
+    # No proxy of the environment, and no redirection: the token is for topom alone.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirection)
+    try:
+        with opener.open(request, timeout=seconds) as answer:
+            return json.loads(answer.read(MOST_BYTES))
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            raise TopomFailed(f"topom at {url} does not accept the token; set {TOKEN} in the environment") from None
+        raise TopomFailed(f"topom at {url} answers {path} with HTTP status {error.code}") from None
+    except ValueError:
+        raise TopomFailed(f"what answers at {url} is no topom: its answer is no JSON") from None
+    except OSError as error:
+        raise TopomFailed(
+            f"topom cannot be reached at {url}: {getattr(error, 'reason', None) or error}; check the option topom"
+        ) from None
+
+
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
