@@ -38,6 +38,7 @@ cdef class Input:
     cdef const uint8_t* take(self, size_t count) except NULL
     cdef int skip(self, uint64_t count) except -1
     cdef int byte(self) except -1
+    cdef bint ended(self) except -1
     cdef int length(self, uint64_t* value) except -1
     cdef int count(self, uint64_t* value) except -1
     cdef int string(self, Stored* found) except -1

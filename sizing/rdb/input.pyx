@@ -202,6 +202,16 @@ cdef class Input:
         self._at += 1
         return self._buffer[self._at - 1]
 
+    cdef bint ended(self) except -1:
+        """Is there no byte more?"""
+        if self._at < self._end:
+            return False
+        try:
+            self.refill(1)
+        except TruncatedRdb:
+            return True
+        return False
+
     cdef int length(self, uint64_t* value) except -1:
         """Reads a length, or with ``special`` set the number of a special encoding of a string."""
         cdef int first = self.byte()

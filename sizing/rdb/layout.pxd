@@ -1,13 +1,13 @@
 """What things take in a server's memory, as MEMORY USAGE counts it: the sizes behind the column ``bytes``.
 
 A block of n bytes takes what the allocator gives for n: a size class of jemalloc (four in each doubling; below that,
-multiples of its quantum: 8 as Redis and Valkey bundle it, 16 in the package that Debian and Ubuntu build against), or what
-glibc's malloc calls usable. A string (sds) has a header of 1, 3, 5 or 9 bytes by its length, and a byte after it.
+multiples of its quantum: 8 as Redis and Valkey bundle it, 16 in the package that Debian and Ubuntu build against), or
+what glibc's malloc calls usable. A string (sds) has a header of 1, 3, 5 or 9 bytes by its length, and a byte after it.
 
-Up to Valkey 8.0, a key takes its string, a dictEntry of 24 bytes and a robj of 16; a dict takes its struct, a pointer for
-each of the next power of two slots, and an entry of 24 bytes an element. From Valkey 8.1 on, the key is in the robj (and a
-short string with it, and the deadline), and a hashtable takes buckets of 64 bytes for 7 elements each, the next power of
-two of them, and as many chained ones as elements that fall at random into buckets need (Poisson).
+Up to Valkey 8.0, a key takes its string, a dictEntry of 24 bytes and a robj of 16; a dict takes its struct, a pointer
+for each of the next power of two slots, and an entry of 24 bytes an element. From Valkey 8.1 on, the key is in the robj
+(and a short string with it, and the deadline), and a hashtable takes buckets of 64 bytes for 7 elements each, the next
+power of two of them, and as many chained ones as elements that fall at random into buckets need (Poisson).
 
 A node of a skiplist has a level more with probability 1/4: what is counted is the mean of what the allocator gives.
 """

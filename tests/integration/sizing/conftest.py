@@ -1,0 +1,45 @@
+"""One Spark for all tests of a process, on two threads of this machine."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sizing.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """A session on ``local[2]``. Without a Java it fails, with the sentence of :class:`sizing.java.JavaNotFound`."""
+    from pyspark.sql import SparkSession
+
+    java = find_java_home()
+    folder = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as environment:
+        if java is not None:
+            environment.setenv("JAVA_HOME", str(java))
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        # Workers import sizing and slots from where the tests do.
+        environment.setenv("PYTHONPATH", os.pathsep.join(part for part in sys.path if part))
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            .config("spark.local.dir", str(folder))
+            .config("spark.sql.python.filterPushdown.enabled", "true")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
