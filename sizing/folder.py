@@ -6,7 +6,6 @@ instead of renaming does that file by file, which is whole as well.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sizing.errors import SizingError
@@ -112,40 +111,6 @@ class Folder:
         except Py4JJavaError as error:
             place = self.at(name) if name and hasattr(self, "path") else name
             raise FolderError(f"{place or self.path}: {_message(error)}") from None
-
-
-@dataclass(frozen=True)
-class File:
-    """A file: its whole address, its ``bytes``, and when it was written, in seconds since 1970."""
-
-    path: str
-    bytes: int
-    written_at: float
-
-
-def matching(spark: SparkSession, pattern: str) -> list[File]:
-    """Files that a path with wildcards names, sorted.
-
-    Raises:
-        FolderError: nothing matches, or the file system refuses.
-    """
-    from py4j.protocol import Py4JJavaError
-
-    java: Any = spark._jvm
-    context: Any = spark.sparkContext._jsc
-    try:
-        path = java.org.apache.hadoop.fs.Path(pattern)
-        found = path.getFileSystem(context.hadoopConfiguration()).globStatus(path)
-    except Py4JJavaError as error:
-        raise FolderError(f"{pattern}: {_message(error)}") from None
-    files = [
-        File(str(entry.getPath().toString()), int(entry.getLen()), entry.getModificationTime() / 1000)
-        for entry in found or ()
-        if entry.isFile()
-    ]
-    if not files:
-        raise FolderError(f"no file is called {pattern}; give a path with wildcards, such as 'backups/*.rdb'")
-    return sorted(files, key=lambda file: file.path)
 
 
 def _message(error: Any) -> str:

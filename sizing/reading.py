@@ -259,12 +259,13 @@ def _rows_of(store: Any, query: Any) -> int:
     return most
 
 
-_RAISED = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Unreachable|Refused|Failed|NotFound)): (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^(?:sizing|slots)\.[\w.]+: (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^(?:[\w.]+\.)?\w+(?:Error|Exception): (.+)$", re.MULTILINE)
 
 
 def reason_of(error: Exception) -> str:
-    """The sentence in what Spark says of a failed job: the last error that a Python worker raised, else its own."""
+    """The sentence in what Spark says of a failed job: of our own error in a worker, else of any, else Spark's."""
     text = str(error)
-    raised = _RAISED.findall(text)
-    reason = raised[-1][1] if raised else next((line for line in text.splitlines() if line.strip()), "")
+    raised = _OURS.findall(text) or _RAISED.findall(text)
+    reason = raised[-1] if raised else next((line for line in text.splitlines() if line.strip()), "")
     return (reason.strip() or type(error).__name__)[:_LONGEST_REASON]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
 import time
@@ -11,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from sizing.aggregation import key_columns
 from sizing.cluster import Cluster, Server
-from sizing.folder import File, matching
 from sizing.options import ReadOptions
-from sizing.outcome import Failure, Wishes, read_options
+from sizing.outcome import Failure, JobError, Wishes, read_options
 from sizing.reading import Unit
 from sizing.topom import ask, get
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from sizing.rdb.files import RdbFile
 
 SLOT_OPTIONS = ("function", "number_of_slots")
 """Options that both data sources have, which topom knows as well."""
@@ -100,7 +102,12 @@ def _unit_of_server(
 
 
 def _files(spark: SparkSession, wishes: Wishes) -> Work:
-    files = matching(spark, wishes.rdb)
+    from sizing.rdb.files import RdbPathError, find, split
+
+    try:
+        files = find(split(wishes.rdb))
+    except RdbPathError as error:
+        raise JobError(str(error)) from None
     options = {name: value for name, value in wishes.source.items() if name in SLOT_OPTIONS}
     name, owners = "", None
     if wishes.topom:
@@ -121,12 +128,12 @@ def _files(spark: SparkSession, wishes: Wishes) -> Work:
 
 
 def _unit_of_file(
-    spark: SparkSession, file: File, options: Mapping[str, str], owners: DataFrame | None, details: bool
+    spark: SparkSession, file: RdbFile, options: Mapping[str, str], owners: DataFrame | None, details: bool
 ) -> Unit:
     from pyspark.sql import functions as f
 
     def load() -> DataFrame:
-        found = spark.read.format("slotferry-rdb").options(**options, mode="FAILFAST").load(file.path)
+        found = spark.read.format("slotferry-rdb").options(**options, mode="FAILFAST").load([glob.escape(file.uri)])
         if owners is None:
             found = found.withColumn("group_id", f.lit(None))
         else:
@@ -134,8 +141,13 @@ def _unit_of_file(
         return found.select(*_as_kept(details, {"server": f.col("file")}))
 
     # The name alone would not tell files of different folders apart.
-    digest = hashlib.sha256(file.path.encode()).hexdigest()[:12]
-    return Unit(f"{_safe(file.path.rpartition('/')[2])}-{digest}", file.path, file.bytes, file.written_at, load)
+    digest = hashlib.sha256(file.shown.encode()).hexdigest()[:12]
+    name = f"{_safe(file.shown.rpartition('/')[2])}-{digest}"
+    try:
+        written_at = file.written_at()
+    except OSError as error:
+        raise JobError(f"{file.shown} cannot be looked at: {error}") from None
+    return Unit(name, file.shown, file.size, written_at, load)
 
 
 def _owners(spark: SparkSession, topom: str, seconds: float) -> DataFrame:
