@@ -85,7 +85,7 @@ class TopomClient:
             return False
 
     async def _call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | None
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
     ) -> dict[str, Any] | list[Any]:
         parameters = {name: value for name, value in query.items() if value is not None}
         try:
@@ -128,7 +128,7 @@ class TopomClient:
         return answer
 
     async def _object(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | None
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
     ) -> Answer:
         answer = await self._call(method, path, body, **query)
         if not isinstance(answer, dict):
@@ -186,9 +186,17 @@ class TopomClient:
         """Fence a proxy off the servers and forget it; ``force`` even where a server cannot be reached."""
         return await self._object("DELETE", f"/proxies/{proxy_id}", force="true" if force else None)
 
-    async def slots(self) -> Answer:
-        """``{"epoch", "slots": [...]}``, every slot in its wire form."""
-        return await self._object("GET", "/slots")
+    async def slots(self, biggest: int = 0) -> Answer:
+        """``{"epoch", "slots": [...]}``, every slot in its wire form, with so many of its ``biggest`` keys at most."""
+        return await self._object("GET", "/slots", biggest=str(biggest))
+
+    async def sizes(self) -> Answer:
+        """What is known of the sizes of slots: totals by group, their age, and what is stale."""
+        return await self._object("GET", "/sizes")
+
+    async def post_sizes(self, measurement: Mapping[str, Any]) -> Answer:
+        """Tell topom sizes that were measured, as ``POST /sizes`` describes them; answers as :meth:`sizes`."""
+        return await self._object("POST", "/sizes", measurement)
 
     async def assign_slots(self, slots: str, group_id: int) -> Answer:
         """Give offline slots, written as ranges, to a group, at once."""
@@ -202,9 +210,33 @@ class TopomClient:
         """Have no group own these slots; proxies then refuse their commands."""
         return await self._object("POST", "/slots/offline", {"slots": slots})
 
-    async def rebalance(self, policy: str = "codis", dry_run: bool = False) -> Answer:
-        """Plan moves by a policy and, unless ``dry_run``, begin them: ``{"policy", "dry_run", "moves"}``."""
-        return await self._object("POST", "/rebalance", policy=policy, dry_run="true" if dry_run else "false")
+    async def rebalance(
+        self,
+        policy: str = "codis",
+        dry_run: bool = False,
+        *,
+        tolerance: float | None = None,
+        most_slots: int | None = None,
+        most_bytes: int | None = None,
+        drain: Sequence[int] = (),
+        capacity: Mapping[int, float] | None = None,
+    ) -> Answer:
+        """Plan moves by a policy and, unless ``dry_run``, begin them.
+
+        ``{"policy", "dry_run", "moves", "reasons", "warnings", "cost"}``; what is left out is as topom has it.
+        """
+        weights = [f"{group_id}={weight!r}" for group_id, weight in (capacity or {}).items()]
+        return await self._object(
+            "POST",
+            "/rebalance",
+            policy=policy,
+            dry_run="true" if dry_run else "false",
+            tolerance=None if tolerance is None else str(tolerance),
+            most_slots=None if most_slots is None else str(most_slots),
+            most_bytes=None if most_bytes is None else str(most_bytes),
+            drain=[str(group_id) for group_id in drain],
+            capacity=weights,
+        )
 
     async def migration(self) -> Answer:
         """How the moving of keys stands."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.output import answer, fail, print_json, table
+from cli.output import answer, fail, note, print_json, table
 from slots import functions
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 
@@ -51,17 +51,38 @@ def plan(
     ],
     policy: Annotated[
         str,
-        typer.Option("--policy", metavar="NAME", help="How to plan: codis evens out the number of slots per group."),
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="How to plan: codis evens out the number of slots per group, bytes their memory.",
+        ),
     ] = "codis",
+    tolerance: Annotated[
+        float | None,
+        typer.Option("--tolerance", metavar="PART", help="How far off its share a group may be; by default 0.05, 5%."),
+    ] = None,
+    most_slots: Annotated[
+        int | None, typer.Option("--most-slots", metavar="N", min=0, help="Move so many slots at most.")
+    ] = None,
+    most_bytes: Annotated[
+        int | None, typer.Option("--most-bytes", metavar="N", min=0, help="Move so many bytes at most.")
+    ] = None,
+    drain: Annotated[
+        list[int] | None,
+        typer.Option("--drain", metavar="GROUP", help="Leave this group nothing; may be given several times."),
+    ] = None,
 ) -> None:
     """Print the moves that a policy would make of groups and slots in a file, as one line of JSON.
 
-    The file holds {"groups":[{"id":1,"servers":["h:p"]}],"slots":[{"id":0,"group_id":1,"action":{}}]};
-    the answer is {"moves":[{"slot":0,"from":1,"to":2}]}, where from 0 means that the slot was offline.
+    The file holds {"groups":[{"id":1,"servers":["h:p"]}],"slots":[{"id":0,"group_id":1,"action":{}}]},
+    and for the policy bytes also "sizes":{"0":BYTES}, with "keys":{"0":N} and "capacity":{"1":WEIGHT} if you like;
+    the answer is {"moves":[{"slot":0,"from":1,"to":2}]}, where from 0 means that the slot was offline. The policy bytes
+    adds "reasons", "cost" and "groups".
     """
     # Imported here: only this command needs the control plane, and every other starts quicker without.
     from topom.errors import TopomError
-    from topom.planners import plan_document
+    from topom.planners.document import answer_document
+    from topom.planners.request import DEFAULT_TOLERANCE, PlanRequest
 
     try:
         text = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
@@ -70,7 +91,17 @@ def plan(
         raise fail(f"{source} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise fail(f"{source} is not JSON: {error}") from None
+    wishes = PlanRequest(
+        tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
+        most_slots=most_slots,
+        most_bytes=most_bytes,
+        drain=frozenset(drain or ()),
+    )
     try:
-        print_json(plan_document(policy, document))
+        answered, reasons = answer_document(policy, document, wishes)
     except TopomError as error:
         raise fail(str(error)) from None
+    print_json(answered)
+    if "reasons" not in answered:
+        for reason in reasons:
+            note(reason)

@@ -28,6 +28,7 @@ from topom.barrier import Barrier, BarrierFailed
 from topom.batches import Batch, Pair, next_batches, pending_slots
 from topom.deferral import Deferral
 from topom.ledger import Ledger, LostPlace
+from topom.speed import PairSpeed
 from topom.state import ClusterState, MigrationSettings
 from topom.steps import CheckFailed, Mover, Observer, Steps
 
@@ -84,6 +85,11 @@ class Actions:
             if pair not in running
         )
         return [entry for entry in found if entry[1]]
+
+    @property
+    def speed(self) -> PairSpeed | None:
+        """How fast a pair of groups moved keys lately; None while that is unknown."""
+        return self.steps.speed.measured
 
     def reasons(self) -> dict[int, str]:
         """Why actions do not go on, by slot; those that do, or wait for their turn, are left out."""
@@ -176,8 +182,9 @@ class Actions:
         return halt.reason if halt else ""
 
     def follow_clock(self) -> None:
-        """Let moving halt or go on as the hours say; to be called often."""
+        """Let moving halt or go on as the hours say, and measure how fast it goes; to be called often."""
         halt = self.settings.halt()
+        self.steps.speed.look(halted=halt is not None)
         if self._not_halted.is_set() == (halt is not None):
             log.info("migration_halted" if halt else "migration_goes_on", reason=halt.reason if halt else "the hours")
             self._apply_settings()

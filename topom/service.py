@@ -10,8 +10,8 @@ from typing import Any
 import structlog
 
 from slots import ranges
-from slots.table import OFFLINE, SlotTable
-from topom import interventions, planners, topology
+from slots.table import SlotTable
+from topom import interventions, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -22,13 +22,15 @@ from topom.interventions import Cancelled
 from topom.ledger import Ledger
 from topom.members import Members
 from topom.moving import RedisMover
+from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.scripts import SharedScripts
 from topom.settings import TopomSettings
+from topom.sizebook import SizeBook
+from topom.sizes import Freshness, freshness
 from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store
-from topom.topology import Move
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +68,8 @@ class Topom:
             settings.barrier_seconds,
             on_step,
         )
+        self.sizes = SizeBook(store, settings.number_of_slots)
+        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self._frames: TableFrames | None = None
         self._one_assignment = asyncio.Lock()
@@ -80,6 +84,7 @@ class Topom:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
         await self.scripts.start()
+        await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
         # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
         self.ledger.listen(self._publish)
@@ -99,6 +104,13 @@ class Topom:
         with suppress(Exception):
             await self.servers.close()
         await self.ledger.close()
+
+    def freshness(self) -> Freshness:
+        """How far the sizes of slots can be trusted now."""
+        state = self.ledger.state
+        return freshness(
+            self.sizes.known, state.table, state.moved, self.sizes.clock(), self.settings.sizes_stale_seconds
+        )
 
     async def edit(self, make: TableChange) -> SlotTable:
         """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise."""
@@ -150,25 +162,6 @@ class Topom:
                     return outcome
                 if not left:
                     raise ProxiesNotReady("the table changes faster than proxies acknowledge it; try again in a while")
-
-    async def rebalance(self, policy: str, dry_run: bool) -> list[Move]:
-        """Plan, and unless ``dry_run`` put every move on its way; the moves, by ascending slot.
-
-        Raises:
-            UnknownPolicy, NoGroup: as :func:`topom.planners.plan`.
-        """
-        if dry_run:
-            table = self.ledger.table
-            return planners.plan(policy, table.groups.values(), table.slots)
-        moves: list[Move] = []
-
-        def begin(table: SlotTable, epoch: int) -> SlotTable:
-            moves[:] = planners.plan(policy, table.groups.values(), table.slots)
-            return topology.apply_moves(table, epoch, moves)
-
-        await self.edit(begin)
-        log.info("rebalance_began", policy=policy, moves=len(moves), offline=sum(m.source == OFFLINE for m in moves))
-        return moves
 
     async def cancel(self, text: str | None) -> Cancelled:
         """Call off the actions of slots, of all when None; what becomes of each (:mod:`topom.interventions`).

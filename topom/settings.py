@@ -164,6 +164,11 @@ class TopomSettings(BaseSettings):
         default=2.0, description="Seconds that replicas have to confirm keys."
     )
 
+    sizes_stale_seconds: Seconds = Field(
+        default=604_800.0,
+        description="Seconds after which sizes of slots are stale, which a plan that uses them says. 7 days.",
+    )
+
     @field_validator("listen")
     @classmethod
     def _check_listen(cls, value: str) -> str:

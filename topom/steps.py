@@ -18,6 +18,7 @@ broken off anywhere, and an operator may take slots from the batch at any time.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -35,6 +36,7 @@ from topom.barrier import Barrier, BarrierFailed
 from topom.batches import Batch, servers_of, share_of
 from topom.errors import Unavailable
 from topom.ledger import Ledger
+from topom.speed import Speed
 from topom.state import ClusterState, MigrationSettings
 
 log = structlog.get_logger(__name__)
@@ -96,6 +98,7 @@ class Steps:
         not_halted: set unless an operator has paused the migration, or it is not the hour.
         why_halted: says which.
         on_step: told of each step.
+        clock: seconds since 1970.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Steps:
         not_halted: asyncio.Event,
         why_halted: Callable[[], str],
         on_step: Observer | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._ledger = ledger
         self._barrier = barrier
@@ -114,10 +118,13 @@ class Steps:
         self._barrier_seconds = barrier_seconds
         self._not_halted = not_halted
         self._why_halted = why_halted
+        self._clock = clock
         self._locking = asyncio.Lock()
         self.on_step = on_step
         self.slots_moved = 0
         """Slots that came to rest where they were sent."""
+        self.speed = Speed()
+        """Of what moves."""
 
     async def follow_store(self, batch: Batch) -> bool:
         """Take what is stored for the batch's own: which slots it still has, and their state.
@@ -169,7 +176,7 @@ class Steps:
                 if source is not None:
                     # one-way: before the slot may come back, nothing that is left may move keys from there.
                     await self._mover.clear(source, self._target_of(batch))
-                await self._change(batch, topology.settle)
+                await self._change(batch, topology.settle, arrives=source is not None)
                 if batch.course is Course.FORWARD:
                     self.slots_moved += len(batch.slots)
                 log.info("slots_moved", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
@@ -276,7 +283,8 @@ class Steps:
         if source is not None:
             # complete: the mover's scan begins here, after the barrier, and covers every database.
             keeps_target = batch.course is Course.BACK
-            await self._mover.move(source, target, batch.slots, batch.progress, keeps_target, self._carried(batch))
+            with self.speed.following(batch.progress):
+                await self._mover.move(source, target, batch.slots, batch.progress, keeps_target, self._carried(batch))
         await self._observe("complete")
         await self._store(batch, SlotState.FINISHED)
 
@@ -323,9 +331,16 @@ class Steps:
         await self._observe(f"{batch.state} stored")
 
     async def _change(
-        self, batch: Batch, make: Callable[[SlotTable, int, Collection[int]], SlotTable], turns: bool = False
+        self,
+        batch: Batch,
+        make: Callable[[SlotTable, int, Collection[int]], SlotTable],
+        turns: bool = False,
+        arrives: bool = False,
     ) -> None:
-        """Store a change of the slots that the batch still has; ``turns`` if their source and target change places."""
+        """Store a change of the slots that the batch still has.
+
+        ``turns`` if their source and target change places; ``arrives`` if they come to rest with their keys.
+        """
         turned = False
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
@@ -338,7 +353,8 @@ class Steps:
                 batch.turn()
                 turned = True
             batch.writing = True
-            return replace(state, table=table)
+            moved = {**state.moved, **dict.fromkeys(batch.slots, round(self._clock(), 3))} if arrives else state.moved
+            return replace(state, table=table, moved=moved)
 
         try:
             await self._ledger.change(change)

@@ -30,6 +30,8 @@ Limit = Annotated[
 ]
 DEFAULT_TOPOM = DEFAULT_URL
 DEFAULT_LIMIT = 3600.0
+MOST_BIGGEST = 10
+"""Biggest keys that topom knows of a slot."""
 
 
 def connect(topom: str, token: str) -> TopomClient:

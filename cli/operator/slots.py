@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cli.client import Answer
-from cli.operator import options
+from cli.operator import options, sizes
 from cli.operator.waiting import COURSES, wait_moved
 from cli.output import answer, run, say, table
 from slots.ranges import parse, show
@@ -17,33 +17,55 @@ Ranges = Annotated[str, typer.Argument(metavar="RANGES", help="Slots and ranges 
 To = Annotated[int, typer.Option("--to", metavar="GROUP", min=1, help="The group to own them.")]
 
 
+app.command("sizes")(sizes.show_sizes)
+app.command("biggest")(sizes.show_biggest)
+
+
 @app.command("show")
 def show_slots(
-    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+    ranges: sizes.Ranges = None,
+    each: Annotated[bool, typer.Option("--each", help="A row for each slot, not for slots that are alike.")] = False,
+    top: Annotated[
+        int | None, typer.Option("--top", metavar="N", min=1, help="Only the N largest slots, each in a row.")
+    ] = None,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
 ) -> None:
-    """Show which group owns which slots, and which slots are moving."""
+    """Show which group owns which slots, which slots are moving, and their bytes, keys and biggest key where known."""
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.slots()
+            return await client.slots(biggest=options.MOST_BIGGEST if as_json else 1)
 
     found = run(work())
-    answer(found, as_json, lambda: _say_slots(found))
+    found["slots"] = sizes.chosen(found["slots"], ranges)
+    if top is not None:
+        found["slots"] = sizes.largest_first(found["slots"])[:top]
+    answer(found, as_json, lambda: _say_slots(found, each or top is not None))
 
 
-def _say_slots(found: Answer) -> None:
+def _say_slots(found: Answer, each: bool) -> None:
     def kind(slot: Answer) -> tuple[int, str, int, str]:
         action = slot["action"]
         state = (action.get("state") or "") + COURSES.get(action.get("course") or "", "")
         reason = ("skipped" if slot.get("skipped") else "", slot.get("reason") or "")
         return slot["group_id"], state, action.get("target_id") or 0, ": ".join(filter(None, reason))
 
-    rows = []
-    for (group_id, state, target_id, reason), run_of in groupby(found["slots"], key=kind):
-        ids = [slot["id"] for slot in run_of]
+    with_sizes = sizes.known(found["slots"])
+    runs = (
+        ((kind(slot), [slot]) for slot in found["slots"])
+        if each
+        else ((alike, list(run_of)) for alike, run_of in groupby(found["slots"], key=kind))
+    )
+    rows: list[tuple[object, ...]] = []
+    for (group_id, state, target_id, reason), run_of in runs:
         owner = f"group {group_id}" if group_id else "offline"
-        rows.append((show(ids), len(ids), owner, state, f"group {target_id}" if state else None, reason))
-    columns = ("slots", "count", "owner", "state", "on the way to", "does not go on because")
+        ids = show(slot["id"] for slot in run_of)
+        sized = sizes.cells(run_of) if with_sizes else ()
+        rows.append((ids, len(run_of), owner, *sized, state, f"group {target_id}" if state else None, reason))
+    sized_columns = sizes.COLUMNS if with_sizes else ()
+    columns = ("slots", "count", "owner", *sized_columns, "state", "on the way to", "does not go on because")
     table(columns, rows, title=f"epoch {found['epoch']}")
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import APIRouter, Depends, FastAPI
 
 from topom import control
-from topom.api import groups, migration, proxies, rebalance, slots, status
+from topom.api import groups, migration, proxies, rebalance, sizes, slots, status
 from topom.api.access import require_token
 from topom.api.errors import add_handlers
 from topom.api.limit import BodyLimit
@@ -17,6 +17,8 @@ from topom.api.models import Health, Problem
 from topom.service import Topom
 
 PREFIX = "/api/v1"
+SIZES_BODY_BYTES = 64 * 1024 * 1024
+"""Of a measurement: ten keys of 256 characters for each of 16384 slots fit."""
 
 
 def build(topom: Topom, token: str) -> FastAPI:
@@ -29,7 +31,7 @@ def build(topom: Topom, token: str) -> FastAPI:
     )
     app.state.topom = topom
     app.state.token = token
-    app.add_middleware(BodyLimit)
+    app.add_middleware(BodyLimit, token=token, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
     add_handlers(app)
     api = APIRouter(
         prefix=PREFIX,
@@ -45,7 +47,7 @@ def build(topom: Topom, token: str) -> FastAPI:
             )
         },
     )
-    for resource in (status, groups, proxies, slots, rebalance, migration):
+    for resource in (status, groups, proxies, slots, sizes, rebalance, migration):
         api.include_router(resource.router)
     app.include_router(api)
     app.include_router(control.router)

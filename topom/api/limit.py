@@ -1,7 +1,11 @@
 """A limit on what a request may bring: bodies are read before anybody has looked at the token."""
 
+from collections.abc import Mapping
+
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from topom.security import authorised
 
 MAXIMUM_BODY_BYTES = 1024 * 1024
 
@@ -11,18 +15,26 @@ class _TooLarge(Exception):
 
 
 class BodyLimit:
-    """Answers 413 to a request whose body is larger than :data:`MAXIMUM_BODY_BYTES`, however it is sent."""
+    """Answers 413 to a request whose body is too large, however it is sent.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        token: who shows it may send more where that is needed.
+        larger: most bytes by path for them; :data:`MAXIMUM_BODY_BYTES` for everybody else, and elsewhere.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, larger: Mapping[str, int]) -> None:
         self._app = app
+        self._token = token
+        self._larger = larger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        most = self._most(scope)
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if announced.isdigit() and int(announced) > MAXIMUM_BODY_BYTES:
-            await self._refuse(scope, receive, send)
+        if announced.isdigit() and int(announced) > most:
+            await self._refuse(most, scope, receive, send)
             return
         received = 0
 
@@ -30,12 +42,20 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > MAXIMUM_BODY_BYTES:
-                raise _TooLarge(f"the body is larger than {MAXIMUM_BODY_BYTES} bytes")
+            if received > most:
+                raise _TooLarge(f"the body is larger than {most} bytes")
             return message
 
         await self._app(scope, counted, send)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        message = f"the body may have {MAXIMUM_BODY_BYTES} bytes at most"
+    def _most(self, scope: Scope) -> int:
+        most = self._larger.get(scope["path"], MAXIMUM_BODY_BYTES)
+        if most > MAXIMUM_BODY_BYTES:
+            header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if not authorised(header.decode("latin-1"), self._token):
+                return MAXIMUM_BODY_BYTES
+        return most
+
+    async def _refuse(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
+        message = f"the body may have {most} bytes at most"
         await JSONResponse({"error": "BodyTooLarge", "message": message}, 413)(scope, receive, send)

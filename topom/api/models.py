@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from slots.table import MAXIMUM_SLOTS
+from topom.api.cost_models import Cost
 from topom.hours import LONGEST_TEXT
 
 Address = Annotated[str, Field(max_length=300, examples=["127.0.0.1:6379"], description="`host:port`")]
@@ -16,7 +17,9 @@ Ranges = Annotated[
 ]
 
 
-class _In(BaseModel):
+class In(BaseModel):
+    """What comes in: nothing that is not known."""
+
     model_config = ConfigDict(extra="forbid")
 
 
@@ -59,7 +62,7 @@ class Groups(BaseModel):
     groups: list[Group]
 
 
-class NewGroup(_In):
+class NewGroup(In):
     """A group to be made."""
 
     id: int = Field(examples=[1])
@@ -67,14 +70,14 @@ class NewGroup(_In):
     datacenter: Datacenter = Field(default="", description="Of all these servers.")
 
 
-class NewServer(_In):
+class NewServer(In):
     """A server to be added to a group."""
 
     address: Address
     datacenter: Datacenter = ""
 
 
-class ServerChange(_In):
+class ServerChange(In):
     """What is to be changed of a server."""
 
     datacenter: Datacenter
@@ -133,6 +136,15 @@ class SlotAction(BaseModel):
     carried: bool | None = Field(default=None, description="Whether its keys go through topom.")
 
 
+class BigKey(In):
+    """One of the biggest keys of a slot."""
+
+    key: str = Field(examples=["user:1:inbox"], description="Its name. Bytes that are no UTF-8 are written as `\\xNN`.")
+    database: int = Field(ge=0, le=1_000_000)
+    type: str = Field(max_length=100, examples=["hash"], description="As TYPE says it.")
+    bytes: int = Field(ge=0, lt=2**63, description="Of memory.")
+
+
 class Slot(BaseModel):
     """A slot: who owns it, and what is happening to it."""
 
@@ -141,6 +153,12 @@ class Slot(BaseModel):
     action: SlotAction = Field(description="`{}` for a slot at rest.")
     skipped: bool | None = Field(default=None, description="Whether it steps aside until it is retried.")
     reason: str | None = Field(default=None, description="Why its action does not go on, if it does not.")
+    bytes: int | None = Field(
+        default=None, description="Memory of its keys when it was last measured; left out while that is unknown."
+    )
+    keys: int | None = Field(default=None, description="Their number then.")
+    biggest: list[BigKey] | None = Field(default=None, description="The biggest of them, by descending bytes.")
+    sized_at: float | None = Field(default=None, description="When that was, in seconds since 1970, UTC.")
 
 
 class Slots(BaseModel):
@@ -150,14 +168,14 @@ class Slots(BaseModel):
     slots: list[Slot]
 
 
-class SlotsToGroup(_In):
+class SlotsToGroup(In):
     """Slots, and the group that they are for."""
 
     slots: Ranges
     group_id: int
 
 
-class SlotsOnly(_In):
+class SlotsOnly(In):
     """Slots."""
 
     slots: Ranges
@@ -170,7 +188,7 @@ class SlotsChanged(BaseModel):
     slots: list[int] = Field(description="Those that changed.")
 
 
-class SlotsMaybe(_In):
+class SlotsMaybe(In):
     """Slots; all, if none are named."""
 
     slots: Ranges | None = Field(default=None, description="All, if left out.")
@@ -208,6 +226,9 @@ class Rebalance(BaseModel):
     policy: str
     dry_run: bool
     moves: list[Move]
+    cost: Cost = Field(description="What the moves cost, and the groups before and after.")
+    reasons: list[str] = Field(description="Why the plan does not do all that was wished, in sentences.")
+    warnings: list[str] = Field(description="What of the known sizes is to be taken with care, in sentences.")
 
 
 class MigrationLimits(BaseModel):
@@ -231,7 +252,7 @@ class MigrationLimits(BaseModel):
     replica_seconds: float = Field(description="That these replicas have to confirm keys.")
 
 
-class MigrationChange(_In):
+class MigrationChange(In):
     """Migration settings to be changed; what is left out stays."""
 
     parallel_slots: Annotated[int, Field(ge=1, le=MAXIMUM_SLOTS)] | None = None

@@ -6,20 +6,78 @@ from fastapi import APIRouter, Query
 
 from topom.api import models
 from topom.api.access import ServedTopom
+from topom.api.cost_models import Cost
+from topom.errors import Invalid
+from topom.planners.request import DEFAULT_TOLERANCE
+from topom.rebalancing import Wish
+
+MOST_GROUPS = 10_000
 
 router = APIRouter(tags=["slots"])
+
+
+class InvalidCapacity(Invalid):
+    """Not a group and its weight."""
 
 
 @router.post("/rebalance")
 async def rebalance(
     topom: ServedTopom,
-    policy: Annotated[str, Query(description="The planner.")] = "codis",
+    policy: Annotated[
+        str, Query(description="The planner: `codis` evens out numbers of slots, `bytes` the memory of their keys.")
+    ] = "codis",
     dry_run: Annotated[bool, Query(description="Only say what would be moved.")] = False,
+    tolerance: Annotated[
+        float, Query(ge=0, le=1, description="By `bytes`: by how much of its share a group's bytes may differ from it.")
+    ] = DEFAULT_TOLERANCE,
+    most_slots: Annotated[int | None, Query(ge=0, description="Slots that the plan moves at most.")] = None,
+    most_bytes: Annotated[int | None, Query(ge=0, description="Bytes that the plan moves at most.")] = None,
+    drain: Annotated[
+        list[int] | None, Query(max_length=MOST_GROUPS, description="Groups that are to have nothing left.")
+    ] = None,
+    capacity: Annotated[
+        list[str] | None,
+        Query(
+            max_length=MOST_GROUPS,
+            examples=[["1=64", "2=32"]],
+            description="By `bytes`: weights of groups, as `GROUP=WEIGHT`; a group's share of all bytes is its weight's"
+            " share of all weights. One that is not named has the mean of those that are.",
+        ),
+    ] = None,
 ) -> models.Rebalance:
-    """Plan which slots move where, and put them on their way."""
-    moves = await topom.rebalance(policy, dry_run)
+    """Plan which slots move where and what that costs, and put them on their way."""
+    wish = Wish(
+        policy=policy,
+        tolerance=tolerance,
+        most_slots=most_slots,
+        most_bytes=most_bytes,
+        drain=frozenset(drain or ()),
+        capacity=dict(_capacity(text) for text in capacity or ()),
+    )
+    planned = await topom.rebalancing.rebalance(wish, dry_run)
     return models.Rebalance(
         policy=policy,
         dry_run=dry_run,
-        moves=[models.Move.model_validate(move.to_wire()) for move in moves],
+        moves=[models.Move.model_validate(move.to_wire()) for move in planned.plan.moves],
+        cost=Cost.model_validate(
+            {
+                **planned.cost.to_wire(),
+                "keys_per_second": _rounded(planned.rate.keys),
+                "bytes_per_second": _rounded(planned.rate.bytes),
+            }
+        ),
+        reasons=list(planned.plan.reasons),
+        warnings=list(planned.warnings),
     )
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)
+
+
+def _capacity(text: str) -> tuple[int, float]:
+    group_id, _, weight = text.partition("=")
+    try:
+        return int(group_id), float(weight)
+    except ValueError:
+        raise InvalidCapacity(f"{text!r} is no capacity; write GROUP=WEIGHT, for example 3=1.5") from None

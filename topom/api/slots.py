@@ -1,28 +1,45 @@
 """Slots: where they are, and the operator's changes to that."""
 
-from fastapi import APIRouter
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Query, Response
+
+from slots.table import Slot
 from topom import topology
 from topom.api import models
 from topom.api.access import ServedTopom
+from topom.sizes import MOST_BIGGEST, SlotSize
 
 router = APIRouter(prefix="/slots", tags=["slots"])
 
 
 @router.get("", response_model=models.Slots, response_model_exclude_none=True)
-async def list_slots(topom: ServedTopom) -> dict[str, object]:
-    """Every slot with its owner and its action, and why that does not go on."""
+async def list_slots(
+    topom: ServedTopom,
+    biggest: Annotated[
+        int, Query(ge=0, le=MOST_BIGGEST, description="Biggest keys to show of each slot, at most.")
+    ] = MOST_BIGGEST,
+) -> Response:
+    """Every slot with its owner and its action, why that does not go on, and its size where that is known."""
     state = topom.ledger.state
     reasons = topom.actions.reasons()
-    slots = []
-    for slot in state.table.slots:
-        described = slot.to_wire()
-        if slot.id in state.skipped:
-            described["skipped"] = True
-        if reasons.get(slot.id):
-            described["reason"] = reasons[slot.id]
-        slots.append(described)
-    return {"epoch": state.table.epoch, "slots": slots}
+    sizes = topom.sizes.known.slots
+
+    def text() -> str:
+        # Slot by slot, so that the event loop gets its turns while thousands are written.
+        slots = (
+            json.dumps(
+                _describe(slot, slot.id in state.skipped, reasons.get(slot.id), sizes.get(slot.id), biggest),
+                separators=(",", ":"),
+            )
+            for slot in state.table.slots
+        )
+        return f'{{"epoch":{state.table.epoch},"slots":[{",".join(slots)}]}}'
+
+    return Response(await asyncio.to_thread(text), media_type="application/json")
 
 
 @router.post("/assign")
@@ -46,3 +63,19 @@ async def offline(topom: ServedTopom, wish: models.SlotsOnly) -> models.SlotsCha
     wanted = topology.parse_slots(wish.slots, topom.settings.number_of_slots)
     epoch, slots = await topom.edit_slots(lambda table, epoch: topology.offline(table, epoch, wanted))
     return models.SlotsChanged(epoch=epoch, slots=slots)
+
+
+def _describe(slot: Slot, skipped: bool, reason: str | None, size: SlotSize | None, biggest: int) -> Mapping[str, Any]:
+    described = slot.to_wire()
+    if skipped:
+        described["skipped"] = True
+    if reason:
+        described["reason"] = reason
+    if size is not None:
+        described |= {"bytes": size.bytes, "keys": size.keys, "sized_at": size.taken_at}
+        if biggest:
+            described["biggest"] = [
+                {"key": key.key, "database": key.database, "type": key.type, "bytes": key.bytes}
+                for key in size.biggest[:biggest]
+            ]
+    return described

@@ -15,22 +15,38 @@ Codis gets the plan that Codis would have made:
 
 Sizes are compared together with group ids, so there are no ties: of two groups of one size, that with the
 smaller id is the smaller one.
+
+Codis knows no draining and no limits. Here a group to drain takes no part in the sharing, and its slots at rest are
+handed out as offline ones are; limits are kept as :func:`topom.planners.limits.in_order` says. Bytes and capacity
+are not looked at.
 """
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from slots.table import OFFLINE, Group, Slot
+from topom.planners import limits, reasons
+from topom.planners.request import Plan, PlanRequest
 from topom.topology import Move
 
 
-def plan(groups: Sequence[Group], slots: Sequence[Slot]) -> list[Move]:
-    """Moves that bring ``groups`` (all with servers, ascending ids, at least one) within one slot of each other.
+def plan(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -> Plan:
+    """Moves that bring ``groups`` (all with servers, ascending ids) within one slot of each other.
 
-    Slots of groups that are not among ``groups`` stay where they are. With actions under way, or with slots in
-    such groups, the outcome may be less even than that.
+    At least one of them is not to be drained. Slots of groups that are not among ``groups`` stay where they are. With
+    actions under way, or with slots in such groups, the outcome may be less even than that.
     """
-    ids = [group.id for group in groups]
+    drained = {group.id for group in groups if group.id in request.drain}
+    moves = sorted(_moves(groups, slots, drained), key=lambda move: move.slot)
+    limited = limits.in_order(moves, request)
+    why = [*reasons.stuck(groups, slots, request), *reasons.cut(moves, limited, request)]
+    if request.capacity:
+        why.append("the policy codis gives every group as many slots, whatever its capacity; the policy bytes heeds it")
+    return Plan(tuple(limited), tuple(why))
+
+
+def _moves(groups: Sequence[Group], slots: Sequence[Slot], drained: Collection[int]) -> list[Move]:
+    ids = [group.id for group in groups if group.id not in drained]
     lower = len(slots) // len(ids)
     upper = -(-len(slots) // len(ids))
     kept = dict.fromkeys(ids, 0)
@@ -55,7 +71,7 @@ def plan(groups: Sequence[Group], slots: Sequence[Slot]) -> list[Move]:
 
     # A group stands in `order` under the size it has now; it is taken out before its size changes.
     order = sorted((size(group_id), group_id) for group_id in ids)
-    handed_out = [slot.id for slot in resting if slot.group_id == OFFLINE]
+    handed_out = [slot.id for slot in resting if slot.group_id == OFFLINE or slot.group_id in drained]
     for _ in handed_out:
         _, smallest = order.pop(0)
         given[smallest] -= 1

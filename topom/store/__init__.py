@@ -56,6 +56,14 @@ class StoredScripts:
     scripts: Sequence[StoredScript]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSizes:
+    """All documents of sizes (:mod:`topom.store.size_records`), and how often they were written."""
+
+    revision: int
+    documents: Mapping[str, bytes]
+
+
 class Store(Protocol):
     """What topom needs of a store. No method blocks the event loop; each has a time limit of its own."""
 
@@ -86,6 +94,20 @@ class Store(Protocol):
 
     async def forget_scripts(self, generation: int) -> None:
         """Drop every script and let ``generation`` grow by one, all or nothing. Raises as :meth:`write_scripts`."""
+
+    async def read_sizes(self) -> StoredSizes:
+        """Every document of sizes. Raises :class:`StoreError`."""
+
+    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
+        """Put these documents of sizes, and let ``revision`` grow by one.
+
+        Each is put as a whole. A store that cannot put so many in one transaction may put them in several, and let the
+        revision grow with the last: after a failure some are then newer than others, as each says.
+
+        Raises:
+            StoreConflict: nothing was written, for the stored revision is not ``revision``.
+            StoreError: the outcome is unknown.
+        """
 
     async def close(self) -> None:
         """Let go of what :meth:`open` took. Never raises."""

@@ -9,6 +9,7 @@
 | ``fenced/<instance>`` | one fenced proxy |
 | ``migration`` | migration settings that an operator changed |
 | ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
+| ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
 """
 
 import json
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.state import ClusterState, Fenced, Product, ProxyRecord
 from topom.store import Stored, StoreDamaged
@@ -52,6 +54,11 @@ def decode(stored: Stored) -> ClusterState | None:
             fenced={entry.instance: entry for entry in fenced},
             migration_changes=documents["migration"],
             skipped={int(slot): str(reason) for slot, reason in documents.get("skipped", {}).items()},
+            moved={
+                slot: float(at)
+                for at, text in documents.get("moved", {}).items()
+                for slot in ranges.parse(text, product.number_of_slots)
+            },
         )
     except (KeyError, TypeError, ValueError, TableError) as error:
         raise StoreDamaged(
@@ -81,6 +88,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["migration"] = _encode(dict(new.migration_changes))
     if new.skipped != ({} if old is None else old.skipped):
         documents["skipped"] = _encode(dict(new.skipped))
+    if (old is None or old.moved is not new.moved) and new.moved:
+        documents["moved"] = _encode(_by_time(new.moved))
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
     return documents
@@ -94,6 +103,13 @@ def _differ(documents: dict[str, bytes | None], name: str, old: Mapping[Any, Any
     for key, value in new.items():
         if old.get(key) != value:
             documents[name.format(key)] = _encode(asdict(value))
+
+
+def _by_time(moved: Mapping[int, float]) -> dict[str, str]:
+    together: dict[float, list[int]] = {}
+    for slot, at in moved.items():
+        together.setdefault(at, []).append(slot)
+    return {repr(at): ranges.show(sorted(slots)) for at, slots in together.items()}
 
 
 def _slots_name(first: int) -> str:

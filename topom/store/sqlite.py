@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from topom.store import Store, StoreConflict, Stored, StoredScript, StoredScripts, StoreError
+from topom.store import Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
 
 T = TypeVar("T")
 
@@ -24,6 +24,9 @@ CREATE TABLE IF NOT EXISTS generation (id INTEGER PRIMARY KEY CHECK (id = 0), ge
 CREATE TABLE IF NOT EXISTS scripts
     (name TEXT PRIMARY KEY, sequence INTEGER NOT NULL, loaded INTEGER NOT NULL, body BLOB NOT NULL);
 INSERT OR IGNORE INTO generation VALUES (0, 0);
+CREATE TABLE IF NOT EXISTS revision (id INTEGER PRIMARY KEY CHECK (id = 0), revision INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS sizes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock on the file (a backup, a shell)."""
@@ -54,6 +57,12 @@ class SqliteStore(Store):
 
     async def forget_scripts(self, generation: int) -> None:
         await self._run(lambda connection: self._forget_scripts(connection, generation))
+
+    async def read_sizes(self) -> StoredSizes:
+        return await self._run(self._read_sizes)
+
+    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
+        await self._run(lambda connection: self._write_sizes(connection, revision, documents))
 
     async def close(self) -> None:
         def close() -> None:
@@ -136,6 +145,22 @@ class SqliteStore(Store):
         with _transaction(connection):
             self._grow_generation(connection, generation, 1)
             connection.execute("DELETE FROM scripts")
+
+    def _read_sizes(self, connection: sqlite3.Connection) -> StoredSizes:
+        with _transaction(connection, "BEGIN"):
+            (revision,) = connection.execute("SELECT revision FROM revision").fetchone()
+            documents = dict(connection.execute("SELECT name, value FROM sizes").fetchall())
+        return StoredSizes(revision, documents)
+
+    def _write_sizes(self, connection: sqlite3.Connection, revision: int, documents: Mapping[str, bytes]) -> None:
+        with _transaction(connection):
+            changed = connection.execute("UPDATE revision SET revision = revision + 1 WHERE revision = ?", (revision,))
+            if changed.rowcount != 1:
+                raise StoreConflict(
+                    f"the sizes in the store {self._path} are not of revision {revision}: another topom has written "
+                    "to it"
+                )
+            connection.executemany("INSERT OR REPLACE INTO sizes VALUES (?, ?)", list(documents.items()))
 
     def _grow_generation(self, connection: sqlite3.Connection, generation: int, by: int) -> None:
         changed = connection.execute(

@@ -54,7 +54,19 @@ REQUESTS: list[tuple[Callable[[TopomClient], Awaitable[Any]], str, str, Any]] = 
     (lambda topom: topom.remove_server(1, "a/b:1"), "DELETE", "/api/v1/groups/1/servers/a%2Fb:1", None),
     (lambda topom: topom.remove_proxy(3), "DELETE", "/api/v1/proxies/3", None),
     (lambda topom: topom.remove_proxy(3, force=True), "DELETE", "/api/v1/proxies/3?force=true", None),
-    (lambda topom: topom.slots(), "GET", "/api/v1/slots", None),
+    (lambda topom: topom.slots(), "GET", "/api/v1/slots?biggest=0", None),
+    (lambda topom: topom.slots(biggest=10), "GET", "/api/v1/slots?biggest=10", None),
+    (lambda topom: topom.sizes(), "GET", "/api/v1/sizes", None),
+    (lambda topom: topom.post_sizes({"taken_at": 1.5}), "POST", "/api/v1/sizes", {"taken_at": 1.5}),
+    (
+        lambda topom: topom.rebalance(
+            "bytes", tolerance=0.1, most_slots=3, most_bytes=4, drain=[1, 2], capacity={3: 1.5, 4: 2.0}
+        ),
+        "POST",
+        "/api/v1/rebalance?policy=bytes&dry_run=false&tolerance=0.1&most_slots=3&most_bytes=4&drain=1&drain=2"
+        "&capacity=3%3D1.5&capacity=4%3D2.0",
+        None,
+    ),
     (lambda topom: topom.assign_slots("0-5", 2), "POST", "/api/v1/slots/assign", {"slots": "0-5", "group_id": 2}),
     (lambda topom: topom.move_slots("0-5", 2), "POST", "/api/v1/slots/move", {"slots": "0-5", "group_id": 2}),
     (lambda topom: topom.take_slots_offline("7"), "POST", "/api/v1/slots/offline", {"slots": "7"}),

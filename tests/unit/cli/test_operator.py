@@ -56,7 +56,14 @@ SLOTS = {
     "slots": [
         {"id": 0, "group_id": 1, "action": {"state": "migrating", "target_id": 2}},
         {"id": 1, "group_id": 1, "action": {}},
-        {"id": 2, "group_id": 1, "action": {}},
+        {
+            "id": 2,
+            "group_id": 1,
+            "action": {},
+            "bytes": 3000,
+            "keys": 4,
+            "biggest": [{"key": "a[1]\x1b", "database": 3, "type": "hash", "bytes": 2048}],
+        },
         {"id": 3, "group_id": 1, "action": {"state": "pending", "target_id": 2}, "reason": "no room at all"},
     ],
 }
@@ -82,9 +89,21 @@ STATUS = {
     "migration": MIGRATION,
 }
 MOVES = [{"slot": 2, "from": 1, "to": 2}, {"slot": 3, "from": 0, "to": 2}]
+SIZES = {
+    "last": {"taken_at": 1.0, "age_seconds": 9000.0, "seconds": 1.0, "complete": True, "missing": [], "sampled": 1.0},
+    "stale_seconds": 604800.0,
+    "bytes": 3000,
+    "keys": 4,
+    "groups": [{"group_id": 1, "slots": 3, "bytes": 3000, "keys": 4}],
+    "stale": "",
+    "moved": "",
+    "unknown": "",
+    "warnings": [],
+}
 ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/v1/status"): STATUS,
     ("GET", "/api/v1/slots"): SLOTS,
+    ("GET", "/api/v1/sizes"): SIZES,
     ("GET", "/api/v1/proxies"): {"proxies": [PROXY]},
     ("GET", "/api/v1/migration"): MIGRATION,
     ("PATCH", "/api/v1/migration"): MIGRATION,
@@ -117,10 +136,14 @@ VERBS: list[tuple[str, str, str]] = [
     ("proxy list", "proxies", "1,234,567"),
     ("proxy remove 3 --force", "proxies", "could not be cut off h:1: [refused]"),
     ("slots show", "slots", "1-2"),
+    ("slots show", "slots", "a[1]\\x1b, 2.0 KB"),
+    ("slots show --each", "slots", "2.9 KB"),
+    ("slots sizes", "sizes", "2.9 KB in 4 keys, measured 2.5 hours ago"),
     ("slots assign 0-1 --to 2", "slots", "assigned to group 2: slots 0-1"),
     ("slots move 0-1 --to 2", "slots", "on the way to group 2: nothing to change"),
     ("slots offline 2", "slots", "offline: slots 2"),
     ("rebalance --dry-run", "rebalance", "2 slots would move"),
+    ("rebalance --policy bytes --drain 1 --drain 3 --capacity 2=1.5 --most-slots 9", "rebalance", "would move"),
     ("migration status", "migration", "waits for [proxy 3]"),
     ("migration pause", "migration", "paused"),
     ("migration resume", "migration", "goes on"),
@@ -343,3 +366,43 @@ async def test_waiting_outlives_a_restart_of_topom() -> None:
     async with TopomClient("http://topom.test", "x", httpx.MockTransport(handler)) as topom:
         await wait_moved(topom, {7: 2}, 5)
     assert not answers
+
+
+def test_slots_are_chosen_by_ranges_and_by_size(seen: list[httpx.Request]) -> None:
+    def shown(*arguments: str) -> list[int]:
+        result = runner.invoke(app, ["slots", "show", *arguments, "--json"])
+        assert result.exit_code == 0, result.output
+        return [slot["id"] for slot in json.loads(result.stdout)["slots"]]
+
+    assert shown("1-2") == [1, 2]
+    assert shown("--top", "2") == [2, 0]
+    assert shown("0,3", "--top", "5") == [0, 3]
+    wrong = runner.invoke(app, ["slots", "show", "9"])
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert "is not within 0-3" in wrong.stderr
+
+
+def test_the_biggest_keys(seen: list[httpx.Request]) -> None:
+    result = runner.invoke(app, ["slots", "biggest", "--json"])
+    key = {"slot": 2, "group_id": 1, "key": "a[1]\x1b", "database": 3, "type": "hash", "bytes": 2048}
+    assert json.loads(result.stdout) == {"keys": [key]}
+    assert "a[1]\\x1b" in runner.invoke(app, ["slots", "biggest"]).stdout
+    assert "had no keys" in runner.invoke(app, ["slots", "biggest", "0"]).stdout
+    assert seen[0].url.params["biggest"] == "10"
+
+
+def test_a_plan_says_what_it_could_not_do(seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"reasons": ["slot 3 alone is larger than a share"], "warnings": ["sizes are stale"]}
+    monkeypatch.setitem(
+        ANSWERS, ("POST", "/api/v1/rebalance"), {"policy": "bytes", "dry_run": True, "moves": [], **said}
+    )
+    result = runner.invoke(app, ["rebalance", "--dry-run"])
+    assert result.stdout == "nothing to move\nslot 3 alone is larger than a share\n"
+    assert "sizes are stale" in result.stderr
+
+
+@pytest.mark.parametrize("capacity", ["3", "x=1", "3=", "=1"])
+def test_a_capacity_that_is_none(seen: list[httpx.Request], capacity: str) -> None:
+    result = runner.invoke(app, ["rebalance", "--capacity", capacity])
+    assert result.exit_code == 2
+    assert seen == []

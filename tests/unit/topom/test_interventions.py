@@ -7,10 +7,9 @@ import pytest
 from slots.states import Course, SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import interventions, topology
+from topom import interventions, planners, topology
 from topom.batches import next_batches
 from topom.errors import SlotsInAction
-from topom.planners import codis
 from topom.state import ClusterState
 
 FORWARD, TURNING, BACK = Course.FORWARD, Course.TURNING, Course.BACK
@@ -143,7 +142,7 @@ def test_a_planner_counts_a_cancelled_slot_where_it_returns_to() -> None:
     groups = [Group(1, ("s1:1",)), Group(2, ("s2:1",))]
     slots = [slot_in(number, MIGRATING, TURNING) for number in range(8)]
     slots += [Slot(number, 2) for number in range(8, 16)]
-    assert codis.plan(groups, slots) == []
+    assert planners.plan("codis", groups, slots).moves == ()
 
 
 # Which batches may start

@@ -13,7 +13,7 @@ from topom.frames import Register
 from topom.ledger import Ledger
 from topom.members import Member, Members
 from topom.state import MigrationSettings, Product
-from topom.store import Store, StoreConflict, Stored, StoredScript, StoredScripts, StoreError
+from topom.store import Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
 
 PRODUCT = Product("test", 16, "crc32", 16)
 MIGRATION = MigrationSettings(8, 0, 0, 500, 524_288, 2.0)
@@ -27,6 +27,8 @@ class MemoryStore(Store):
         self.documents: dict[str, bytes] = {}
         self.generation = 0
         self.scripts: dict[str, StoredScript] = {}
+        self.revision = 0
+        self.sizes: dict[str, bytes] = {}
         self.fail_before = 0
         """That many writes fail and leave nothing."""
         self.fail_after = 0
@@ -52,6 +54,22 @@ class MemoryStore(Store):
         await self._begin(generation)
         self.generation += 1
         self.scripts.clear()
+
+    async def read_sizes(self) -> StoredSizes:
+        return StoredSizes(self.revision, dict(self.sizes))
+
+    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
+        await asyncio.sleep(0)
+        if self.fail_before:
+            self.fail_before -= 1
+            raise StoreError("the disk is full")
+        if revision != self.revision:
+            raise StoreConflict(f"of revision {self.revision}, not {revision}")
+        self.sizes |= documents
+        self.revision += 1
+        if self.fail_after:
+            self.fail_after -= 1
+            raise StoreError("the disk went away")
 
     async def _begin(self, generation: int) -> None:
         await asyncio.sleep(0)

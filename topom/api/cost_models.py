@@ -1,0 +1,47 @@
+"""The objects of what a plan costs, as pydantic models; null is what nobody knows."""
+
+from pydantic import BaseModel, Field
+
+
+class Amount(BaseModel):
+    """Slots, and what is in them."""
+
+    slots: int
+    bytes: int | None = Field(description="Memory of their keys; null where no sizes are known.")
+    keys: int | None
+
+
+class Held(Amount):
+    """What a group has."""
+
+    percent_off: float | None = Field(description="How far from its share, above 0 for more; null without one.")
+
+
+class PairCost(Amount):
+    """What goes from one group to another."""
+
+    source: int = Field(alias="from", description="0: was offline, and brings no bytes or keys.")
+    target: int = Field(alias="to")
+
+
+class GroupOutlook(BaseModel):
+    """A group before and after a plan; slots that are moving already count where they are on their way to."""
+
+    id: int
+    share_bytes: int | None = Field(description="What it should have; null if it is drained, or sizes are not known.")
+    before: Held
+    after: Held
+
+
+class Cost(BaseModel):
+    """What a plan costs, and what it is for."""
+
+    pairs: list[PairCost]
+    groups: list[GroupOutlook]
+    total: Amount
+    seconds: float | None = Field(description="Forecast, while moving is neither paused nor out of hours.")
+    keys_per_second: float | None = Field(
+        description="Of all moves together, from which the time is told: as measured in the last moves, or the limit that "
+        "is set."
+    )
+    bytes_per_second: float | None = Field(description="Likewise. The slower of the two tells the time.")

@@ -1,0 +1,76 @@
+"""How fast a pair of groups moved keys lately, remembered when nothing moves, for forecasts.
+
+It is the mean over the time in which batches moved, in which what is long ago counts less and less. Time in which
+moving was halted does not count. It is not stored: a topom that has moved nothing yet does not know.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from migrator.progress import Progress
+
+HALF_LIFE_SECONDS = 60.0
+"""Of moving, after which what was measured counts half."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpeed:
+    """Keys and bytes a second from one group to another."""
+
+    keys: float
+    bytes: float
+
+
+@dataclass(slots=True)
+class _Mark:
+    at: float
+    keys: int
+    bytes: int
+
+
+class Speed:
+    """Measures batches as they move. ``clock`` gives seconds from any beginning."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._marks: dict[Progress, _Mark] = {}
+        self._keys = self._bytes = self._seconds = 0.0
+
+    @property
+    def measured(self) -> PairSpeed | None:
+        """What was measured last; None before any key moved."""
+        if self._seconds <= 0 or self._keys <= 0:
+            return None
+        return PairSpeed(self._keys / self._seconds, self._bytes / self._seconds)
+
+    @contextmanager
+    def following(self, progress: Progress) -> Iterator[None]:
+        """Measure a batch while the block runs, in which it moves."""
+        self._marks[progress] = self._mark(progress)
+        try:
+            yield
+        finally:
+            self._account(progress)
+            del self._marks[progress]
+
+    def look(self, halted: bool) -> None:
+        """Take in what has moved since the last look, or, if moving was halted, only that time has passed."""
+        for progress in self._marks:
+            if halted:
+                self._marks[progress] = self._mark(progress)
+            else:
+                self._account(progress)
+
+    def _mark(self, progress: Progress) -> _Mark:
+        return _Mark(self._clock(), progress.keys_moved, progress.bytes_moved)
+
+    def _account(self, progress: Progress) -> None:
+        before = self._marks[progress]
+        now = self._marks[progress] = self._mark(progress)
+        elapsed = now.at - before.at
+        kept = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
+        self._seconds = self._seconds * kept + elapsed
+        self._keys = self._keys * kept + now.keys - before.keys
+        self._bytes = self._bytes * kept + now.bytes - before.bytes
