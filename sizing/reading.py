@@ -223,8 +223,8 @@ def _note_of(name: str) -> str:
 def rows_under_way(spark: SparkSession, groups: Sequence[str]) -> dict[str, int]:
     """Rows that the running query of each group of jobs has read, as its tasks have last told Spark.
 
-    They tell with each heartbeat. It is Spark's own bookkeeping, which is no part of its API: where a version keeps it in
-    another way, nothing is known, and the progress bar goes on with the units that are done.
+    They tell with each heartbeat. It is Spark's own bookkeeping, which is no part of its API: where a version keeps it
+    in another way, nothing is known, and the progress bar goes on with the units that are done.
     """
     from py4j.protocol import Py4JError
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
+import json
 import re
 import time
 from collections.abc import Mapping
@@ -132,8 +132,11 @@ def _unit_of_file(
 ) -> Unit:
     from pyspark.sql import functions as f
 
+    # As a list, for a path by itself may hold several with commas between.
+    one = {"paths": json.dumps([file.uri])}
+
     def load() -> DataFrame:
-        found = spark.read.format("slotferry-rdb").options(**options, mode="FAILFAST").load([glob.escape(file.uri)])
+        found = spark.read.format("slotferry-rdb").options(**options, **one, mode="FAILFAST").load()
         if owners is None:
             found = found.withColumn("group_id", f.lit(None))
         else:
