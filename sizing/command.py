@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sizing import shipping
 from sizing.access import TOKEN
 from slots import functions
+from slots.logs import configure
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 
 if TYPE_CHECKING:
@@ -76,6 +79,9 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's own. Repeatable.")
     ] = None,
+    ship: Annotated[
+        bool, typer.Option("--ship", help="Send this installation's code to executors that do not have it.")
+    ] = False,
     sample_fraction: Annotated[
         float, typer.Option("--sample-fraction", metavar="P", help="Share of the keys to size; totals are scaled up.")
     ] = 1.0,
@@ -162,7 +168,11 @@ def run(
         fresh=fresh,
         post=post,
     )
-    raise typer.Exit(_work(wishes, master, _pairs(conf or [], "--conf"), as_json))
+    options = _pairs(conf or [], "--conf")
+    with tempfile.TemporaryDirectory(prefix="slotferry-sizing-") as folder:
+        if ship:
+            options = {**shipping.options(shipping.pack(Path(folder))), **options}
+        raise typer.Exit(_work(wishes, master, options, as_json))
 
 
 def _check(topom: str, servers: str, rdb: str, fraction: float, separator: str) -> None:
@@ -196,6 +206,8 @@ def _work(wishes: Wishes, master: str, options: dict[str, str], as_json: bool) -
     from sizing.session import open_session
 
     said = Console(stderr=True)
+    # Standard output is the summary's.
+    configure("info")
     try:
         if not wishes.rdb:
             read_options(wishes)

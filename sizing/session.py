@@ -42,7 +42,7 @@ def open_session(master: str, options: Mapping[str, str]) -> SparkSession:
     try:
         import matplotlib  # noqa: F401
         import pyarrow  # noqa: F401
-        from pyspark import SparkConf
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise JobError(f"{error.name or error} is missing, which sizing needs: {INSTALL}") from None
@@ -55,6 +55,9 @@ def open_session(master: str, options: Mapping[str, str]) -> SparkSession:
     # Without it Spark takes the python3 on PATH, which need not be this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _show_ourselves_to_workers()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # Under spark-submit a Java runs already, which knows what it was told; only with it SparkConf has that.
+        SparkContext._ensure_initialized()
     configuration = SparkConf()
     chosen = master or str(configuration.get("spark.master", "local[*]"))
     own = {**OWN, **(LOCAL if chosen.startswith("local") else {})}

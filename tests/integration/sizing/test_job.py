@@ -78,8 +78,8 @@ class Key:
 
 
 @contextmanager
-def client(address: str, database: int) -> Iterator[redis.Redis]:
-    found = redis.Redis(port=int(address.rpartition(":")[2]), db=database)
+def client(address: str, database: int, password: str | None = None) -> Iterator[redis.Redis]:
+    found = redis.Redis(port=int(address.rpartition(":")[2]), db=database, password=password)
     try:
         yield found
     finally:
@@ -134,9 +134,7 @@ async def known_to_topom(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
         return {entry["id"]: entry for entry in (await topom.slots())["slots"]}
 
 
-def test_tables_say_what_the_servers_say_key_by_key(
-    spark: SparkSession, cluster: LocalCluster, wishes: Wishes
-) -> None:
+def test_tables_say_what_the_servers_say_key_by_key(spark: SparkSession, cluster: LocalCluster, wishes: Wishes) -> None:
     expected = truth(cluster)
 
     status, heard = run(spark, replace(wishes, keep_keys=True))
@@ -187,9 +185,7 @@ def test_tables_say_what_the_servers_say_key_by_key(
     }
 
 
-def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(spark: SparkSession, tmp_path: Path) -> None:
     first = asyncio.run(start_redis("first", tmp_path))
     second = asyncio.run(start_redis("second", tmp_path))
     try:
@@ -209,8 +205,7 @@ def test_a_server_that_fails_is_named_and_is_all_that_the_next_run_reads(
         assert heard.summary.total.keys == 100
         assert not json.loads((tmp_path / "out" / "summary.json").read_text())["complete"]
 
-        with client(second.address, 0) as opening:
-            opening.auth("closed")
+        with client(second.address, 0, "closed") as opening:
             opening.config_set("requirepass", "")
         with client(first.address, 0) as changing:
             changing.flushall()
