@@ -5,6 +5,9 @@ the others do (Bernoulli sampling), so the sum over the sample, divided by p, is
 all keys (Horvitz and Thompson, 1952). Its variance is estimated without bias by (1 - p) / p² times the sum of the
 squares over the sample; the columns that end in ``_error`` are its square root, the standard error. For numbers of
 keys each key counts 1. Means, shares and percentiles are the sample's own. At p = 1 errors are 0.
+
+Two things are outside of that: a sample knows nothing of a few very big keys that it does not have, so errors are too
+small where most bytes are in few keys; and keys of one name in several databases are in the sample together.
 """
 
 from __future__ import annotations
