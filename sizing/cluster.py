@@ -95,7 +95,7 @@ class Cluster:
             name, function, number_of_slots = None, options.function, options.number_of_slots
             wanted = [(None, (server,)) for server in options.servers]
         with ThreadPoolExecutor(AT_ONCE, "sizing-servers") as pool:
-            found = list(pool.map(lambda group: _choose(group[0], group[1], options, access), wanted))
+            found = list(pool.map(lambda group: choose(group[0], group[1], options, access), wanted))
         unreadable = tuple(each for each in found if isinstance(each, Unreadable))
         if unreadable and options.mode == "FAILFAST":
             raise ServerFailed(unreadable[0].address, unreadable[0].reason)
@@ -110,10 +110,10 @@ class Cluster:
         return sum(server.total for server in self.servers)
 
 
-def _choose(
+def choose(
     group_id: int | None, addresses: Sequence[str], options: ReadOptions, access: ServerAccess
 ) -> Server | Unreadable:
-    """The server to read for a group whose servers these are, the master first."""
+    """The server to read for a group whose servers these are, the master first. Without topom the group is None."""
     master, *replicas = addresses
     for address in replicas if options.read == "replica-first" else ():
         try:

@@ -125,7 +125,7 @@ class Connection:
 
     def _refused(self, reply: Exception) -> Exception:
         text = str(reply)
-        if text.startswith(("NOAUTH", "WRONGPASS")):
+        if text.startswith("NOAUTH"):
             return ServerFailed(
                 self.server,
                 "asks for a password; set SLOTFERRY_SIZING_REDIS_PASSWORD in the environment of this process",

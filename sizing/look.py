@@ -294,7 +294,7 @@ _STATEMENTS = {
     "  encoding[n] = place or false",
     # An LFU policy keeps no idle time, and says so in an error.
     "idle_s": "local idle = redis.pcall('OBJECT', 'IDLETIME', key)\n  idle_s[n] = type(idle) == 'number' and idle",
-    "elements": "local length = lengths[kind]\n  elements[n] = length and call(length, key)",
+    "elements": "local length = lengths[kind]\n  elements[n] = length and call(length, key) or false",
 }
 
 

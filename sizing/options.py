@@ -75,14 +75,17 @@ class ReadOptions:
             if name in SECRETS:
                 raise OptionError(
                     f"{name} is no option, for Spark shows options in plans and logs; set the environment instead: "
-                    "SLOTFERRY_TOKEN for topom, SLOTFERRY_SIZING_REDIS_USER, ..._PASSWORD and ..._TLS for the servers"
+                    "SLOTFERRY_TOKEN for topom, SLOTFERRY_SIZING_REDIS_USER and SLOTFERRY_SIZING_REDIS_PASSWORD for "
+                    "the servers, SLOTFERRY_SIZING_REDIS_TLS for TLS with them"
                 )
             if name not in known:
                 raise OptionError(f"{name} is no option of slotferry; there are {', '.join(sorted(known))}")
             try:
                 values[name] = _READERS[name](text)
             except ValueError as error:
-                raise OptionError(f"{name} is {text!r}, but has to be {error}") from None
+                # A URL may hold a password.
+                shown = "not usable" if "@" in text else repr(text)
+                raise OptionError(f"{name} is {shown}, but has to be {error}") from None
         options = cls(**values)
         if bool(options.topom) == bool(options.servers):
             raise OptionError("give either topom, the URL of its API, or servers, as host:port,host:port")

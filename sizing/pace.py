@@ -36,7 +36,7 @@ class Pace:
         self._count = min(FEWEST * 2, self._most)
         self._way = float("inf")
         self._average = 0.0
-        self._next = 0.0
+        self._next = time.monotonic()
 
     @property
     def count(self) -> int:
@@ -62,5 +62,6 @@ class Pace:
         if not self._rate:
             return
         now = time.monotonic()
-        self._next = max(self._next, now) + keys / self._rate
+        # What the call itself took counts; what was lost for long, as while nobody took a batch, is not made up for.
+        self._next = max(self._next, now - 1 / CALLS_PER_SECOND) + keys / self._rate
         time.sleep(max(0.0, self._next - now))

@@ -28,7 +28,7 @@ from sizing.partitions import ScanPartition
 from sizing.sampling import sampled
 from slots import functions
 from slots.access import ServerAccess
-from slots.moving import RESERVED
+from slots.reserved import RESERVED
 
 SECOND_LOOKS = (10, 3, 1)
 """Keys that the first call of a look beyond a range's end asks for; the next where that did not show buckets' width."""

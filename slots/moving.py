@@ -43,11 +43,10 @@ from typing import Any
 import structlog
 
 from slots.connections import FENCED, PREFIX, RedisClient, parse_client_list
+from slots.reserved import RESERVED as RESERVED
 
 log = structlog.get_logger()
 
-RESERVED = b"__slotferry:"
-"""Keys whose names begin so are Slotferry's own: they belong to no slot, are not moved and not shown to clients."""
 STATE = RESERVED + b"moving"
 """Hash in database 0 of a source: ``permit``; ``unsettled``, random, of the attempt that took the permit away; and a
 field ``claim:database:key`` for each key that goes in pieces, its value the claimant."""

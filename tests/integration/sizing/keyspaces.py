@@ -73,21 +73,29 @@ class Truth:
 def truth(server: RedisServer, database: int, samples: int = 5) -> dict[bytes, Truth]:
     """What the server says of each key, asked one by one."""
     client = client_of(server, database)
-    found = {}
-    for key in client.keys("*"):
-        if key.startswith(b"__slotferry:"):
-            continue
-        kind = client.type(key).decode()
-        found[key] = Truth(
-            kind,
-            client.object("encoding", key).decode(),
-            client.execute_command("MEMORY", "USAGE", key, "SAMPLES", samples),
-            client.execute_command(LENGTHS[kind], key),
-            client.pttl(key) >= 0,
-            functions.slot("crc32", key, 1024),
-        )
+    keys = [key for key in client.keys("*") if not key.startswith(b"__slotferry:")]
+
+    def ask(*commands: tuple[Any, ...]) -> list[Any]:
+        replies: list[Any] = []
+        for first in range(0, len(commands), 1_000):
+            pipe = client.pipeline(transaction=False)
+            for command in commands[first : first + 1_000]:
+                pipe.execute_command(*command)
+            replies += pipe.execute()
+        return replies
+
+    kinds = [kind.decode() for kind in ask(*(("TYPE", key) for key in keys))]
+    found = zip(
+        kinds,
+        [name.decode() for name in ask(*(("OBJECT", "ENCODING", key) for key in keys))],
+        ask(*(("MEMORY", "USAGE", key, "SAMPLES", samples) for key in keys)),
+        ask(*((LENGTHS[kind], key) for kind, key in zip(kinds, keys, strict=True))),
+        [left >= 0 for left in ask(*(("PTTL", key) for key in keys))],
+        [functions.slot("crc32", key, 1024) for key in keys],
+        strict=True,
+    )
     client.close()
-    return found
+    return dict(zip(keys, (Truth(*each) for each in found), strict=True))
 
 
 def seen(row: dict[str, Any]) -> Truth:

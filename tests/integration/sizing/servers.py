@@ -1,6 +1,7 @@
 """Every kind of server there is on this machine."""
 
 import asyncio
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,13 @@ import pytest
 
 from cli.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from tests.integration.valkey import valkey_binary
+
+
+def speaks_tls() -> bool:
+    """Whether the server that is used everywhere was built with TLS."""
+    tried = subprocess.run([find_binary(), "--tls-port", "0", "--port", "none"], capture_output=True, timeout=20)
+    return b"tls-port" not in tried.stdout + tried.stderr
+
 
 KINDS = {"first": find_binary, "embedded": embedded_binary, "valkey": valkey_binary}
 
