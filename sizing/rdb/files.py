@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from sizing.rdb.scanner import Readable
-
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
@@ -32,9 +30,10 @@ SAME = {"s3a": "s3", "s3n": "s3"}
 """Schemes of Hadoop, and what pyarrow calls them."""
 
 
-class Stream(Readable, Protocol):
+class Stream(Protocol):
     """The bytes of an open file."""
 
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
     def close(self) -> None: ...
 
 

@@ -8,7 +8,7 @@ KEY_BYTES: int
 MOST_MODULE_TYPES: int
 MOST_NOTE: int
 
-class Readable(Protocol):
+class _Readable(Protocol):
     def readinto(self, buffer: memoryview, /) -> int | None: ...
 
 class Scanner:
@@ -19,7 +19,7 @@ class Scanner:
     def offset(self) -> int: ...
     def __init__(
         self,
-        file: Readable,
+        file: _Readable,
         name: str,
         size: int | None = None,
         checksum: bool = True,

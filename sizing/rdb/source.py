@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
 import slots.functions
 from sizing.rdb.arrow import error_row, record_batch
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 MODES = ("PERMISSIVE", "FAILFAST")
+KINDS: dict[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+}
+"""Spark parses names of types in the JVM, and where a schema is asked for there is none."""
 
 
 class RdbOptionError(ValueError):
@@ -118,10 +125,7 @@ class RdbDataSource(DataSource):
 
     def schema(self) -> StructType:
         return StructType(
-            [
-                StructField(column.name, DataType.fromDDL(column.kind), True, {"comment": column.comment})
-                for column in RDB_COLUMNS
-            ]
+            [StructField(column.name, KINDS[column.kind], True, {"comment": column.comment}) for column in RDB_COLUMNS]
         )
 
     def reader(self, schema: StructType) -> RdbReader:

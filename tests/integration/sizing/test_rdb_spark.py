@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     good = RdbWriter(11).key(0, string("x"), b"one").key(0, string("x"), b"two")
     (folder / "cut.rdb").write_bytes(good.data + b"\x00\x05th")
     changed = bytearray(good.end())
-    changed[-11] ^= 1
+    # The last byte before the end and the checksum is of a value.
+    changed[-10] ^= 1
     (folder / "changed.rdb").write_bytes(changed)
     (folder / "_SUCCESS").write_bytes(b"")
     (folder / "notes.txt").write_bytes(b"notes")
@@ -147,9 +147,7 @@ def test_what_cannot_be_is_said(
         load(rdb, path if "://" in path else str(folder / path), **options).collect()
 
 
-def test_an_object_store(
-    rdb: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_object_store(rdb: SparkSession, folder: Path) -> None:
     with ObjectStore({f"bucket/backup/{path.name}": path.read_bytes() for path in folder.glob("*.*")}) as store:
         query = f"endpoint_override={store.address}&scheme=http&region=us-east-1"
         frame = load(rdb, f"s3a://name:secret@bucket/backup/f*.rdb?{query}")
@@ -160,9 +158,4 @@ def test_an_object_store(
         with pytest.raises(Exception, match="means no file") as raised:
             load(rdb, f"s3://name:secret@bucket/backup/x*.rdb?{query}").collect()
         assert "s3://bucket/backup/x*.rdb" in str(raised.value)
-        assert "means no file" in str(raised.value)
         assert "name:secret" not in str(raised.value)
-
-
-def test_python_of_the_workers(rdb: SparkSession) -> None:
-    assert rdb.sparkContext.pythonExec == sys.executable
