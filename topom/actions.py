@@ -88,8 +88,8 @@ class Actions:
 
     @property
     def speed(self) -> PairSpeed | None:
-        """How fast a pair of groups moved keys lately; None while that is unknown."""
-        return self.steps.speed.measured
+        """How fast a pair of groups moved keys lately, if not by this topom then before; None while that is unknown."""
+        return self.steps.speed.measured or self._ledger.state.speed
 
     def reasons(self) -> dict[int, str]:
         """Why actions do not go on, by slot; those that do, or wait for their turn, are left out."""

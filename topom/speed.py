@@ -1,7 +1,7 @@
 """How fast a pair of groups moved keys lately, remembered when nothing moves, for forecasts.
 
 It is the mean over the time in which batches moved, in which what is long ago counts less and less. Time in which
-moving was halted does not count. It is not stored: a topom that has moved nothing yet does not know.
+moving was halted does not count.
 """
 
 import time

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from slots.table import SlotTable
 from topom import hours
 from topom.hours import Halt
+from topom.speed import PairSpeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ class ClusterState:
     ``writer`` is the id that the topom process which wrote this made at its start. ``migration_changes`` holds
     what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
-    ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC.
+    ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
+    keys moved then.
     """
 
     version: int
@@ -99,6 +101,7 @@ class ClusterState:
     migration_changes: Mapping[str, Any] = field(default_factory=dict)
     skipped: Mapping[int, str] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
+    speed: PairSpeed | None = None
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set."""

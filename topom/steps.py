@@ -353,8 +353,11 @@ class Steps:
                 batch.turn()
                 turned = True
             batch.writing = True
-            moved = {**state.moved, **dict.fromkeys(batch.slots, round(self._clock(), 3))} if arrives else state.moved
-            return replace(state, table=table, moved=moved)
+            new = replace(state, table=table)
+            if arrives:
+                moved = {**state.moved, **dict.fromkeys(batch.slots, round(self._clock(), 3))}
+                new = replace(new, moved=moved, speed=self.speed.measured or state.speed)
+            return new
 
         try:
             await self._ledger.change(change)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cli.client import Answer
+from cli.costs import duration
 from cli.operator import options
 from cli.output import answer, note, run, say, size, table
 from slots.ranges import RangeError, parse
@@ -132,7 +133,7 @@ def _say_sizes(found: Answer) -> None:
         )
         for group in found["groups"]
     ]
-    title = f"{size(found['bytes'])} in {found['keys']:,} keys, measured {last['age_seconds'] / 3600:,.1f} hours ago"
+    title = f"{size(found['bytes'])} in {found['keys']:,} keys, measured {duration(last['age_seconds'])} ago"
     table(("group", "slots", "bytes", "share", "keys"), rows, title=title)
     for warning in found["warnings"]:
         note(f"note: {warning}")

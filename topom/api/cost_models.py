@@ -41,7 +41,7 @@ class Cost(BaseModel):
     total: Amount
     seconds: float | None = Field(description="Forecast, while moving is neither paused nor out of hours.")
     keys_per_second: float | None = Field(
-        description="Of all moves together, from which the time is told: as measured in the last moves, or the limit that "
-        "is set."
+        description="Of all moves together, from which the time is told: as measured in the last moves, or the limit "
+        "that is set."
     )
     bytes_per_second: float | None = Field(description="Likewise. The slower of the two tells the time.")

@@ -138,7 +138,7 @@ VERBS: list[tuple[str, str, str]] = [
     ("slots show", "slots", "1-2"),
     ("slots show", "slots", "a[1]\\x1b, 2.0 KB"),
     ("slots show --each", "slots", "2.9 KB"),
-    ("slots sizes", "sizes", "2.9 KB in 4 keys, measured 2.5 hours ago"),
+    ("slots sizes", "sizes", "2.9 KB in 4 keys, measured 2 h 30 min ago"),
     ("slots assign 0-1 --to 2", "slots", "assigned to group 2: slots 0-1"),
     ("slots move 0-1 --to 2", "slots", "on the way to group 2: nothing to change"),
     ("slots offline 2", "slots", "offline: slots 2"),

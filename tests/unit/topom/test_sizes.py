@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,19 @@ async def test_sqlite_takes_no_sizes_of_another_revision(tmp_path: Path) -> None
     await store.close()
 
 
+async def test_a_store_from_before_there_were_sizes(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s")
+    await store.open()
+    await store.write(0, 1, {"a": b"1"})
+    await store.close()
+    with sqlite3.connect(tmp_path / "s") as connection:
+        connection.executescript("DROP TABLE sizes; DROP TABLE revision;")
+    store = SqliteStore(tmp_path / "s")
+    await store.open()
+    assert await store.read_sizes() == StoredSizes(0, {})
+    await store.close()
+
+
 async def test_a_failed_write_changes_nothing_and_the_next_one_holds() -> None:
     store = MemoryStore()
     book = SizeBook(store, 16, lambda: NOW)
@@ -263,8 +277,11 @@ def test_what_is_long_ago_counts_less() -> None:
 # When slots move
 
 
-async def test_when_slots_came_to_rest_is_stored(bench: Any) -> None:
+async def test_when_slots_came_to_rest_and_how_fast_is_stored(bench: Any) -> None:
     one = await bench(mover=FakeMover())
+    assert one.actions.speed is None
+    with one.actions.steps.speed.following(progress := Progress()):
+        progress.keys_moved = 100
     one.actions.steps._clock = lambda: 77.12345
     one.run()
     await send(one, [3, 5])
@@ -275,6 +292,7 @@ async def test_when_slots_came_to_rest_is_stored(bench: Any) -> None:
     await send(one, [5], 3)
     await one.until(lambda found: found.slots[5] == Slot(5, 3))
     again = await type(one)(one.store).start()
+    assert again.actions.speed == one.actions.speed is not None
     assert again.ledger.state.moved == {3: 77.123, 5: 80.0}
     await again.stop()
 
