@@ -77,10 +77,13 @@ def show(summary: Summary, console: Console) -> None:
     for title, totals in (("group", summary.groups), ("type", summary.types), ("prefix", summary.prefixes)):
         _table(console, title, totals, summary)
     if summary.biggest:
-        table = Table("biggest key", "type", "slot", "server", box=None, pad_edge=False, header_style="bold")
-        table.add_column("bytes", justify="right")
+        table = Table("biggest key", "type", "server", box=None, pad_edge=False, header_style="bold")
+        for column in ("database", "slot", "bytes"):
+            table.add_column(column, justify="right")
         for key in summary.biggest[:SHOWN]:
-            table.add_row(escape(key.key), key.type, str(key.slot), f"{key.server} {key.database}", size(key.bytes))
+            table.add_row(
+                escape(key.key), key.type, escape(key.server), str(key.database), str(key.slot), size(key.bytes)
+            )
         console.print()
         console.print(table)
     if not summary.complete:

@@ -1,5 +1,6 @@
 """The command line of sizing, as far as it goes without Spark."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from sizing import shipping
 from sizing.outcome import Wishes
 from sizing.reading import reason_of
 
+ROOT = Path(__file__).parents[3]
 NO_TOPOM = {"SLOTFERRY_TOPOM": "", "SLOTFERRY_TOKEN": ""}
 
 
@@ -61,6 +63,14 @@ def test_without_pyspark_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pyte
 
     assert result.exit_code == 1
     assert "pip install 'slotferry[sizing]'" in result.stderr
+
+
+def test_the_command_line_starts_without_what_only_sizing_needs() -> None:
+    code = "import sys, cli.main; print([name for name in ('pyspark', 'pyarrow', 'matplotlib') if name in sys.modules])"
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert said.stdout.strip() == "[]"
 
 
 def test_a_run_goes_on_at_another_pace_and_not_with_other_keys() -> None:
