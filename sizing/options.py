@@ -52,7 +52,9 @@ class ReadOptions:
     )
     scan_count: int = _option(500, "Most keys in one call of a server.")
     milliseconds_per_call: float = _option(
-        0.25, "Milliseconds that the calls to one server should hold it up; they are made smaller until they do."
+        0.1,
+        "Milliseconds that a call should hold up its server, all partitions together: what another client waits for. "
+        "Calls are made as small as that takes.",
     )
     max_keys_per_second: float = _option(0.0, "Most keys a second of one server, all partitions together. 0: no limit.")
     partitions_per_server: int = _option(

@@ -11,13 +11,11 @@ import time
 
 FEWEST = 10
 """Keys in a call at least, so that something goes on."""
-GROWTH = 1.25
-STEADY = 0.8
-"""A call that takes this share of its time or more is left as long as it is."""
+STEP = 0.05
+"""By which share a call is made smaller or larger. As many calls then take longer than they should as take less: the
+median is held, which a few that had to wait for something else do not change."""
 CALLS_PER_SECOND = 10
 """Under a limit of keys a second, a call has no more than that second's keys by this."""
-AVERAGE_OVER = 8
-"""Calls over which their time is averaged: one may have waited for another client's."""
 
 
 class Pace:
@@ -35,7 +33,6 @@ class Pace:
         self._rate = rate
         self._count = min(FEWEST * 2, self._most)
         self._way = float("inf")
-        self._average = 0.0
         self._next = time.monotonic()
 
     @property
@@ -50,12 +47,8 @@ class Pace:
     def took(self, elapsed: float) -> None:
         """Take note of how long a call took, in seconds, and choose the size of the next."""
         spent = max(0.0, elapsed - min(self._way, elapsed))
-        self._average += (spent - self._average) / AVERAGE_OVER
-        if self._average > self._seconds:
-            self._count = max(FEWEST, int(self._count * max(0.5, self._seconds / self._average)))
-            self._average = min(self._average, self._seconds)
-        elif self._average < self._seconds * STEADY:
-            self._count = min(self._most, int(self._count * GROWTH) + 1)
+        step = max(1, int(self._count * STEP))
+        self._count = max(FEWEST, self._count - step) if spent > self._seconds else min(self._most, self._count + step)
 
     def wait(self, keys: int) -> None:
         """Wait until as many keys may be asked for as the last call gave. No longer than they take at the rate."""

@@ -247,7 +247,7 @@ def test_tls_and_the_user_come_from_the_environment(tmp_path: Path, monkeypatch:
         assert "wrong one" not in str(refused.value)
         monkeypatch.setenv("SLOTFERRY_SIZING_REDIS_PASSWORD", "secret")
         with redis.Redis(
-            port=port, ssl=True, ssl_ca_certs=authority.file, username="sizer", password="secret"
+            host="127.0.0.1", port=port, ssl=True, ssl_ca_certs=authority.file, username="sizer", password="secret"
         ) as client:
             client.mset({"a": 1, "b": 2})
         assert {row["key"] for row in read(options, selection("key", "bytes"))} == {b"a", b"b"}
