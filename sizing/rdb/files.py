@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -43,19 +44,24 @@ class RdbPathError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RdbFile:
-    """One file: ``shown`` is how users see it, without credentials; ``uri`` opens it; ``size`` in bytes."""
+    """One file: ``shown`` is how users see it, without credentials; ``uri`` opens it."""
 
     shown: str
     uri: str
-    size: int
 
-    def open(self) -> Stream:
-        """Opens it, unbuffered. Raises OSError."""
+    def open(self) -> tuple[Stream, int]:
+        """Opens it, unbuffered, and gives its size in bytes, which may be another than when it was found.
+
+        Raises:
+            OSError: when it cannot be opened.
+            RdbPathError: when this machine knows no such file system.
+        """
         if "://" not in self.uri:
-            return open(self.uri, "rb", buffering=0)
+            file = FileIO(self.uri)
+            return file, os.fstat(file.fileno()).st_size
         system, path = _system(self.uri)
-        stream: Stream = system.open_input_stream(path)
-        return stream
+        size: int = system.get_file_info(path).size
+        return system.open_input_stream(path), size
 
     def written_at(self) -> float:
         """When it was written, in seconds since 1970; 0 where its file system does not say. Raises OSError."""
@@ -67,7 +73,9 @@ class RdbFile:
 
 
 def split(paths: str) -> list[str]:
-    """The paths between commas; a comma within braces parts none."""
+    """The paths between commas; a comma within braces or within the name of a file that is there parts none."""
+    if os.path.exists(paths):
+        return [paths]
     found, depth, start = [], 0, 0
     for at, letter in enumerate(paths):
         if letter == "," and depth == 0:
@@ -142,7 +150,7 @@ def _hidden(name: str) -> bool:
 def _local(path: str, recursive: bool) -> Iterator[RdbFile]:
     if path.startswith("file:"):
         # file:/a and file:///a, as Hadoop has them, and a host that can only be this one.
-        match = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", path)
+        match = re.fullmatch(r"file:(?://(?:localhost)?(?=/)|(?!//))(/.*)", path)
         if match is None:
             raise RdbPathError(f"{path} is no path of this machine; give file:///path")
         path = match[1]
@@ -161,7 +169,7 @@ def _local(path: str, recursive: bool) -> Iterator[RdbFile]:
 def _local_file(path: str) -> RdbFile:
     # Executors may have another working directory.
     path = os.path.abspath(path)
-    return RdbFile(path, path, os.stat(path).st_size)
+    return RdbFile(path, path)
 
 
 def _system(uri: str) -> tuple[FileSystem, str]:
@@ -197,7 +205,7 @@ def _remote(uri: str, recursive: bool) -> Iterator[RdbFile]:
         if not wild:
             info = system.get_file_info(path)
             if info.type == FileType.File:
-                yield RdbFile(_shown(one), one + query, info.size)
+                yield RdbFile(_shown(one), one + query)
                 continue
         for info in system.get_file_info(FileSelector(path, allow_not_found=True, recursive=wild or recursive)):
             inner = info.path[len(path.rstrip("/")) :].lstrip("/")
@@ -209,4 +217,4 @@ def _remote(uri: str, recursive: bool) -> Iterator[RdbFile]:
             )
             hidden = any(_hidden(part) for part in inner.split("/"))
             if info.type == FileType.File and (matches if wild else not hidden):
-                yield RdbFile(_shown(name), name + query, info.size)
+                yield RdbFile(_shown(name), name + query)

@@ -112,7 +112,7 @@ class RdbPartition(InputPartition):
     """One file."""
 
     def __init__(self, file: RdbFile) -> None:
-        super().__init__(file.uri)
+        super().__init__(file.shown)
         self.file = file
 
 
@@ -153,14 +153,14 @@ class RdbReader(DataSourceReader):
 def read_file(file: RdbFile, options: RdbOptions) -> Generator[RecordBatch, None, RdbError | None]:
     """The keys of one file; returns the error that ended it before its end, or None."""
     try:
-        stream = file.open()
+        stream, size = file.open()
     except OSError as error:
         return UnreadableRdb(file.shown, 0, f"it cannot be opened: {error}")
     with closing(stream):
         scanner = Scanner(
             stream,
             file.shown,
-            file.size,
+            size,
             options.checksum,
             options.function,
             options.number_of_slots,

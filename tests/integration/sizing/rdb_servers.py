@@ -74,7 +74,8 @@ def fill(client: redis.Redis, seed: int = 20261122) -> None:
         pipe.set(key, b"value")
     for i in range(30):
         for j in several(1, 10, 400):
-            pipe.xadd(f"stream:{i}", {b"field": text(80), b"n": j})
+            # Those that came at once differ in their last bytes, others in the middle.
+            pipe.xadd(f"stream:{i}", {b"field": text(80), b"n": j}, id="*" if i % 2 else f"{(j + 1) * 3000}-{i}")
         for name in ("one", "two"):
             pipe.xgroup_create(f"stream:{i}", name, id="0")
         for name in ("first", "second"):
