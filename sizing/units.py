@@ -132,6 +132,8 @@ def _unit_of_file(
 ) -> Unit:
     from pyspark.sql import functions as f
 
+    from sizing.rdb.files import RdbPathError
+
     # As a list, for a path by itself may hold several with commas between.
     one = {"paths": json.dumps([file.uri])}
 
@@ -147,10 +149,10 @@ def _unit_of_file(
     digest = hashlib.sha256(file.shown.encode()).hexdigest()[:12]
     name = f"{_safe(file.shown.rpartition('/')[2])}-{digest}"
     try:
-        written_at = file.written_at()
-    except OSError as error:
+        size, written_at = file.look()
+    except (OSError, RdbPathError) as error:
         raise JobError(f"{file.shown} cannot be looked at: {error}") from None
-    return Unit(name, file.shown, file.size, written_at, load)
+    return Unit(name, file.shown, size, written_at, load)
 
 
 def _owners(spark: SparkSession, topom: str, seconds: float) -> DataFrame:

@@ -63,13 +63,19 @@ class RdbFile:
         size: int = system.get_file_info(path).size
         return system.open_input_stream(path), size
 
-    def written_at(self) -> float:
-        """When it was written, in seconds since 1970; 0 where its file system does not say. Raises OSError."""
+    def look(self) -> tuple[int, float]:
+        """Its size in bytes, and when it was written, in seconds since 1970; 0 where its file system does not say.
+
+        Raises:
+            OSError: when it is gone.
+            RdbPathError: when this machine knows no such file system.
+        """
         if "://" not in self.uri:
-            return os.stat(self.uri).st_mtime
+            found = os.stat(self.uri)
+            return found.st_size, found.st_mtime
         system, path = _system(self.uri)
-        written = system.get_file_info(path).mtime
-        return float(written.timestamp()) if written else 0.0
+        seen = system.get_file_info(path)
+        return int(seen.size or 0), float(seen.mtime.timestamp()) if seen.mtime else 0.0
 
 
 def split(paths: str) -> list[str]:

@@ -129,9 +129,11 @@ def wishes(cluster: LocalCluster, tmp_path: Path) -> Wishes:
     return Wishes(str(tmp_path / "out"), topom=cluster.topom_url, token=cluster.token)
 
 
-async def known_to_topom(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
+async def known_to_topom(cluster: LocalCluster) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
+    """Slots by number, and what a plan by bytes would be."""
     async with TopomClient(cluster.topom_url, cluster.token) as topom:
-        return {entry["id"]: entry for entry in (await topom.slots())["slots"]}
+        slots = {entry["id"]: entry for entry in (await topom.slots())["slots"]}
+        return slots, await topom.rebalance("bytes", dry_run=True)
 
 
 def test_tables_say_what_the_servers_say_key_by_key(spark: SparkSession, cluster: LocalCluster, wishes: Wishes) -> None:
@@ -179,9 +181,12 @@ def test_tables_say_what_the_servers_say_key_by_key(spark: SparkSession, cluster
     assert (summary["complete"], summary["total"]["bytes"]) == (True, sum(key.bytes for key in expected))
     kept = spark.read.parquet(str(out / "keys"))
     assert Counter(bytes(row["key"]) for row in kept.collect()) == Counter(key.key for key in expected)
-    known = asyncio.run(known_to_topom(cluster))
+    known, plan = asyncio.run(known_to_topom(cluster))
     assert {number: known[number]["bytes"] for number in slots} == {
         number: row["bytes"] for number, row in slots.items()
+    }
+    assert {entry["id"]: entry["before"]["bytes"] for entry in plan["cost"]["groups"]} == {
+        group_id: sum(key.bytes for key in expected if key.group_id == group_id) for group_id in cluster.groups
     }
 
 
