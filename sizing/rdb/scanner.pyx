@@ -64,8 +64,8 @@ cdef class Scanner:
     ``file`` has ``readinto``; ``name`` stands in errors; ``size`` in bytes finds cuts early, None if it is not known.
 
     Raises:
-        ValueError: for an unknown slot function or allocator, a number of slots that is no power of two up to 16384, or a
-            batch without rows.
+        ValueError: for an unknown slot function or allocator, a number of slots that is no power of two up to 16384,
+            or a batch without rows.
     """
 
     cdef Input _input
