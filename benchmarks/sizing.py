@@ -2,10 +2,10 @@
 
     python -m benchmarks.sizing
 
-One server, a million keys of mixed types. In turns: ``redis-cli --memkeys``; slot, key and bytes by the
-data source's own reading, as fast as it goes and at the default throttle, and with the type besides; and by Spark, from
-its start on. Then the p99 of another client, quiet and while keys are read at the default throttle; and the memory of a process
-that reads a fifth of the keys and all of them.
+One server, a million keys of mixed types. In turns: ``redis-cli --memkeys``; slot, key and bytes by the data source's
+own reading, as fast as it goes and at the default throttle, and with the type besides; and by Spark, from its start on.
+Then the p99 of another client, quiet and while keys are read at the default throttle; and the memory of a process that
+reads a fifth of the keys and all of them.
 """
 
 import asyncio

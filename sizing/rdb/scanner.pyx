@@ -64,7 +64,8 @@ cdef class Scanner:
     ``file`` has ``readinto``; ``name`` stands in errors; ``size`` in bytes finds cuts early, None if it is not known.
 
     Raises:
-        ValueError: for an unknown slot function or allocator, or a number of slots that is no power of two up to 16384.
+        ValueError: for an unknown slot function or allocator, a number of slots that is no power of two up to 16384,
+            or a batch without rows.
     """
 
     cdef Input _input
@@ -109,6 +110,8 @@ cdef class Scanner:
     ) -> None:
         if allocator not in ALLOCATORS:
             raise ValueError(f"there is no allocator {allocator!r}; there are {', '.join(ALLOCATORS)}")
+        if rows < 1:
+            raise ValueError(f"a batch of {rows} rows holds none")
         slots.functions.slot(function, b"", number_of_slots)
         self._slot_of = find(function)
         self._number_of_slots = number_of_slots

@@ -23,8 +23,8 @@ TABLE_TOLERANCE = 0.06
 TABLES = ("hashtable", "skiplist")
 LOADED_TOLERANCE = 0.01
 """Of tables on a server that has loaded the file, where none is growing."""
-TYPE_TOLERANCE = 0.02
-"""Of those of any other type and encoding."""
+TYPE_TOLERANCE = {"jemalloc": 0.005, "jemalloc16": 0.005, "glibc": 0.05}
+"""Of those of any other type and encoding. glibc gives more than it was asked for where too little would be left."""
 TOTAL_TOLERANCE = 0.03
 
 MEASURED = {(False, (6, 2)), (False, (7, 0)), (True, (9, 0)), (True, (9, 1))}
@@ -105,7 +105,8 @@ def test_estimated_memory_is_near_what_the_server_says(server: RedisServer) -> N
     rdb_servers.fill(client)
     for i in range(0, 1000, 2):
         client.expire(f"text:{i}", 100_000)
-    found = list(read_keys(saved(client), allocator=rdb_servers.allocator(client)))
+    allocator = rdb_servers.allocator(client)
+    found = list(read_keys(saved(client), allocator=allocator))
     pipe = client.pipeline(transaction=False)
     for key in found:
         pipe.memory_usage(key.key, samples=0)
@@ -122,7 +123,7 @@ def test_estimated_memory_is_near_what_the_server_says(server: RedisServer) -> N
     total = sum(estimated.values()) / sum(real.values()) - 1
     print(f"total {total:+.2%}")
     for kind, error in errors.items():
-        assert abs(error) < (TABLE_TOLERANCE if kind.endswith(TABLES) else TYPE_TOLERANCE), kind
+        assert abs(error) < (TABLE_TOLERANCE if kind.endswith(TABLES) else TYPE_TOLERANCE[allocator]), kind
     assert abs(total) < TOTAL_TOLERANCE
 
 

@@ -12,12 +12,14 @@ import structlog
 
 from cli.processes import free_ports
 from cli.redis_server import RedisServer, start_redis
+from sizing.batches import ROWS
 from sizing.cluster import Cluster, choose
 from sizing.connection import Connection
 from sizing.errors import ServerFailed
 from sizing.look import PipelineLook, ScriptLook
 from sizing.options import ReadOptions
-from sizing.partitions import plan_partitions
+from sizing.pace import Pace
+from sizing.partitions import KEYS_PER_RANGE, plan_partitions
 from sizing.scan import Selection, read_partition
 from slots.access import ServerAccess
 from tests.certificates import Authority
@@ -143,6 +145,28 @@ def test_keys_that_expire_or_go_before_they_are_looked_at_are_left_out(own: Redi
                 assert {len(values) for values in found.columns.values()} == {1}
 
 
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE"])
+def test_a_server_that_goes_down_meanwhile_is_named(tmp_path: Path, mode: str) -> None:
+    with running("first", tmp_path) as server:
+        fill(server, 2 * ROWS, (0,))
+        options = options_of(server, mode=mode)
+        chosen = selection("server", "key", "bytes", "error")
+        (partition,) = plan_partitions(Cluster.of(options), options)
+        batches = read_partition(partition, options, chosen)
+        first = next(batches)
+        assert first.num_rows >= ROWS
+    if mode == "FAILFAST":
+        with pytest.raises(ServerFailed, match=server.address):
+            list(batches)
+        return
+    rest = [row for batch in batches for row in batch.to_pylist()]
+    (failure,) = (row for row in rest if row["error"] is not None)
+    assert rest[-1] == failure
+    assert failure["key"] is None
+    assert server.address in failure["error"]
+    assert all(row["key"] is not None for row in rest[:-1])
+
+
 def test_a_script_that_the_server_has_forgotten_is_sent_again(own: RedisServer) -> None:
     fill(own, KEYS, (0,))
     with contextlib.closing(client_of(own)) as client, Connection(own.address, ServerAccess(), 5, 5) as connection:
@@ -251,3 +275,22 @@ def test_tls_and_the_user_come_from_the_environment(tmp_path: Path, monkeypatch:
         ) as client:
             client.mset({"a": 1, "b": 2})
         assert {row["key"] for row in read(options, selection("key", "bytes"))} == {b"a", b"b"}
+
+
+def test_what_a_server_is_allowed_is_divided_by_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paces: list[tuple[float, ...]] = []
+
+    class Noted(Pace):
+        def __init__(self, most: int, seconds: float, rate: float = 0.0) -> None:
+            paces.append((seconds, rate))
+            super().__init__(most, seconds, rate)
+
+    monkeypatch.setattr("sizing.scan.Pace", Noted)
+    with running("first", tmp_path) as server:
+        fill(server, 4 * KEYS_PER_RANGE, (0,))
+        options = options_of(server, partitions_per_server=4, max_keys_per_second=4_000_000, milliseconds_per_call=8)
+        partitions = plan_partitions(Cluster.of(options), options)
+        rows = rows_of(partitions, options, selection("key"))
+    assert len(partitions) == 4
+    assert len(rows) > 4 * KEYS_PER_RANGE
+    assert paces == [(0.002, 1_000_000)] * 4

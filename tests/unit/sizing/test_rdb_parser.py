@@ -333,10 +333,11 @@ def test_an_error_of_the_file_system_is_one_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"function": "md6"}, {"number_of_slots": 1000}, {"number_of_slots": 0}, {"allocator": "slab"}]
+    "options",
+    [{"function": "md6"}, {"number_of_slots": 1000}, {"number_of_slots": 0}, {"allocator": "slab"}, {"rows": 0}],
 )
 def test_options_that_cannot_be(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"slot|allocator"):
+    with pytest.raises(ValueError, match=r"slot|allocator|rows"):
         Scanner(io.BytesIO(), "a.rdb", **options)  # type: ignore[arg-type]
 
 
