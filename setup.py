@@ -11,7 +11,8 @@ FLAGS = ["-O3", "-fno-plt", "-fno-semantic-interposition"] if sys.platform == "l
 
 modules = [
     Extension(".".join(source.with_suffix("").parts), [str(source)], extra_compile_args=FLAGS)
-    for source in sorted([*Path("slots").glob("*.pyx"), *Path("proxy/engine").glob("*.pyx")])
+    for folder in ("slots", "proxy/engine", "sizing/rdb")
+    for source in sorted(Path(folder).glob("*.pyx"))
 ]
 
 setup(

@@ -27,6 +27,10 @@ def demo(
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the run as an SVG picture.")
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The proxy's port; 0: any free one.")] = 0,
+    sizing: Annotated[
+        bool,
+        typer.Option("--sizing", help="Then load uneven data, size every key on Spark, and rebalance by bytes."),
+    ] = False,
 ) -> None:
     """Watch a live rebalance under real traffic, on this machine, with nothing kept.
 
@@ -38,9 +42,12 @@ def demo(
     # Imported here: the other commands start quicker without the traffic and all that it needs.
     from cli.demonstration import Wishes, demonstrate
     from cli.traffic.driver import TrafficError
+    from cli.uneven import why_not
 
+    if sizing and (lacking := why_not()):
+        raise fail(lacking)
     path = series or Path(tempfile.gettempdir()) / "slotferry-demo.json"
-    wishes = Wishes(keys, rate, pace, calm, leave, path, picture, port)
+    wishes = Wishes(keys, rate, pace, calm, leave, path, picture, port, sizing)
     try:
         kept = run(until_signal(demonstrate(wishes)))
     except TrafficError as error:

@@ -14,6 +14,7 @@ from cli.picture import draw
 from cli.series import Series
 from cli.traffic.driver import Report, Traffic, Verification
 from cli.traffic.placement import Layout
+from cli.uneven import size_and_even_out
 
 GROUPS, FULL_GROUPS = 3, (1, 2)
 WORKERS = 2
@@ -37,6 +38,7 @@ class Wishes:
     series: Path
     picture: Path | None
     port: int
+    sizing: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ async def demonstrate(wishes: Wishes) -> bool | None:
             Traffic(cluster.proxy_addresses, wishes.keys, connections=CONNECTIONS, rate=wishes.rate) as traffic,
         ):
             verdict = await _rebalance_under_traffic(topom, traffic, series, wishes)
+            even = not wishes.sizing or await _even_out(cluster, topom, traffic, wishes)
         series.save(wishes.series)
         if wishes.picture is not None:
             wishes.picture.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +103,20 @@ async def demonstrate(wishes: Wishes) -> bool | None:
             say(sentence)
         if not wishes.leave:
             await _stay(cluster)
-        return verdict.kept
+        return verdict.kept and even
+
+
+async def _even_out(cluster: LocalCluster, topom: TopomClient, traffic: Traffic, wishes: Wishes) -> bool:
+    """Size all keys and rebalance by bytes; give whether the groups came out even and every key is as it was."""
+    results = wishes.series.with_suffix("") / "sizing"
+    even = await size_and_even_out(cluster, topom, results)
+    with Counting("comparing every key", wishes.keys) as counting:
+        layout = Layout.from_api(await topom.status(), await topom.slots())
+        verification = await traffic.verify(layout, counting.update)
+    word = "even" if even else "NOT even"
+    lost = "no key lost" if verification.clean else "but keys DIFFER"
+    say(f"The groups are {word} by bytes, {lost}; tables and {results / 'summary.png'} show what fills them.")
+    return even and verification.clean
 
 
 async def _stay(cluster: LocalCluster) -> None:

@@ -41,10 +41,13 @@ RDB_COLUMNS = (
     Column("slot", "int", "slot of the key, by the product's slot function"),
     Column("key", "binary", "name of the key"),
     Column("type", "string", "string, list, set, zset, hash, stream, or a module's own"),
-    Column("encoding", "string", "how the server keeps it once it is loaded, as far as the file tells"),
+    Column("encoding", "string", "how the server kept it when it wrote the file, as far as that tells"),
     Column("serialized_bytes", "bigint", "bytes of the key and its value in the file"),
     Column("bytes", "bigint", "memory in bytes, an estimate of what MEMORY USAGE would say"),
     Column("elements", "bigint", "length in elements; of a string in bytes; null for a module's type"),
     Column("ttl_ms", "bigint", "milliseconds from the file's creation until it expires; null for never"),
+    Column(
+        "error", "string", "why the file was not read to its end; in a row of its own with the file alone, else null"
+    ),
 )
 """Of ``slotferry-rdb``: keys of RDB files."""

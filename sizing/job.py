@@ -1,0 +1,127 @@
+"""The job: reads keys once, makes the tables and the page of them, and tells topom.
+
+In order: units are read into the folder (:mod:`sizing.reading`), tables are made of what was read, then the summary,
+its page, and at last the report to topom. A run that is begun again goes on behind what was done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sizing import posting, summary
+from sizing.folder import Folder
+from sizing.outcome import JobError, SlotBytes, Status, Summary, Wishes
+from sizing.picture import draw
+from sizing.posting import PostError
+from sizing.reading import Done, Progress, Reading
+from sizing.session import prepare
+from sizing.tables import PICTURE, SUMMARY, Results
+from sizing.units import Work, find_work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended, and what it found; None where nothing could be read."""
+
+    status: Status
+    summary: Summary | None
+
+
+def run(spark: SparkSession, wishes: Wishes, progress: Progress, shown: Callable[[Summary], None]) -> Outcome:
+    """Do the job, or what is left of it.
+
+    Args:
+        shown: told the summary before topom is.
+
+    Raises:
+        SizingError: it cannot be begun as asked, or the results cannot be written.
+    """
+    prepare(spark, bool(wishes.rdb))
+    results = Results(spark, Folder(spark, wishes.output), wishes)
+    results.open()
+    found = _earlier(results, wishes)
+    if found is not None:
+        progress.note(f"{results.folder.path} is complete already; --fresh sizes anew")
+        if not wishes.keep_keys:
+            results.remove_keys()
+        shown(found)
+        return Outcome(_tell(found, results, wishes, progress), found)
+    work = find_work(spark, wishes)
+    reading = Reading(spark, results.folder, work.units, wishes.fraction)
+    reading.forget_others()
+    failures = [*work.failures, *reading.run(work.what, wishes.parallel, progress)]
+    if failures and not reading.done:
+        return Outcome(Status.FAILED, None)
+    keys = results.keys(reading.paths())
+    results.publish(keys)
+    taken_at, seconds = _times(reading.done, work)
+    found = summary.summarize(
+        results,
+        keys,
+        fraction=wishes.fraction,
+        number_of_slots=work.number_of_slots,
+        product=work.product,
+        source=work.source,
+        taken_at=taken_at,
+        seconds=seconds,
+        missing=failures,
+    )
+    results.folder.write(PICTURE, draw(found))
+    # Last, for it says that the others are whole.
+    kept = {**summary.to_json(found), "tables": wishes.of_tables}
+    results.folder.write(SUMMARY, json.dumps(kept, indent=1).encode())
+    shown(found)
+    status = _tell(found, results, wishes, progress)
+    if found.complete and not wishes.keep_keys:
+        results.remove_keys()
+    return Outcome(status, found)
+
+
+def _earlier(results: Results, wishes: Wishes) -> Summary | None:
+    """What an earlier run has found here, if it came to its end; None if there is something left to do.
+
+    Raises:
+        JobError: other tables are wanted, and the keys to make them of are gone.
+    """
+    kept = results.summary()
+    if kept is None or not kept["complete"]:
+        return None
+    tables = kept.pop("tables")
+    if tables != wishes.of_tables:
+        if results.has_keys():
+            return None
+        differing = ", ".join(name for name, value in wishes.of_tables.items() if tables.get(name) != value)
+        raise JobError(
+            f"{results.folder.path} is complete, and its keys were not kept to make other tables of ({differing}); "
+            "--fresh sizes anew, and --keep-keys keeps the keys"
+        )
+    rows = results.table("slots").orderBy("slot").collect()
+    return summary.from_json(kept, (SlotBytes(row["slot"], row["group_id"], row["bytes"], row["keys"]) for row in rows))
+
+
+def _times(done: list[Done], work: Work) -> tuple[float, float]:
+    """When the oldest of it was read, in seconds since 1970, and how many seconds later the last was."""
+    if not done:
+        return work.found_at, 0.0
+    began = min(entry.began for entry in done)
+    return min(entry.at for entry in done), max(entry.began + entry.seconds for entry in done) - began
+
+
+def _tell(found: Summary, results: Results, wishes: Wishes, progress: Progress) -> Status:
+    """Report to topom, if that is wished, and give the status of the whole."""
+    status = Status.COMPLETE if found.complete else Status.PARTIAL
+    if not wishes.post or not wishes.topom:
+        return status
+    try:
+        posting.post(wishes.topom, wishes.token, posting.body(found, results, bool(wishes.rdb)))
+    except PostError as error:
+        progress.note(f"{error}. The results stand in {results.folder.path}; the same command again only reports them")
+        return Status.NOT_POSTED
+    progress.note(f"topom at {wishes.topom} has the sizes of {len(found.slots)} slots")
+    return status

@@ -1,0 +1,186 @@
+"""What a run was asked for and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from sizing.errors import SizingError
+from sizing.options import ReadOptions
+
+
+class JobError(SizingError):
+    """The job cannot be done as asked. The message tells an operator what to do."""
+
+
+class Status(IntEnum):
+    """Exit status of a run; 2 is the shell's for wrong usage."""
+
+    COMPLETE = 0
+    FAILED = 1
+    """Nothing was sized, or the results could not be written."""
+    PARTIAL = 3
+    """Some servers or files failed; the results are of the others."""
+    NOT_POSTED = 4
+    """The results stand, topom does not have them."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What to size, how, and where the results go.
+
+    Attributes:
+        output: the results' folder, a local path or an address that Spark can write.
+        topom: address of topom's API; "" for none.
+        token: topom's bearer token.
+        servers: ``host:port`` of servers, separated by commas, instead of topom; "" for none.
+        rdb: path of RDB files, with wildcards, instead of live servers; "" for none.
+        source: more options of the data source, by its own names; none is a secret.
+        fraction: share of the keys that is read, 0 < p <= 1.
+        details: whether encodings and lengths of keys are asked for as well.
+        separator, depth, prefixes: what ends a prefix in keys' names; how many of them; rows of each depth at most.
+        biggest, biggest_per_slot: how many of the biggest keys, of all and of each slot.
+        parallel: how many servers or files are read at once.
+        keep_keys: whether the keys that were read stay in the folder when the run is complete.
+        fresh: whether to begin anew in a folder that has a run.
+        post: whether topom is told.
+    """
+
+    output: str
+    topom: str = ""
+    token: str = field(default="", repr=False)
+    servers: str = ""
+    rdb: str = ""
+    source: dict[str, str] = field(default_factory=dict)
+    fraction: float = 1.0
+    details: bool = False
+    separator: str = ":"
+    depth: int = 2
+    prefixes: int = 1000
+    biggest: int = 100
+    biggest_per_slot: int = 10
+    parallel: int = 8
+    keep_keys: bool = False
+    fresh: bool = False
+    post: bool = True
+
+    @property
+    def of_keys(self) -> dict[str, Any]:
+        """What decides which keys are read and what is read of them: a run goes on only with the same."""
+        return {
+            "topom": self.topom,
+            "servers": self.servers,
+            "rdb": self.rdb,
+            "sample_fraction": self.fraction,
+            "details": self.details,
+            **{name: value for name, value in sorted(self.source.items()) if name not in PACE},
+        }
+
+    @property
+    def of_tables(self) -> dict[str, Any]:
+        """What decides what is made of the keys."""
+        return {
+            "separator": self.separator,
+            "depth": self.depth,
+            "prefixes": self.prefixes,
+            "biggest": self.biggest,
+            "biggest_per_slot": self.biggest_per_slot,
+        }
+
+
+PACE = frozenset(
+    {
+        *("scan_count", "milliseconds_per_call", "max_keys_per_second", "partitions_per_server"),
+        *("connect_timeout_seconds", "timeout_seconds"),
+    }
+)
+"""Options of the data source that change how fast keys are read, and not which: a run goes on with others."""
+
+
+def read_options(wishes: Wishes) -> ReadOptions:
+    """The data source's options for live servers.
+
+    Raises:
+        OptionError: one of them is unknown or cannot be used.
+    """
+    where = {"servers": wishes.servers} if wishes.servers else {"topom": wishes.topom}
+    return ReadOptions.of({**wishes.source, **where, "sample_fraction": str(wishes.fraction)})
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A server or file that could not be read to its end: its name, and why in a sentence."""
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Total:
+    """Keys and their bytes under one name; of a sample with their standard errors."""
+
+    name: str
+    keys: int
+    bytes: int
+    keys_error: float = 0.0
+    bytes_error: float = 0.0
+
+
+@dataclass(frozen=True)
+class BigKey:
+    """One of the biggest keys. ``key`` is its name, as text; ``bytes`` its memory."""
+
+    key: str
+    server: str
+    database: int
+    slot: int
+    type: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SlotBytes:
+    """What one slot takes, and its group; None where no group is known."""
+
+    slot: int
+    group_id: int | None
+    bytes: int
+    keys: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run's results on one page.
+
+    Attributes:
+        source: what was sized, in words.
+        product: name of the cluster; "" where topom was not asked.
+        taken_at: when the oldest of it was read, in seconds since 1970, UTC; of files when they were written.
+        seconds: how long it took to read it all.
+        complete: whether all servers or files were read to their end.
+        sampled: share of the keys that was read.
+        number_of_slots: slots of the product.
+        total: all keys.
+        groups, types, prefixes: most bytes first, the first few.
+        sizes, lives: the histograms, in ascending order.
+        biggest: the first few.
+        slots: all that have keys, ascending.
+    """
+
+    source: str
+    product: str
+    taken_at: float
+    seconds: float
+    complete: bool
+    missing: tuple[Failure, ...]
+    sampled: float
+    number_of_slots: int
+    total: Total
+    groups: tuple[Total, ...]
+    types: tuple[Total, ...]
+    prefixes: tuple[Total, ...]
+    sizes: tuple[Total, ...]
+    lives: tuple[Total, ...]
+    biggest: tuple[BigKey, ...]
+    slots: tuple[SlotBytes, ...]

@@ -1,0 +1,84 @@
+"""Tells topom the sizes of slots, for plans by bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sizing.buckets import name
+from sizing.errors import SizingError
+
+if TYPE_CHECKING:
+    from sizing.outcome import Summary
+    from sizing.tables import Results
+
+POST_SECONDS = 60.0
+"""Limit of the request."""
+BIGGEST = 10
+"""Keys of each slot that topom keeps at most."""
+LONGEST_KEY = 256
+"""Characters of a key's name that topom keeps."""
+
+
+class PostError(SizingError):
+    """topom did not take the sizes. The message says why and what to do; the token is never in it."""
+
+
+def body(summary: Summary, results: Results, of_files: bool) -> dict[str, Any]:
+    """What ``POST /api/v1/sizes`` takes.
+
+    Files are never called complete: whether they are those of all masters cannot be known, and in a complete
+    measurement topom takes slots that are not named for empty.
+    """
+    from pyspark.sql import functions as f
+
+    biggest: dict[int, list[dict[str, Any]]] = {}
+    rows = results.table("biggest").where(f.col("rank_in_slot") <= BIGGEST).orderBy("slot", "rank_in_slot")
+    for row in rows.toLocalIterator():
+        entry = {
+            "key": name(bytes(row["key"]), LONGEST_KEY),
+            "database": row["database"],
+            "type": row["type"],
+            "bytes": row["bytes"],
+        }
+        biggest.setdefault(row["slot"], []).append(entry)
+    return {
+        "taken_at": summary.taken_at,
+        "seconds": summary.seconds,
+        "complete": summary.complete and not of_files,
+        "missing": [{"server": entry.place, "reason": entry.reason} for entry in summary.missing],
+        "sampled": summary.sampled,
+        "slots": [
+            {"slot": slot.slot, "bytes": slot.bytes, "keys": slot.keys, "biggest": biggest.get(slot.slot, [])}
+            for slot in summary.slots
+        ],
+    }
+
+
+def post(topom: str, token: str, measurement: dict[str, Any]) -> None:
+    """Send it.
+
+    Raises:
+        PostError: topom cannot be reached, or does not take it.
+    """
+    import httpx
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.post(
+            f"{topom.rstrip('/')}/api/v1/sizes",
+            json=measurement,
+            headers=headers,
+            timeout=POST_SECONDS,
+            trust_env=False,
+        )
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as error:
+        reason = type(error).__name__ if isinstance(error, UnicodeEncodeError) else str(error) or type(error).__name__
+        raise PostError(f"topom at {topom} did not answer: {reason}") from None
+    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        raise PostError(f"topom at {topom} does not accept the token; give it by SLOTFERRY_TOKEN")
+    if not answer.is_success:
+        try:
+            said = str(answer.json()["message"])
+        except (ValueError, KeyError, TypeError):
+            said = f"it answered with HTTP status {answer.status_code}"
+        raise PostError(f"topom at {topom} did not take the sizes: {said}")

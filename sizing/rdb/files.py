@@ -1,0 +1,226 @@
+"""Which files a path means, and their bytes: on a local disk by Python, elsewhere by the file systems of pyarrow.
+
+Spark runs a Python data source in Python processes that have no JVM, on the driver as on executors, so Hadoop's file
+systems are not at hand there. What pyarrow has takes their place: ``hdfs`` (needs libhdfs and Hadoop's CLASSPATH on
+each machine), ``s3`` (``s3a`` and ``s3n`` mean the same), ``gs``, ``abfs``. Their credentials come from each machine's
+environment, as their own tools take them.
+
+A path is a file, a folder (its files; not those whose names begin with ``_`` or ``.``, as in Spark) or a glob with
+``*``, ``?``, ``[...]`` and ``{a,b}``. ``path`` may hold several, with commas between.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import FileIO
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+WILD = re.compile(r"[*?\[{]")
+S3 = ("s3", "s3a", "s3n")
+QUERY = re.compile(r"\?(?=(?:endpoint_override|region|scheme|anonymous)=)")
+"""Where options of pyarrow begin in a URI of S3."""
+SAME = {"s3a": "s3", "s3n": "s3"}
+"""Schemes of Hadoop, and what pyarrow calls them."""
+
+
+class Stream(Protocol):
+    """The bytes of an open file."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
+    def close(self) -> None: ...
+
+
+class RdbPathError(ValueError):
+    """A path that means no file, or cannot be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class RdbFile:
+    """One file: ``shown`` is how users see it, without credentials; ``uri`` opens it."""
+
+    shown: str
+    uri: str
+
+    def open(self) -> tuple[Stream, int]:
+        """Opens it, unbuffered, and gives its size in bytes, which may be another than when it was found.
+
+        Raises:
+            OSError: when it cannot be opened.
+            RdbPathError: when this machine knows no such file system.
+        """
+        if "://" not in self.uri:
+            file = FileIO(self.uri)
+            return file, os.fstat(file.fileno()).st_size
+        system, path = _system(self.uri)
+        size: int = system.get_file_info(path).size
+        return system.open_input_stream(path), size
+
+    def look(self) -> tuple[int, float]:
+        """Its size in bytes, and when it was written, in seconds since 1970; 0 where its file system does not say.
+
+        Raises:
+            OSError: when it is gone.
+            RdbPathError: when this machine knows no such file system.
+        """
+        if "://" not in self.uri:
+            found = os.stat(self.uri)
+            return found.st_size, found.st_mtime
+        system, path = _system(self.uri)
+        seen = system.get_file_info(path)
+        return int(seen.size or 0), float(seen.mtime.timestamp()) if seen.mtime else 0.0
+
+
+def split(paths: str) -> list[str]:
+    """The paths between commas; a comma within braces or within the name of a file that is there parts none."""
+    if os.path.exists(paths):
+        return [paths]
+    found, depth, start = [], 0, 0
+    for at, letter in enumerate(paths):
+        if letter == "," and depth == 0:
+            found.append(paths[start:at])
+            start = at + 1
+        depth += (letter == "{") - (letter == "}" and depth > 0)
+    found.append(paths[start:])
+    return [path.strip() for path in found if path.strip()]
+
+
+def alternatives(pattern: str) -> list[str]:
+    """The patterns that ``{a,b}`` in one stands for."""
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if match is None:
+        return [pattern]
+    return [
+        found
+        for choice in match[1].split(",")
+        for found in alternatives(pattern[: match.start()] + choice + pattern[match.end() :])
+    ]
+
+
+def find(paths: list[str], name_filter: str | None = None, recursive: bool = False) -> list[RdbFile]:
+    """All files that the paths mean, each once, in the order of their names.
+
+    ``name_filter`` is a glob that names of files have to match; ``recursive`` takes the folders in a folder too.
+
+    Raises:
+        RdbPathError: when a path means no file, or its file system cannot be asked.
+    """
+    found: dict[str, RdbFile] = {}
+    for path in paths:
+        try:
+            files = list(_local(path, recursive) if _is_local(path) else _remote(path, recursive))
+        except OSError as error:
+            raise RdbPathError(f"{_shown(path)} cannot be looked at: {error}") from error
+        files = [file for file in files if fnmatch.fnmatchcase(file.shown.rpartition("/")[2], name_filter or "*")]
+        if not files:
+            raise RdbPathError(f"{_shown(path)} means no file; give a file, a folder, or a glob such as /backup/*.rdb")
+        found.update({file.shown: file for file in files})
+    return [found[name] for name in sorted(found)]
+
+
+def _is_local(path: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path) is None or path.startswith("file:")
+
+
+def _shown(uri: str) -> str:
+    """A URI without credentials: no user, no password, no query."""
+    scheme, mark, rest = uri.partition("://")
+    if not mark:
+        return uri
+    place, slash, path = _without_query(rest).partition("/")
+    # In abfs, what stands before the @ is a container.
+    return f"{scheme}://{place.rpartition('@')[2] if scheme in S3 else place}{slash}{path}"
+
+
+def _without_query(uri: str) -> str:
+    """A query is told from a glob's question mark by what S3's begin with."""
+    return re.split(QUERY, uri)[0]
+
+
+def _reason(error: Exception, uri: str) -> str:
+    """What pyarrow says, which may repeat the URI with all that is in it."""
+    return str(error).splitlines()[0].replace(uri, _shown(uri))
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(("_", "."))
+
+
+def _local(path: str, recursive: bool) -> Iterator[RdbFile]:
+    if path.startswith("file:"):
+        # file:/a and file:///a, as Hadoop has them, and a host that can only be this one.
+        match = re.fullmatch(r"file:(?://(?:localhost)?(?=/)|(?!//))(/.*)", path)
+        if match is None:
+            raise RdbPathError(f"{path} is no path of this machine; give file:///path")
+        path = match[1]
+    names = [path] if os.path.exists(path) else [name for one in alternatives(path) for name in glob.glob(one)]
+    for name in names:
+        if os.path.isdir(name):
+            for folder, folders, files in os.walk(name):
+                folders[:] = [inner for inner in folders if recursive and not _hidden(inner)]
+                for file in files:
+                    if not _hidden(file):
+                        yield _local_file(os.path.join(folder, file))
+        else:
+            yield _local_file(name)
+
+
+def _local_file(path: str) -> RdbFile:
+    # Executors may have another working directory.
+    path = os.path.abspath(path)
+    return RdbFile(path, path)
+
+
+def _system(uri: str) -> tuple[FileSystem, str]:
+    """The file system of a URI, and the path in it."""
+    try:
+        from pyarrow import ArrowInvalid, ArrowNotImplementedError
+        from pyarrow.fs import FileSystem
+    except ImportError as error:
+        raise RdbPathError("files that are not local need pyarrow: pip install 'slotferry[sizing]'") from error
+    scheme, _, rest = uri.partition("://")
+    try:
+        system, path = FileSystem.from_uri(f"{SAME.get(scheme, scheme)}://{rest}")
+    except (ArrowInvalid, ArrowNotImplementedError, OSError) as error:
+        raise RdbPathError(
+            f"{_shown(uri)} cannot be reached: {_reason(error, uri)}. Known are local paths, file:, and what pyarrow "
+            "can do on this machine of hdfs:, s3:, gs: and abfs:; copy or mount files that are elsewhere"
+        ) from None
+
+    return system, path
+
+
+def _remote(uri: str, recursive: bool) -> Iterator[RdbFile]:
+    from pyarrow.fs import FileSelector, FileType
+
+    plain = _without_query(uri)
+    query = uri[len(plain) :]
+    for one in alternatives(plain):
+        # The part before anything wild is a path; a query may hold no glob.
+        fixed = WILD.split(one)[0]
+        wild = fixed != one
+        base = fixed.rpartition("/")[0] if wild else one
+        system, path = _system(base + query)
+        if not wild:
+            info = system.get_file_info(path)
+            if info.type == FileType.File:
+                yield RdbFile(_shown(one), one + query)
+                continue
+        for info in system.get_file_info(FileSelector(path, allow_not_found=True, recursive=wild or recursive)):
+            inner = info.path[len(path.rstrip("/")) :].lstrip("/")
+            name = f"{base.rstrip('/')}/{inner}"
+            # Between slashes, a star stands for no slash.
+            matches = len(name.split("/")) == len(one.split("/")) and all(
+                fnmatch.fnmatchcase(part, pattern)
+                for part, pattern in zip(name.split("/"), one.split("/"), strict=True)
+            )
+            hidden = any(_hidden(part) for part in inner.split("/"))
+            if info.type == FileType.File and (matches if wild else not hidden):
+                yield RdbFile(_shown(name), name + query)

@@ -1,0 +1,312 @@
+"""The bytes of an RDB file: read in pieces, summed up for the checksum, and taken apart into lengths and strings.
+
+**bounded**: no more than :data:`PIECE` bytes of the file are held, but for a string whose content is needed, of which
+:data:`MOST_CONTIGUOUS` bytes are; what is only measured is skipped. Every loop over what a file announces takes at
+least one byte of it a round, so it ends with the file.
+
+The checksum is CRC-64/Jones as Redis has it: polynomial 0xad93d23594c935a9, reflected, initial value and final
+exclusive or of zero; eight bytes a step, as in :mod:`slots.functions`.
+"""
+
+from cpython.buffer cimport PyBUF_WRITE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memmove
+
+from sizing.rdb.lzf cimport lzf_decompress
+
+from sizing.rdb.errors import CorruptRdb, TruncatedRdb, UnreadableRdb
+
+PIECE = 256 << 10
+"""Bytes asked of the file at once."""
+
+MOST_CONTIGUOUS = 64 << 20
+"""Bytes of one string whose content is needed. A key that is longer cannot be read."""
+
+cdef size_t _PIECE = PIECE
+cdef size_t _MOST = MOST_CONTIGUOUS
+
+# Bits reversed, as the CRC is reflected.
+cdef uint64_t POLYNOMIAL = 0x95AC9329AC4BC9B5
+cdef uint64_t[8][256] crc_rows
+
+
+cdef void fill_rows() noexcept nogil:
+    cdef uint64_t crc
+    cdef int byte, i
+    for byte in range(256):
+        crc = byte
+        for i in range(8):
+            crc = (crc >> 1) ^ (POLYNOMIAL if crc & 1 else 0)
+        crc_rows[0][byte] = crc
+    for i in range(1, 8):
+        for byte in range(256):
+            crc = crc_rows[i - 1][byte]
+            crc_rows[i][byte] = (crc >> 8) ^ crc_rows[0][crc & 0xFF]
+
+
+fill_rows()
+
+
+cdef uint64_t summed(uint64_t crc, const uint8_t* p, size_t length) noexcept nogil:
+    cdef uint64_t word
+    cdef int i
+    while length >= 8:
+        word = 0
+        for i in range(8):
+            word |= <uint64_t>p[i] << (8 * i)
+        crc ^= word
+        crc = (
+            crc_rows[7][crc & 0xFF] ^ crc_rows[6][(crc >> 8) & 0xFF]
+            ^ crc_rows[5][(crc >> 16) & 0xFF] ^ crc_rows[4][(crc >> 24) & 0xFF]
+            ^ crc_rows[3][(crc >> 32) & 0xFF] ^ crc_rows[2][(crc >> 40) & 0xFF]
+            ^ crc_rows[1][(crc >> 48) & 0xFF] ^ crc_rows[0][crc >> 56]
+        )
+        p += 8
+        length -= 8
+    while length:
+        crc = (crc >> 8) ^ crc_rows[0][(crc ^ p[0]) & 0xFF]
+        p += 1
+        length -= 1
+    return crc
+
+
+def crc64(bytes data not None) -> int:
+    """The checksum of ``data``, as the last eight bytes of an RDB file have it, little-endian, of all before them."""
+    return summed(0, data, len(data))
+
+
+def decompress(bytes data not None, length: int) -> bytes:
+    """``data`` decompressed with LZF to at most ``length`` bytes. Raises ValueError for bad data."""
+    cdef size_t room = length
+    cdef uint8_t* target = <uint8_t*>malloc(room + 1)
+    cdef int64_t written
+    if target == NULL:
+        raise MemoryError
+    try:
+        written = lzf_decompress(data, len(data), target, room)
+        if written < 0:
+            raise ValueError("not LZF")
+        return target[:written]
+    finally:
+        free(target)
+
+
+cdef int digits(int64_t number) noexcept nogil:
+    """Length of ``number`` written in decimal."""
+    cdef int count = 1
+    if number < 0:
+        count += 1
+        number = -number
+    while number >= 10:
+        number //= 10
+        count += 1
+    return count
+
+
+cdef class Input:
+    """One file, from its first byte to wherever it was read. ``size`` in bytes finds cuts early; None if unknown."""
+
+    def __cinit__(self, file: object, str name not None, size: object = None, bint checked = True) -> None:
+        self._file = file
+        self.name = name
+        self._limit = <uint64_t>-1 if size is None else <uint64_t>size
+        self._checked = checked
+        self._room = _PIECE
+        self._buffer = <uint8_t*>malloc(self._room)
+        if self._buffer == NULL:
+            raise MemoryError
+
+    def __dealloc__(self) -> None:
+        free(self._buffer)
+
+    cdef uint64_t offset(self) noexcept:
+        """Bytes of the file before the next one."""
+        return self._base + self._at
+
+    cdef object corrupt(self, str reason):
+        return CorruptRdb(self.name, self.offset(), reason)
+
+    cdef int sum_up(self) noexcept:
+        """Takes what was read into the checksum."""
+        if self._checked and self._at > self._summed:
+            self._crc = summed(self._crc, self._buffer + self._summed, self._at - self._summed)
+        self._summed = self._at
+        return 0
+
+    cdef int refill(self, size_t need) except -1:
+        """Has the next ``need`` bytes in the buffer. Raises where there are none, or more than may be held."""
+        cdef size_t kept = self._end - self._at
+        cdef size_t got
+        cdef uint8_t* larger
+        if need > self._limit or self.offset() > self._limit - need:
+            raise self.cut(need)
+        if need > _MOST:
+            raise self.corrupt(f"a string of {need} bytes has to be read at once; at most {_MOST} can be")
+        self.sum_up()
+        memmove(self._buffer, self._buffer + self._at, kept)
+        self._base += self._at
+        self._at = 0
+        self._summed = 0
+        self._end = kept
+        while self._end < need:
+            if self._end == self._room:
+                # Grows with what has come, not with what a length says.
+                larger = <uint8_t*>realloc(self._buffer, self._room * 2)
+                if larger == NULL:
+                    raise self.corrupt(f"no memory for a string of {need} bytes")
+                self._buffer = larger
+                self._room *= 2
+            try:
+                got = self._file.readinto(
+                    PyMemoryView_FromMemory(<char*>self._buffer + self._end, self._room - self._end, PyBUF_WRITE)
+                )
+            except OSError as error:
+                raise UnreadableRdb(self.name, self._base + self._end, f"it cannot be read: {error}") from error
+            if got == 0:
+                raise self.cut(need)
+            self._end += got
+        return 0
+
+    def cut(self, need: int) -> TruncatedRdb:
+        return TruncatedRdb(self.name, self.offset(), f"the file ends where {need} more bytes should come; it was cut")
+
+    cdef const uint8_t* take(self, size_t count) except NULL:
+        """The next ``count`` bytes, valid until anything else is read."""
+        cdef const uint8_t* found
+        if count > self._end - self._at:
+            self.refill(count)
+        found = self._buffer + self._at
+        self._at += count
+        return found
+
+    cdef int skip(self, uint64_t count) except -1:
+        cdef uint64_t some
+        if count > self._limit or self.offset() > self._limit - count:
+            raise self.cut(count)
+        while count:
+            some = self._end - self._at
+            if some == 0:
+                self.refill(1)
+                continue
+            if some > count:
+                some = count
+            self._at += some
+            count -= some
+        return 0
+
+    cdef int byte(self) except -1:
+        if self._at == self._end:
+            self.refill(1)
+        self._at += 1
+        return self._buffer[self._at - 1]
+
+    cdef bint ended(self) except -1:
+        """Is there no byte more?"""
+        if self._at < self._end:
+            return False
+        try:
+            self.refill(1)
+        except TruncatedRdb:
+            return True
+        return False
+
+    cdef int length(self, uint64_t* value) except -1:
+        """Reads a length, or with ``special`` set the number of a special encoding of a string."""
+        cdef int first = self.byte()
+        cdef int top = first >> 6
+        cdef const uint8_t* p
+        cdef int i
+        self.special = False
+        if top == 0:
+            value[0] = first
+        elif top == 1:
+            value[0] = (first & 63) << 8 | self.byte()
+        elif top == 3:
+            self.special = True
+            value[0] = first & 63
+        elif first <= 0x81:
+            p = self.take(4 if first == 0x80 else 8)
+            value[0] = 0
+            for i in range(4 if first == 0x80 else 8):
+                value[0] = value[0] << 8 | p[i]
+        else:
+            raise self.corrupt(f"byte {first:#x} begins no length")
+        return 0
+
+    cdef int count(self, uint64_t* value) except -1:
+        """Reads a length that may be nothing special."""
+        self.length(value)
+        if self.special:
+            raise self.corrupt("a number should stand here, and a string does")
+        return 0
+
+    cdef int string(self, Stored* found) except -1:
+        """Reads the header of a string, to the first byte of its content; an integer is read to its end."""
+        cdef uint64_t value
+        cdef const uint8_t* p
+        self.length(&value)
+        if not self.special:
+            found.kind = PLAIN
+            found.length = found.stored = value
+        elif value == 3:
+            found.kind = COMPRESSED
+            self.count(&found.stored)
+            self.count(&found.length)
+        elif value <= 2:
+            found.kind = INTEGER
+            p = self.take(<size_t>1 << value)
+            if value == 0:
+                found.number = <int8_t>p[0]
+            elif value == 1:
+                found.number = <int16_t>(p[0] | <uint16_t>p[1] << 8)
+            else:
+                found.number = <int32_t>(p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24)
+            found.stored = 0
+            found.length = digits(found.number)
+        else:
+            raise self.corrupt(f"there is no string encoding {value}")
+        return 0
+
+    cdef int skip_string(self, uint64_t* length) except -1:
+        """Passes a string, and gives its length in bytes."""
+        cdef Stored found
+        self.string(&found)
+        length[0] = found.length
+        return self.skip(found.stored)
+
+    cdef bytes short_string(self, size_t most, str what):
+        """The content of a string of at most ``most`` bytes. Raises for a longer one, saying ``what`` it is."""
+        cdef Stored found
+        cdef const uint8_t* p
+        self.string(&found)
+        if found.kind == INTEGER:
+            return b"%d" % found.number
+        if found.length > most or found.stored > most:
+            raise self.corrupt(f"{what} of {found.length} bytes is longer than {most}")
+        p = self.take(found.stored)
+        if found.kind == PLAIN:
+            return p[:found.length]
+        return self.inflated(p[:found.stored], found.length)
+
+    def inflated(self, bytes data not None, length: int) -> bytes:
+        try:
+            content = decompress(data, length)
+        except ValueError:
+            content = b""
+        if len(content) != length:
+            raise self.corrupt("a compressed string cannot be decompressed")
+        return content
+
+    def check(self) -> tuple[int, int]:
+        """The checksum of all bytes so far, and the one that the next eight bytes hold."""
+        cdef const uint8_t* p
+        cdef uint64_t written = 0
+        cdef int i
+        self.sum_up()
+        computed = self._crc
+        p = self.take(8)
+        for i in range(8):
+            written |= <uint64_t>p[i] << (8 * i)
+        return computed, written

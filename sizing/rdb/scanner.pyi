@@ -1,0 +1,31 @@
+from typing import Protocol
+
+from sizing.rdb.errors import RdbError
+
+ALLOCATORS: tuple[str, ...]
+NONE: int
+KEY_BYTES: int
+MOST_MODULE_TYPES: int
+MOST_NOTE: int
+
+class _Readable(Protocol):
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
+
+class Scanner:
+    version: int
+    error: RdbError | None
+    types: list[str]
+    @property
+    def offset(self) -> int: ...
+    def __init__(
+        self,
+        file: _Readable,
+        name: str,
+        size: int | None = None,
+        checksum: bool = True,
+        function: str = "crc32",
+        number_of_slots: int = 1024,
+        allocator: str = "jemalloc",
+        rows: int = 8192,
+    ) -> None: ...
+    def batch(self) -> dict[str, bytes]: ...

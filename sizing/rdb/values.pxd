@@ -1,0 +1,45 @@
+"""What other compiled modules may use of :mod:`sizing.rdb.values`."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from sizing.rdb.input cimport Input
+from sizing.rdb.layout cimport Layout
+
+# Their order is that of TYPES.
+cdef enum:
+    STRING = 0
+    LIST = 1
+    SET = 2
+    ZSET = 3
+    HASH = 4
+    STREAM = 5
+    MODULE = 6
+
+# Their order is that of ENCODINGS.
+cdef enum:
+    RAW = 0
+    INT = 1
+    EMBSTR = 2
+    QUICKLIST = 3
+    LISTPACK = 4
+    ZIPLIST = 5
+    INTSET = 6
+    HASHTABLE = 7
+    SKIPLIST = 8
+    STREAM_ENCODING = 9
+    LISTPACKEX = 10
+
+cdef struct Measured:
+    int type
+    int encoding
+    # -1 for not known.
+    int64_t elements
+    uint64_t memory
+    # Of a module's value: the number that says whose it is.
+    uint64_t module
+
+# Reads the value of the type that the file calls `code`, of a key of `key` bytes, to its end.
+cdef int measure(
+    Input source, const Layout* layout, int code, bint valkey, uint64_t key, bint expires, Measured* found
+) except -1
+cdef int skip_module_value(Input source) except -1

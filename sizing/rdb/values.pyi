@@ -1,0 +1,2 @@
+TYPES: tuple[str, ...]
+ENCODINGS: tuple[str, ...]

@@ -1,0 +1,95 @@
+"""The Spark session of a run: one that ``spark-submit`` has prepared, or one of our own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sizing.java import JavaNotFound, find_java_home
+from sizing.outcome import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INSTALL = "pip install 'slotferry[sizing]'"
+OWN = {
+    "spark.app.name": "slotferry sizing",
+    "spark.ui.showConsoleProgress": "false",
+    # A server that fails is tried so often in all before it is reported; the waits are the data source's.
+    "spark.task.maxFailures": "2",
+    # What fails is reported in words; of a task that fails Spark would print all its Java stack.
+    "spark.log.level": "FATAL",
+    # How often executors tell what they have read, for the progress bar.
+    "spark.executor.heartbeatInterval": "2s",
+}
+"""What is set unless the user has set it."""
+LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""What is set as well when all runs in this process: nothing listens to others."""
+
+
+def open_session(master: str, options: Mapping[str, str]) -> SparkSession:
+    """A session with these options, which win over ours.
+
+    Args:
+        master: Spark's address of a cluster, or ``local[*]``; "" for what ``spark-submit`` says, else ``local[*]``.
+        options: Spark's own settings.
+
+    Raises:
+        JobError: PySpark or a Java for it is missing, or Spark cannot start; with what to do.
+    """
+    try:
+        import matplotlib  # noqa: F401
+        import pyarrow  # noqa: F401
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise JobError(f"{error.name or error} is missing, which sizing needs: {INSTALL}") from None
+    try:
+        java = find_java_home()
+    except JavaNotFound as error:
+        raise JobError(str(error)) from None
+    if java is not None:
+        os.environ["JAVA_HOME"] = str(java)
+    # Without it Spark takes the python3 on PATH, which need not be this one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _show_ourselves_to_workers()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # Under spark-submit a Java runs already, which knows what it was told; only with it SparkConf has that.
+        SparkContext._ensure_initialized()
+    configuration = SparkConf()
+    chosen = master or str(configuration.get("spark.master", "local[*]"))
+    own = {**OWN, **(LOCAL if chosen.startswith("local") else {})}
+    for name, value in own.items():
+        configuration.setIfMissing(name, value)
+    configuration.setMaster(chosen)
+    for name, value in options.items():
+        configuration.set(name, value)
+    try:
+        session = SparkSession.builder.config(conf=configuration).getOrCreate()
+    except Exception as error:
+        # Of Java, of py4j, of PySpark: whatever keeps Spark from starting.
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise JobError(f"Spark does not start on {chosen}: {reason}") from None
+    return session
+
+
+def prepare(session: SparkSession, rdb: bool) -> None:
+    """Set what our reads need of a session, and make it know our data source: of RDB files, or of live servers."""
+    if rdb:
+        from sizing.rdb.source import RdbDataSource
+
+        session.dataSource.register(RdbDataSource)
+    else:
+        from sizing.source import SlotferryDataSource
+
+        session.dataSource.register(SlotferryDataSource)
+
+
+def _show_ourselves_to_workers() -> None:
+    """Have Spark's Python workers on this machine import us from where this process does, also from a checkout."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if home not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([home, *paths])

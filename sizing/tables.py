@@ -1,0 +1,104 @@
+"""The results' folder: four tables as Parquet, the summary, and what is needed to go on with a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sizing import aggregation
+from sizing.folder import Folder
+from sizing.outcome import JobError, Wishes
+from sizing.reading import KEYS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLES = ("slots", "prefixes", "biggest", "histograms")
+SUMMARY, PICTURE = "summary.json", "summary.png"
+_WORK, _RUN, _RESULTS = "work", "work/run.json", "work/results"
+_OURS = (*TABLES, SUMMARY, PICTURE, KEYS, _WORK)
+
+
+class Results:
+    """One run's folder.
+
+    Raises:
+        FolderError: as every method, when the file system refuses.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Folder, wishes: Wishes) -> None:
+        self._spark = spark
+        self._wishes = wishes
+        self.folder = folder
+
+    def open(self) -> None:
+        """Begin a run, or go on with the one that is here.
+
+        Raises:
+            JobError: the folder has a run with other options, or files of somebody else.
+        """
+        folder, wishes = self.folder, self._wishes
+        if wishes.fresh:
+            for name in _OURS:
+                folder.remove(name)
+        noted = folder.read(_RUN)
+        if noted is None:
+            found = folder.names()
+            if found:
+                raise JobError(
+                    f"{folder.path} has other files ({', '.join(found[:3])}); give an empty or a new folder as --output"
+                )
+            folder.make()
+            folder.write(_RUN, json.dumps(wishes.of_keys).encode())
+            return
+        before: dict[str, Any] = json.loads(noted)
+        differing = [
+            f"{name} was {before.get(name)!r} and is {wishes.of_keys.get(name)!r}"
+            for name in sorted({*before, *wishes.of_keys})
+            if before.get(name) != wishes.of_keys.get(name)
+        ]
+        if differing:
+            raise JobError(
+                f"{folder.path} has a run with other options: {'; '.join(differing)}. Give the same ones to go on with "
+                "it, another --output, or --fresh to begin anew"
+            )
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of an earlier run here; None where none has come to an end."""
+        found = self.folder.read(SUMMARY)
+        return None if found is None else json.loads(found)
+
+    def publish(self, keys: DataFrame) -> None:
+        """Make the tables of the keys; each replaces the earlier one when it is whole."""
+        wishes, fraction = self._wishes, self._wishes.fraction
+        made = {
+            "slots": aggregation.slots(keys, fraction),
+            "prefixes": aggregation.prefixes(keys, fraction, wishes.separator, wishes.depth, wishes.prefixes),
+            "biggest": aggregation.biggest(keys, wishes.biggest, wishes.biggest_per_slot),
+            "histograms": aggregation.histograms(keys, fraction),
+        }
+        for name in TABLES:
+            self._spark.sparkContext.setJobDescription(f"table of {name}")
+            made[name].coalesce(1).write.mode("overwrite").parquet(self.folder.at(f"{_RESULTS}/{name}"))
+        for name in TABLES:
+            self.folder.replace(name, f"{_RESULTS}/{name}")
+
+    def table(self, name: str) -> DataFrame:
+        """One of :data:`TABLES`, as it was published."""
+        return self._spark.read.parquet(self.folder.at(name))
+
+    def keys(self, paths: Sequence[str]) -> DataFrame:
+        """The keys that were read, from where they were written."""
+        kind = aggregation.ddl(aggregation.key_columns(self._wishes.details))
+        if not paths:
+            return self._spark.createDataFrame([], kind)
+        return self._spark.read.schema(kind).parquet(*paths)
+
+    def has_keys(self) -> bool:
+        """Whether keys that were read are still here."""
+        return self.folder.exists(KEYS)
+
+    def remove_keys(self) -> None:
+        """Remove the keys that were read; the tables stay."""
+        self.folder.remove(KEYS)

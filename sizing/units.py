@@ -1,0 +1,175 @@
+"""What a run has to read, in units: a database of a server each, or an RDB file each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sizing.aggregation import key_columns
+from sizing.cluster import Cluster, Server
+from sizing.options import ReadOptions
+from sizing.outcome import Failure, JobError, Wishes, read_options
+from sizing.reading import Unit
+from sizing.topom import ask, get
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from sizing.rdb.files import RdbFile
+
+SLOT_OPTIONS = ("function", "number_of_slots")
+"""Options that both data sources have, which topom knows as well."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """All units of a run.
+
+    Attributes:
+        source: where the keys are, in words.
+        what: what the progress bar counts.
+        failures: places of which not even the units could be found.
+        product: name of the cluster; "" where topom was not asked.
+        number_of_slots: slots of the product.
+        found_at: when they were found, in seconds since 1970.
+    """
+
+    source: str
+    what: str
+    units: tuple[Unit, ...]
+    failures: tuple[Failure, ...]
+    product: str
+    number_of_slots: int
+    found_at: float
+
+
+def find_work(spark: SparkSession, wishes: Wishes) -> Work:
+    """Ask topom, and look at the servers or for the files.
+
+    Raises:
+        SizingError: topom does not say, an option cannot be used, or there is no such file.
+    """
+    return _files(spark, wishes) if wishes.rdb else _servers(spark, wishes)
+
+
+def _servers(spark: SparkSession, wishes: Wishes) -> Work:
+    options = read_options(wishes)
+    if wishes.servers and wishes.topom:
+        product = ask(wishes.topom, options.timeout_seconds)
+        options = replace(options, function=product.function, number_of_slots=product.number_of_slots)
+    found_at = time.time()
+    cluster = Cluster.of(replace(options, mode="PERMISSIVE"))
+    given = {**wishes.source, "sample_fraction": str(wishes.fraction)}
+    given.update(function=cluster.function, number_of_slots=str(cluster.number_of_slots))
+    units = [
+        _unit_of_server(spark, server, database, keys, given, wishes.details)
+        for server in cluster.servers
+        for database, keys in sorted(server.keys.items())
+    ]
+    count = len(cluster.servers) + len(cluster.unreadable)
+    return Work(
+        source=f"{count} servers" if count != 1 else "1 server",
+        what="keys",
+        units=tuple(units),
+        failures=tuple(Failure(each.address, each.reason) for each in cluster.unreadable),
+        product=cluster.product or "",
+        number_of_slots=cluster.number_of_slots,
+        found_at=found_at,
+    )
+
+
+def _unit_of_server(
+    spark: SparkSession, server: Server, database: int, keys: int, given: Mapping[str, str], details: bool
+) -> Unit:
+    from pyspark.sql import functions as f
+
+    owner = server.address if server.group_id is None else f"group-{server.group_id}"
+    columns = key_columns(details)
+    # The group is known here, and a source that is told the server does not ask topom for each unit again.
+    options = {**given, "servers": server.address, "databases": str(database), "mode": "FAILFAST"}
+    options["columns"] = ",".join(name for name in columns if name != "group_id")
+
+    def load() -> DataFrame:
+        found = spark.read.format("slotferry").options(**options).load()
+        return found.select(*_as_kept(details, {"group_id": f.lit(server.group_id)}))
+
+    return Unit(f"{_safe(owner)}-database-{database}", server.address, keys, None, load)
+
+
+def _files(spark: SparkSession, wishes: Wishes) -> Work:
+    from sizing.rdb.files import RdbPathError, find, split
+
+    try:
+        files = find(split(wishes.rdb))
+    except RdbPathError as error:
+        raise JobError(str(error)) from None
+    options = {name: value for name, value in wishes.source.items() if name in SLOT_OPTIONS}
+    name, owners = "", None
+    if wishes.topom:
+        seconds = ReadOptions().timeout_seconds
+        product = ask(wishes.topom, seconds)
+        name = product.name
+        options = {"function": product.function, "number_of_slots": str(product.number_of_slots)}
+        owners = _owners(spark, wishes.topom, seconds)
+    return Work(
+        source=f"{len(files)} RDB files" if len(files) != 1 else "1 RDB file",
+        what="bytes of RDB files",
+        units=tuple(_unit_of_file(spark, file, options, owners, wishes.details) for file in files),
+        failures=(),
+        product=name,
+        number_of_slots=int(options.get("number_of_slots", ReadOptions().number_of_slots)),
+        found_at=time.time(),
+    )
+
+
+def _unit_of_file(
+    spark: SparkSession, file: RdbFile, options: Mapping[str, str], owners: DataFrame | None, details: bool
+) -> Unit:
+    from pyspark.sql import functions as f
+
+    from sizing.rdb.files import RdbPathError
+
+    # As a list, for a path by itself may hold several with commas between.
+    one = {"paths": json.dumps([file.uri])}
+
+    def load() -> DataFrame:
+        found = spark.read.format("slotferry-rdb").options(**options, **one, mode="FAILFAST").load()
+        if owners is None:
+            found = found.withColumn("group_id", f.lit(None))
+        else:
+            found = found.join(f.broadcast(owners), "slot", "left")
+        return found.select(*_as_kept(details, {"server": f.col("file")}))
+
+    # The name alone would not tell files of different folders apart.
+    digest = hashlib.sha256(file.shown.encode()).hexdigest()[:12]
+    name = f"{_safe(file.shown.rpartition('/')[2])}-{digest}"
+    try:
+        size, written_at = file.look()
+    except (OSError, RdbPathError) as error:
+        raise JobError(f"{file.shown} cannot be looked at: {error}") from None
+    return Unit(name, file.shown, size, written_at, load)
+
+
+def _owners(spark: SparkSession, topom: str, seconds: float) -> DataFrame:
+    """The group of each slot that has one."""
+    slots = get(topom, "/api/v1/slots", seconds)["slots"]
+    rows = [(int(slot["id"]), int(slot["group_id"])) for slot in slots if slot["group_id"]]
+    return spark.createDataFrame(rows, "slot int, group_id int")
+
+
+def _as_kept(details: bool, known: Mapping[str, Column]) -> list[Column]:
+    """The columns that are kept, of a data source's or as they are ``known``, in their order and of their types."""
+    from pyspark.sql import functions as f
+
+    kinds = key_columns(details)
+    return [known.get(name, f.col(name)).cast(kind).alias(name) for name, kind in kinds.items()]
+
+
+def _safe(name: str) -> str:
+    """Fit for a file's name in any file system, and for Spark's names of partitions."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")

@@ -1,0 +1,105 @@
+"""The command line of sizing, as far as it goes without Spark."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from sizing import shipping
+from sizing.outcome import Wishes
+from sizing.reading import reason_of
+
+ROOT = Path(__file__).parents[3]
+NO_TOPOM = {"SLOTFERRY_TOPOM": "", "SLOTFERRY_TOKEN": ""}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--topom"),
+        (("--servers", "h:1", "--rdb", "x"), "--rdb"),
+        (("--servers", "h:1", "--sample-fraction", "0"), "--sample-fraction"),
+        (("--rdb", "x", "--sample-fraction", "0.5"), "read whole"),
+        (("--servers", "h:1", "--separator", ""), "--separator"),
+        (("--servers", "h:1", "--conf", "x"), "NAME=VALUE"),
+        (("--servers", "h:1", "--option", "=x"), "NAME=VALUE"),
+    ],
+)
+def test_wrong_usage_is_named(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["sizing", "run", "--output", str(tmp_path / "out"), *arguments], env={**NO_TOPOM, "COLUMNS": "300"}
+    )
+
+    assert result.exit_code == 2
+    assert said in result.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--servers", "nowhere"), "host:port"),
+        (("--servers", "h:1", "--option", "password=secret"), "SLOTFERRY_SIZING_REDIS_USER"),
+        (("--servers", "h:1", "--option", "speed=1"), "speed is no option"),
+    ],
+)
+def test_options_of_the_data_source_are_looked_at_before_spark_starts(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    result = CliRunner().invoke(app, ["sizing", "run", "--output", str(tmp_path), *arguments], env=NO_TOPOM)
+
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "secret" not in result.output
+
+
+def test_without_pyspark_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    result = CliRunner().invoke(app, ["sizing", "run", "--output", str(tmp_path), "--servers", "h:1"], env=NO_TOPOM)
+
+    assert result.exit_code == 1
+    assert "pip install 'slotferry[sizing]'" in result.stderr
+
+
+def test_the_command_line_starts_without_what_only_sizing_needs() -> None:
+    code = "import sys, cli.main; print([name for name in ('pyspark', 'pyarrow', 'matplotlib') if name in sys.modules])"
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert said.stdout.strip() == "[]"
+
+
+def test_a_run_goes_on_at_another_pace_and_not_with_other_keys() -> None:
+    def of_keys(**source: str) -> dict[str, object]:
+        return Wishes("out", servers="h:1", source=source).of_keys
+
+    assert of_keys(scan_count="100", max_keys_per_second="5") == of_keys()
+    assert of_keys(samples="0") != of_keys()
+    assert "token" not in repr(Wishes("out", token="the-token")).replace("token=''", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "[PYTHON_EXCEPTION]\nTraceback (most recent call last):\nsizing.errors.ServerFailed: h:1 is gone\n"
+            "pyspark.errors.PySparkRuntimeError: something else\n\tat org.apache.spark",
+            "h:1 is gone",
+        ),
+        ("Traceback\nConnectionResetError: reset\n", "reset"),
+        ("\nJob aborted due to stage failure\n\tat java", "Job aborted due to stage failure"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_the_sentence_is_found_in_what_spark_says(text: str, reason: str) -> None:
+    assert reason_of(RuntimeError(text)) == reason
+
+
+def test_what_is_shipped_has_our_settings_named_after_the_archive(tmp_path: Path) -> None:
+    options = shipping.options(tmp_path / "slotferry.zip")
+
+    assert options["spark.archives"].endswith(f"#{options['spark.executorEnv.PYTHONPATH']}")
