@@ -30,7 +30,7 @@ LARGEST_BYTES = 2**30
 SLOWEST_SECONDS = 2.0
 """The goal for the larger fleet: no plan takes longer."""
 MOST_OVER_BOUND = 1.1
-"""The goal for the smaller fleet: no plan moves more than this times the bound."""
+"""The goal for the smaller fleet, slots scattered: no plan moves more than this times the bound."""
 
 Owners = Callable[[int, int, random.Random], list[int]]
 
@@ -159,10 +159,11 @@ def row(runs: Sequence[Run]) -> tuple[object, ...]:
 def goals(runs: Sequence[Run]) -> list[tuple[str, bool]]:
     """Each goal in words, with what was measured, and whether it was met."""
     (small, _), (large, _) = FLEETS
-    worst = max((run.over_bound for run in runs if run.slots == small), default=0.0)
+    scattered_runs = [run for run in runs if run.slots == small and run.situation == "scattered"]
+    worst = max((run.over_bound for run in scattered_runs), default=0.0)
     slowest = max((run.seconds for run in runs if run.slots == large), default=0.0)
     return [
-        (f"{small} slots: at most {MOST_OVER_BOUND} times the bound is moved; {worst:.3f}", worst <= MOST_OVER_BOUND),
+        (f"{small} slots, scattered: at most {MOST_OVER_BOUND} times the bound; {worst:.3f}", worst <= MOST_OVER_BOUND),
         (f"{large} slots: planned within {SLOWEST_SECONDS} s; {slowest:.3f} s", slowest < SLOWEST_SECONDS),
     ]
 
