@@ -5,6 +5,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -67,3 +68,48 @@ def test_a_file_that_is_not_there() -> None:
     result = runner.invoke(app, ["plan", "--input", "/nowhere/input.json"])
     assert result.exit_code == 1
     assert "No such file" in result.stderr
+
+
+def plan_of(document: object, *arguments: str) -> Result:
+    return runner.invoke(app, ["plan", *arguments, "--input", "-"], input=json.dumps(document))
+
+
+def test_a_plan_by_bytes_is_one_line_with_reasons_and_cost() -> None:
+    result = plan_of({**DOCUMENT, "sizes": {"0": 500, "1": 300, "2": 200}}, "--policy", "bytes")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert result.stdout.count("\n") == 1
+    assert set(answer) == {"moves", "reasons", "cost", "groups"}
+    assert answer["moves"] == [{"slot": 0, "from": 1, "to": 2}, {"slot": 3, "from": 0, "to": 2}]
+    assert answer["reasons"] == []
+    assert answer["cost"]["total"] == {"slots": 2, "bytes": 500, "keys": None}
+
+
+def test_what_is_wished_of_a_plan() -> None:
+    document = {**DOCUMENT, "sizes": {"0": 500, "1": 300, "2": 200, "3": 1}}
+
+    def moves(*arguments: str) -> list[int]:
+        result = plan_of(document, "--policy", "bytes", *arguments)
+        assert result.exit_code == 0, result.output
+        return [move["slot"] for move in json.loads(result.stdout)["moves"]]
+
+    assert moves("--most-slots", "1") == [3]
+    assert moves("--most-bytes", "499") == [3]
+    assert moves("--drain", "1") == [0, 1, 2, 3]
+    assert moves("--tolerance", "1") == [3]
+    for arguments, expected in (
+        (("--drain", "7"), "there is no such group"),
+        (("--drain", "1", "--drain", "2"), "no group is left"),
+        (("--tolerance", "5"), "0.05 is 5%"),
+        (("--tolerance", "nan"), "0.05 is 5%"),
+    ):
+        result = plan_of(document, "--policy", "bytes", *arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert expected in result.stderr
+    assert plan_of(document, "--most-slots", "-1").exit_code == 2
+
+
+def test_a_plan_by_number_tells_its_reasons_beside_the_answer() -> None:
+    result = plan_of(DOCUMENT, "--policy", "codis", "--most-slots", "1")
+    assert json.loads(result.stdout) == {"moves": [{"slot": 3, "from": 0, "to": 2}]}
+    assert "the limit of 1 slot leaves out 1 move" in result.stderr

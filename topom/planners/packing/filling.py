@@ -134,7 +134,7 @@ def _finish(listed: list[tuple[int, int]], chosen: list[int], missing: int, end:
     for place, position in enumerate(chosen):
         wanted = listed[position][0] + missing
         found = bisect_left(sizes, wanted)
-        if found < len(sizes) and (best is None or sizes[found] - wanted < best[0]):
+        if found < len(sizes) and (best is None or sizes[found] - wanted <= best[0]):
             best = (sizes[found] - wanted, found, place)
     if best is None:
         return missing

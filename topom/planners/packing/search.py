@@ -1,12 +1,13 @@
 """The exact answer for few items, by branch and bound.
 
 Items are put into bins one by one, the largest first. A branch is given up when it cannot end with less excess than the
-best layout known, or with as much and fewer bytes moved. What it has to end with at least:
+best layout known, or with as much and less cost. What it has to end with at least:
 
 - *excess*: what is above the upper limits already; what of the items left finds no room under them; and what the bins
   lack that the items left cannot fill. (The last two do not add up: items cannot both be too many and too few.)
-- *cost*: what has moved; and, if the bins are to end with no more excess than the best known, what would be above the
-  upper limits if every item left stayed at its origin, or below the lower ones, whichever is more.
+- *cost*: what has moved, by bytes first and by number second; and, if the bins are to end with no more excess than the
+  best known, what would be above the upper limits if every item left stayed at its origin, or below the lower ones,
+  whichever is more.
 """
 
 from topom.planners.packing.layout import NOWHERE, Layout
@@ -41,7 +42,9 @@ class _Search:
         self.origin = [layout.origin[item] for item in self.order]
         self.best = [layout.at[item] for item in self.order]
         self.best_excess = layout.excess()
-        self.best_cost = layout.cost()
+        # One number orders by bytes first and items second.
+        self.unit = len(self.size) + 1
+        self.best_cost = layout.cost() * self.unit + sum(1 for item in layout.moved() if layout.origin[item] != NOWHERE)
         self.load = list(layout.load)
         for item in self.order:
             self.load[layout.at[item]] -= layout.size[item]
@@ -95,7 +98,7 @@ class _Search:
             self.chosen.append(place)
             load[place] += size
             self.rest[place] += size
-            self._branch(cost + size if origin not in (NOWHERE, place) else cost)
+            self._branch(cost + size * self.unit + 1 if origin not in (NOWHERE, place) else cost)
             self.rest[place] -= size
             load[place] -= size
             self.chosen.pop()
@@ -106,7 +109,7 @@ class _Search:
         self.left += size
 
     def _bounds(self) -> tuple[int, int]:
-        """The least excess that this branch ends with, and the least bytes still to move for no more than the best."""
+        """The least excess that this branch ends with, and the least cost still to come for no more than the best."""
         above = room = lacking = 0
         too_full = too_empty = 0
         for place, load in enumerate(self.load):
@@ -123,4 +126,4 @@ class _Search:
                 too_empty += lower - rest
         excess = above + max(0, self.left - room, lacking - self.left)
         needed = max(0, too_full - self.best_excess, too_empty - self.homeless - self.best_excess)
-        return excess, needed
+        return excess, needed * self.unit

@@ -1,19 +1,29 @@
-"""Moves that were not needed, once a layout is found: they are taken back, or done with smaller items."""
+"""Moves that were not needed, once a layout is found.
 
-from bisect import bisect_left
+They are taken back, or done with smaller items; or another item that has moved anyway, to a bin that did not need it,
+goes where this one went.
+"""
+
+from bisect import bisect_left, bisect_right
 
 from topom.planners.packing.layout import NOWHERE, Layout
 
 PASSES = 4
 """So often at most all moves are looked at; each pass that changes something saves bytes."""
+CANDIDATES = 64
+"""So many items that have moved anyway are tried in the place of one."""
 
 
 def trim(layout: Layout) -> None:
     """Save bytes moved without more excess."""
     for _ in range(PASSES):
         saved = False
-        for item in sorted(layout.moved(), key=lambda item: (-layout.size[item], item)):
-            if layout.origin[item] != NOWHERE and (_take_back(layout, item) or _take_smaller(layout, item)):
+        moved = sorted((layout.size[item], item) for item in layout.moved())
+        for _, item in reversed(moved):
+            # Others of these may have gone back since.
+            if layout.origin[item] in (NOWHERE, layout.at[item]):
+                continue
+            if _take_back(layout, item) or _take_smaller(layout, item) or _replace(layout, item, moved):
                 saved = True
         if not saved:
             break
@@ -46,6 +56,29 @@ def _take_smaller(layout: Layout, item: int) -> bool:
         if smaller >= size:
             return False
         if layout.origin[other] == origin:
+            layout.move(item, origin)
+            layout.move(other, place)
+            return True
+    return False
+
+
+def _replace(layout: Layout, item: int, moved: list[tuple[int, int]]) -> bool:
+    """Put an item back where it was, and in its place another that has moved, from a bin that can do without.
+
+    Args:
+        moved: ``(size, item)`` of items that have moved, ascending.
+    """
+    size, place, origin = layout.size[item], layout.at[item], layout.origin[item]
+    load, lower, upper = layout.load, layout.lower, layout.upper
+    if load[origin] + size > upper[origin] or not lower[place] <= load[place] <= upper[place]:
+        return False
+    first = bisect_left(moved, (size - (load[place] - lower[place]), -1))
+    last = bisect_right(moved, (size + upper[place] - load[place], len(layout.size)))
+    for other_size, other in moved[first : min(last, first + CANDIDATES)]:
+        elsewhere = layout.at[other]
+        if elsewhere in (place, origin, layout.origin[other]) or load[elsewhere] > upper[elsewhere]:
+            continue
+        if load[elsewhere] - other_size >= lower[elsewhere] and layout.origin[other] != place:
             layout.move(item, origin)
             layout.move(other, place)
             return True

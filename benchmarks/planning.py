@@ -1,0 +1,197 @@
+"""Plans by bytes: how many bytes they move beside the fewest possible, and how long they take to make.
+
+    python -m benchmarks.planning            # both sizes of fleet; less than a minute
+    python -m benchmarks.planning --quick
+
+No server is started: planners are pure functions.
+"""
+
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import report
+from slots.table import OFFLINE, Group, Slot
+from topom.planners import PlanRequest, plan
+from topom.planners.shares import band, shares
+
+FLEETS = ((1024, 50), (16384, 1000))
+EXPONENTS = (0.3, 0.5, 0.7, 1.0)
+LARGEST_BYTES = 2**30
+SLOWEST_SECONDS = 2.0
+"""The goal for the larger fleet: no plan takes longer."""
+MOST_OVER_BOUND = 1.1
+"""The goal for the smaller fleet, slots scattered: no plan moves more than this times the bound."""
+
+Owners = Callable[[int, int, random.Random], list[int]]
+
+
+def scattered(slots: int, groups: int, rng: random.Random) -> list[int]:
+    """Every slot in a group of its own choice."""
+    return [rng.randint(1, groups) for _ in range(slots)]
+
+
+def ranges(slots: int, groups: int, rng: random.Random) -> list[int]:
+    """As many slots in each group, one range after another."""
+    return [1 + slot * groups // slots for slot in range(slots)]
+
+
+def grown(slots: int, groups: int, rng: random.Random) -> list[int]:
+    """The same, but that a tenth of the groups has just come and is empty."""
+    return ranges(slots, groups - groups // 10, rng)
+
+
+SITUATIONS: dict[str, Owners] = {"scattered": scattered, "ranges": ranges, "grown": grown}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One plan.
+
+    Attributes:
+        bound_bytes: what any plan has to move that brings all groups into their bands, see :func:`bound`.
+        outside: bytes outside the bands afterwards, as a part of all bytes.
+        oversized: slots that are larger than any group may be, which no plan can even out.
+    """
+
+    slots: int
+    groups: int
+    exponent: float
+    situation: str
+    seed: int
+    seconds: float
+    moves: int
+    moved_bytes: int
+    bound_bytes: int
+    outside: float
+    oversized: int
+
+    @property
+    def over_bound(self) -> float:
+        return self.moved_bytes / self.bound_bytes
+
+
+def one(slots: int, groups: int, exponent: float, situation: str, seed: int) -> Run:
+    """Make a fleet, plan for it, and look at what the plan does."""
+    rng = random.Random(seed)
+    sizes = [round(LARGEST_BYTES / rank**exponent) for rank in range(1, slots + 1)]
+    rng.shuffle(sizes)
+    owners = SITUATIONS[situation](slots, groups, rng)
+    fleet = [Group(group, (f"server-{group}:6379",)) for group in range(1, groups + 1)]
+    listed = [Slot(slot, owner) for slot, owner in enumerate(owners)]
+    request = PlanRequest(bytes=dict(enumerate(sizes)))
+    began = time.perf_counter()
+    made = plan("bytes", fleet, listed, request)
+    seconds = time.perf_counter() - began
+    share = shares(fleet, listed, request)
+    bands = {group: band(amount, request.tolerance) for group, amount in share.items()}
+    load = dict.fromkeys(share, 0)
+    for slot, owner in enumerate(owners):
+        load[owner] += sizes[slot]
+    fewest = bound(load, bands)
+    for move in made.moves:
+        load[move.source] -= sizes[move.slot]
+        load[move.target] += sizes[move.slot]
+    outside = sum(max(0, low - load[group], load[group] - high) for group, (low, high) in bands.items())
+    limit = max(high for _, high in bands.values())
+    return Run(
+        slots,
+        groups,
+        exponent,
+        situation,
+        seed,
+        seconds,
+        len(made.moves),
+        sum(sizes[move.slot] for move in made.moves if move.source != OFFLINE),
+        fewest,
+        outside / sum(sizes),
+        sum(size > limit for size in sizes),
+    )
+
+
+def bound(load: dict[int, int], bands: dict[int, tuple[int, int]]) -> int:
+    """What groups have above their bands, or what they lack below them: the larger of the two sums."""
+    above = sum(max(0, load[group] - high) for group, (_, high) in bands.items())
+    below = sum(max(0, low - load[group]) for group, (low, _) in bands.items())
+    return max(above, below)
+
+
+COLUMNS = (
+    "fleet",
+    "zipf",
+    "situation",
+    "oversized",
+    "moves",
+    "moved / bound",
+    "worst",
+    "outside",
+    "seconds",
+    "slowest",
+)
+
+
+def row(runs: Sequence[Run]) -> tuple[object, ...]:
+    """A line of the table: the medians and the worst of the runs of one kind."""
+    first = runs[0]
+    return (
+        f"{first.slots} x {first.groups}",
+        f"{first.exponent:.1f}",
+        first.situation,
+        first.oversized,
+        round(statistics.median(run.moves for run in runs)),
+        f"{statistics.median(run.over_bound for run in runs):.3f}",
+        f"{max(run.over_bound for run in runs):.3f}",
+        f"{max(run.outside for run in runs) * 100:.2f}%",
+        f"{statistics.median(run.seconds for run in runs):.3f}",
+        f"{max(run.seconds for run in runs):.3f}",
+    )
+
+
+def goals(runs: Sequence[Run]) -> list[tuple[str, bool]]:
+    """Each goal in words, with what was measured, and whether it was met."""
+    (small, _), (large, _) = FLEETS
+    scattered_runs = [run for run in runs if run.slots == small and run.situation == "scattered"]
+    worst = max((run.over_bound for run in scattered_runs), default=0.0)
+    slowest = max((run.seconds for run in runs if run.slots == large), default=0.0)
+    return [
+        (f"{small} slots, scattered: at most {MOST_OVER_BOUND} times the bound; {worst:.3f}", worst <= MOST_OVER_BOUND),
+        (f"{large} slots: planned within {SLOWEST_SECONDS} s; {slowest:.3f} s", slowest < SLOWEST_SECONDS),
+    ]
+
+
+def main(
+    seeds: Annotated[int, typer.Option(min=1, help="How many fleets of each kind.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="One fleet of each kind: to see that all works.")] = False,
+    output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
+) -> None:
+    """Bytes moved by plans of the policy bytes, beside the fewest possible, and the time a plan takes."""
+    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    drawn = Table(*COLUMNS, title="plans by bytes")
+    runs: list[Run] = []
+    for slots, groups in FLEETS:
+        for exponent in EXPONENTS:
+            for situation in SITUATIONS:
+                of_kind = [one(slots, groups, exponent, situation, seed) for seed in range(1 if quick else seeds)]
+                runs += of_kind
+                drawn.add_row(*map(str, row(of_kind)))
+    console.print(drawn)
+    verdicts = goals(runs)
+    for words, met in verdicts:
+        console.print(f"{'met' if met else 'NOT MET'}: {words}", highlight=False)
+    content = {"machine": report.machine(), "runs": report.plain(runs)}
+    console.print(f"kept in {report.save('planning', output, content)}", highlight=False)
+    if not all(met for _, met in verdicts):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

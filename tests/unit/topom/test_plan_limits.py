@@ -1,0 +1,157 @@
+"""Limits on a plan, draining, and the reasons that a plan gives."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slots.states import SlotState
+from slots.table import Action, Group, Slot
+from tests.unit.topom.fleets import Fleet, fleets, sized
+from topom import planners
+from topom.planners import InvalidPlanRequest, NoGroup, PlanRequest
+from topom.topology import Move
+
+POLICIES = ("bytes", "codis")
+
+
+@settings(deadline=None)
+@given(fleets(), st.sampled_from(POLICIES), st.integers(0, 12) | st.none(), st.integers(0, 10**6) | st.none())
+def test_limits_are_kept(fleet: Fleet, policy: str, most_slots: int | None, most_bytes: int | None) -> None:
+    limited = fleet.wishing(most_slots=most_slots, most_bytes=most_bytes).plan(policy)
+    whole = fleet.plan(policy)
+    assert set(limited.moves) <= set(whole.moves)
+    assert most_slots is None or len(limited.moves) <= most_slots
+    assert most_bytes is None or fleet.cost(limited.moves) <= most_bytes
+    assert any("limit" in reason for reason in limited.reasons) == (limited.moves != whole.moves)
+
+
+@settings(deadline=None)
+@given(fleets(drains=False), st.integers(1, 5))
+def test_every_limited_plan_helps_until_nothing_is_left(fleet: Fleet, most_slots: int) -> None:
+    limited = fleet.wishing(most_slots=most_slots)
+    for _ in range(len(fleet.slots) + 1):
+        moves = limited.plan().moves
+        if not moves:
+            break
+        after = limited.carried_out(moves)
+        assert after.excess() < limited.excess() or all(move.source == 0 for move in moves)
+        limited = after
+    else:
+        raise AssertionError("there is always something left to move")
+
+
+def test_of_few_moves_those_that_help_most_are_made() -> None:
+    # Given: group 1 has 400 too many, in slots of 200, 100, 60 and 40.
+    fleet = sized([1, 1, 1, 1, 1, 2], [200, 100, 60, 40, 600, 200], 2, tolerance=0.0)
+    # When, then
+    assert fleet.wishing(most_slots=1).plan().moves == (Move(0, 1, 2),)
+    assert fleet.wishing(most_bytes=150).plan().moves == (Move(1, 1, 2), Move(3, 1, 2))
+    assert fleet.wishing(most_bytes=150, most_slots=1).plan().moves == (Move(1, 1, 2),)
+
+
+def test_slots_that_nobody_owns_go_first_then_those_of_a_group_to_drain() -> None:
+    fleet = sized([0, 3, 3, 1, 1, 1], [0, 10, 20, 500, 400, 300], 3, drain=frozenset({3}))
+    for most_slots, taken in ((1, [0]), (2, [0, 2]), (3, [0, 1, 2]), (4, [0, 1, 2, 3])):
+        assert [move.slot for move in fleet.wishing(most_slots=most_slots).plan().moves] == taken
+    assert [move.slot for move in fleet.wishing(most_slots=2).plan("codis").moves] == [0, 1]
+
+
+def test_codis_drains_a_group() -> None:
+    fleet = sized([1, 1, 1, 2, 2, 2, 3, 3, 3], [0] * 9, 3, drain=frozenset({2}))
+    moves = fleet.plan("codis").moves
+    assert {move.slot for move in moves} >= {3, 4, 5}
+    owners = [slot.group_id for slot in fleet.carried_out(moves).slots]
+    assert {group: owners.count(group) for group in (1, 2, 3)} in ({1: 5, 2: 0, 3: 4}, {1: 4, 2: 0, 3: 5})
+
+
+@settings(deadline=None)
+@given(fleets())
+def test_codis_leaves_nothing_that_rests_in_drained_groups(fleet: Fleet) -> None:
+    after = fleet.carried_out(fleet.plan("codis").moves)
+    assert not [slot for slot in after.slots if slot.group_id in fleet.request.drain and fleet.may_move(slot)]
+
+
+def test_a_slot_that_is_larger_than_a_share_is_named() -> None:
+    [above, below] = sized([1, 1, 2], [9000, 100, 200], 2).plan().reasons
+    assert "group 1 is to have 9,000 bytes, 93.5% above its share of 4,650 bytes" in above
+    assert "slot 0 alone has 9,000 bytes" in above
+    assert "group 2 is to have 300 bytes, 93.5% below its share" in below
+
+
+def test_slots_in_motion_that_are_too_many_are_the_reason() -> None:
+    fleet = sized([1] * 5, [1000] * 5, 2)
+    slots = tuple(Slot(slot.id, 1, Action(SlotState.PENDING, 2)) for slot in fleet.slots)
+    [above, _] = Fleet(fleet.groups, slots, fleet.request).plan().reasons
+    assert "on their way to it, and are not touched, have 5,000" in above
+
+
+def test_whole_slots_that_do_not_divide_evenly_are_the_reason() -> None:
+    [above, _] = sized([1, 1, 2], [1000, 1000, 1000], 2).plan().reasons
+    assert "slots are moved whole" in above
+
+
+def test_of_many_groups_some_are_spoken_of_and_the_others_counted() -> None:
+    reasons = sized([1], [1000], 50).plan().reasons
+    assert len(reasons) == 11
+    assert reasons[-1] == "40 more groups are to be further than 5% from their shares"
+
+
+def test_sizes_that_nobody_knows_are_said() -> None:
+    plan = sized([1, 1, 0], [0, 0, 0], 2).plan()
+    assert plan.moves == (Move(2, 0, 2),)
+    assert "no slot is known to have any bytes" in plan.reasons[0]
+
+
+def test_what_keeps_a_group_from_being_drained_is_said() -> None:
+    groups = (Group(1, ("a:1",)), Group(2, ("b:1",)), Group(3))
+    slots = (Slot(0, 1, Action(SlotState.MIGRATING, 2)), Slot(1, 2), Slot(2, 3))
+    fleet = Fleet(groups, slots, PlanRequest(bytes={0: 5, 1: 5, 2: 5}, drain=frozenset({2, 3}), tolerance=0.0))
+    for policy in POLICIES:
+        plan = fleet.plan(policy)
+        assert plan.moves == (Move(1, 2, 1),)
+        [arriving, resting] = plan.reasons
+        assert "slots 0 are on their way to group 2" in arriving
+        assert "group 3 has no server, so its slots 2 cannot be moved away" in resting
+
+
+def test_a_limit_that_lets_no_slot_pass_is_said() -> None:
+    reasons = sized([1, 1, 1, 1], [1000] * 4, 2, most_bytes=999).plan().reasons
+    assert reasons == (
+        "the limit of 999 bytes leaves out 2 moves of 2,000 bytes; plan again when the others are done",
+        "every slot that would move has more than 999 bytes; the smallest is slot 0 with 1,000",
+    )
+
+
+def test_codis_says_that_it_looks_at_no_capacity() -> None:
+    assert "capacity" in sized([1], [1], 1, capacity={1: 2.0}).plan("codis").reasons[0]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("wishes", "message"),
+    [
+        ({"tolerance": 5.0}, "from 0 to 1"),
+        ({"tolerance": -0.1}, "from 0 to 1"),
+        ({"tolerance": float("nan")}, "from 0 to 1"),
+        ({"most_slots": -1}, "limit of slots is -1"),
+        ({"most_bytes": -1}, "limit of bytes is -1"),
+        ({"capacity": {1: 0.0}}, "capacity of group 1 is 0"),
+        ({"capacity": {1: float("nan")}}, "capacity of group 1 is nan"),
+        ({"capacity": {1: float("inf")}}, "capacity of group 1 is inf"),
+        ({"capacity": {7: 1.0}}, "group 7 is to have a capacity"),
+        ({"drain": frozenset({7})}, "group 7 is to be drained"),
+        ({"bytes": {0: -1}}, "slot 0 has -1 bytes"),
+        ({"keys": {0: -1}}, "slot 0 has -1 keys"),
+    ],
+)
+def test_wishes_that_cannot_be_meant(policy: str, wishes: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidPlanRequest, match=message):
+        sized([1, 2], [1, 1], 2, **wishes).plan(policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_somebody_has_to_take_what_is_drained(policy: str) -> None:
+    with pytest.raises(NoGroup, match="no group is left"):
+        sized([1, 2], [1, 1], 2, drain=frozenset({1, 2})).plan(policy)
+    with pytest.raises(NoGroup, match="no group has a server"):
+        planners.plan(policy, [Group(1)], [Slot(0)])
