@@ -2,13 +2,17 @@
 
 import asyncio
 import json
-import sys
+import os
+import signal
+import tempfile
 from dataclasses import dataclass
 from typing import Any
 
 from cli.local import environment_of
+from tests.forking import Forked, fork
 
 LIMIT = 60.0
+LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -29,19 +33,27 @@ class Outcome:
 
 async def slotferry(*arguments: str, given: str = "", **environment: str) -> Outcome:
     """Run ``slotferry ARGUMENTS`` with ``given`` on standard input, to its end."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cli", *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**environment_of("", {}), **environment},
-    )
+    with tempfile.TemporaryFile() as taken, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        taken.write(given.encode())
+        taken.seek(0)
+        process = fork(
+            "cli.main",
+            arguments,
+            {0: taken.fileno(), 1: out.fileno(), 2: err.fileno()},
+            {**environment_of("", {}), **environment},
+        )
+        status = await _ended(process)
+        out.seek(0)
+        err.seek(0)
+        return Outcome(status, out.read().decode(), err.read().decode())
+
+
+async def _ended(process: Forked) -> int:
     try:
         async with asyncio.timeout(LIMIT):
-            out, err = await process.communicate(given.encode())
+            while (status := process.poll()) is None:
+                await asyncio.sleep(LOOK_SECONDS)
+            return status
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode is not None
-    return Outcome(process.returncode, out.decode(), err.decode())
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)

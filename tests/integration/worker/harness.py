@@ -1,6 +1,7 @@
 """One real worker process on its channel, with real Redis servers behind, and the test in the supervisor's place."""
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from slots.functions import slot
 from slots.moving import RESERVED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
-from tests.integration.worker.forking import fork_worker
+from tests.forking import fork
 
 INSTANCE = "0123456789abcdef0123456789abcdef"
 LIMIT = 20.0
@@ -40,7 +41,9 @@ class WorkerProcess(ManagedProcess):
 
     def _spawn(self, output: Any, parent: int) -> Any:
         if self.arguments[1:3] == ["-m", "proxy.worker"] and sys.platform == "linux":
-            return fork_worker(self._channel, self._descriptors, output)
+            shared = {1: output.fileno(), 2: output.fileno()}
+            own = {descriptor: descriptor for descriptor in self._descriptors}
+            return fork("proxy.worker", ["--channel", str(self._channel)], {**shared, **own}, os.environ)
         return subprocess.Popen(self.arguments, stdout=output, stderr=output, pass_fds=self._descriptors)
 
 

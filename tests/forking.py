@@ -1,12 +1,13 @@
-"""Workers without the half second of importing that each would take: one process has imported all, and forks.
+"""Processes of ours without the half second of importing that each would take: one has imported all, and forks.
 
-A worker started so is a process of its own that runs the worker's ``main``, as one is that was started by its command.
-The forking process ends with the test process, whose end of the socket between them closes then.
+A process started so is one of its own that runs a module's ``main``, as one is that was started by its command. The
+forking process, of which there is one a module, ends with the test process, whose end of their socket closes then.
 """
 
 import atexit
 import fcntl
 import functools
+import importlib
 import json
 import os
 import resource
@@ -16,17 +17,16 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 NUMBER = struct.Struct("=q")
 MOST_DESCRIPTORS = 64
 
 
 class Forked:
-    """A worker that was forked, as far as :class:`cli.processes.ManagedProcess` looks at it."""
+    """A process that was forked, as far as :class:`cli.processes.ManagedProcess` looks at it."""
 
     def __init__(self, status: int) -> None:
         self._status = status
@@ -47,28 +47,30 @@ class Forked:
         return self._returned
 
 
-def fork_worker(channel: int, descriptors: Sequence[int], output: IO[bytes]) -> Forked:
-    """Start a worker that inherits ``descriptors`` under their numbers, one of which is its channel."""
+def fork(
+    module: str, arguments: Sequence[str], descriptors: Mapping[int, int], environment: Mapping[str, str]
+) -> Forked:
+    """Run ``main`` of a module in a process of its own; ``descriptors`` are ours, by the numbers they get there."""
     status, told = os.pipe()
     request = {
-        "channel": channel,
+        "arguments": list(arguments),
         "numbers": list(descriptors),
-        "environment": dict(os.environ),
+        "environment": dict(environment),
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE),
     }
     try:
-        socket.send_fds(_server(), [json.dumps(request).encode()], [told, output.fileno(), *descriptors])
+        socket.send_fds(_server(module), [json.dumps(request).encode()], [told, *descriptors.values()])
     finally:
         os.close(told)
     return Forked(status)
 
 
 @functools.cache
-def _server() -> socket.socket:
+def _server(module: str) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.worker.forking", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.forking", module, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             cwd=ROOT,
             start_new_session=True,
@@ -82,12 +84,11 @@ def _server() -> socket.socket:
     return ours
 
 
-def serve(control: socket.socket) -> None:
-    """Fork a worker for each request, until the other end closes."""
-    import proxy.worker  # noqa: F401  # that is what this process is for
-
+def serve(module: str, control: socket.socket) -> None:
+    """Fork a process for each request, until the other end closes."""
+    importlib.import_module(module)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    # A test may have lowered its own, which is what its worker gets.
+    # A test may have lowered its own, which is what its processes get.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     while True:
@@ -96,54 +97,52 @@ def serve(control: socket.socket) -> None:
             return
         if not os.fork():
             control.close()
-            keep(json.loads(said), descriptors)
+            keep(module, json.loads(said), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def keep(request: dict[str, object], descriptors: list[int]) -> None:
-    """Be the parent of a worker, and say how it ends; does not return."""
+def keep(module: str, request: dict, descriptors: list[int]) -> None:  # type: ignore[type-arg]
+    """Be the parent of a process, and say how it ends; does not return."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     status, *inherited = descriptors
-    worker = os.fork()
-    if not worker:
+    process = os.fork()
+    if not process:
         os.close(status)
-        become(request, inherited)
+        become(module, request, inherited)
     for descriptor in inherited:
         os.close(descriptor)
-    os.write(status, NUMBER.pack(worker))
-    _, ended = os.waitpid(worker, 0)
+    os.write(status, NUMBER.pack(process))
+    _, ended = os.waitpid(process, 0)
     os.write(status, NUMBER.pack(os.waitstatus_to_exitcode(ended)))
     os._exit(0)
 
 
-def become(request: dict, inherited: list[int]) -> None:  # type: ignore[type-arg]
-    """Be the worker; does not return."""
-    from proxy import worker
-
+def become(module: str, request: dict, inherited: list[int]) -> None:  # type: ignore[type-arg]
+    """Be the process; does not return."""
     numbers = request["numbers"]
     above = max([512, *numbers]) + 1
-    output, *others = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in inherited]
+    copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in inherited]
     os.closerange(3, above)
-    for number, descriptor in zip(numbers, others, strict=True):
+    for number, descriptor in zip(numbers, copies, strict=True):
         os.dup2(descriptor, number)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
     os.closerange(above, above + MOST_DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, request["open_files"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.argv = ["proxy.worker", "--channel", str(request["channel"])]
-    status = 1
+    sys.argv = [module, *request["arguments"]]
+    status = 0
     try:
-        worker.main()
+        sys.modules[module].main()
     except SystemExit as ended:
-        status = ended.code if isinstance(ended.code, int) else 1
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
         traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2])))
