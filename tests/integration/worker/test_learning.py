@@ -1,12 +1,7 @@
 """Commands that only the servers know: those of a module, and those that the command table does not have."""
 
 import asyncio
-import os
-import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,19 +14,15 @@ from tests.integration.worker import harness
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.test_scripts import key_at, request, until
+from tests.modules.compiling import compiled
 
 LIMIT = 20.0
-SOURCE = Path(__file__).parents[2] / "modules" / "demo.c"
 
 
 @pytest.fixture(scope="session")
 def module(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The module of ``tests/modules``, compiled."""
-    path = tmp_path_factory.mktemp("modules") / "demo.so"
-    flags = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    subprocess.run([*compiler, "-shared", "-fPIC", *flags, "-o", str(path), str(SOURCE)], check=True)
-    return str(path)
+    return compiled("demo", tmp_path_factory.mktemp("modules"))
 
 
 @pytest.fixture

@@ -1,0 +1,69 @@
+"""Keys of a module's own type, which only the module can take apart: they go whole, and the log says how long."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+from structlog.testing import capture_logs
+
+from cli.redis_server import start_redis
+from migrator import bigkeys
+from migrator.errors import TargetRefused
+from tests.integration.migrator.pairs import Pair, client_of, size
+from tests.modules.compiling import compiled
+
+BIG = 5_000_000
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A module with a type of its own."""
+    return compiled("pages", tmp_path_factory.mktemp("modules"))
+
+
+@pytest.fixture
+async def pair(pages: str, tmp_path: Path, carried: bool) -> AsyncIterator[Pair]:
+    """Two servers that have the module."""
+    servers = [await start_redis(name, tmp_path, extra=["--loadmodule", pages]) for name in ("source", "target")]
+    yield Pair(*servers, carried=carried)
+    for server in servers:
+        await server.stop()
+
+
+async def test_small_and_large_ones(pair: Pair, source: Redis, target: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bigkeys, "SLOW_SECONDS", 0.0)
+    lengths = {"empty": 0, "small": 100, "large": BIG, "larger": 2 * BIG}
+    sums = {name: await source.execute_command("PAGE.WRITE", name, length, 7) for name, length in lengths.items()}
+    await source.pexpire("large", 3_600_000)
+    deadline = await source.execute_command("PEXPIRETIME", "large")
+
+    with capture_logs() as logs:
+        await pair.migrate()
+
+    assert {name: await target.execute_command("PAGE.SUM", name) for name in lengths} == sums
+    # MIGRATE sends what is left of the time, and the way takes some.
+    assert deadline <= await target.execute_command("PEXPIRETIME", "large") < deadline + 60_000
+    assert await target.ttl("larger") == -1
+    assert await size(source) == 0
+    whole = [entry for entry in logs if entry["event"] == "key_moved_whole"]
+    assert len(whole) == 2
+    assert all("is a demo-page" in entry["reason"] for entry in whole)
+    assert all(entry["seconds"] >= 0 and entry["bytes"] > BIG for entry in whole)
+
+
+async def test_a_target_without_the_module_refuses_them_and_the_source_keeps_them(
+    pair: Pair, source: Redis, tmp_path: Path
+) -> None:
+    written = await source.execute_command("PAGE.WRITE", "page", 1000, 7)
+    other = await start_redis("other", tmp_path)
+    try:
+        with pytest.raises(TargetRefused):
+            await Pair(pair.source, other, carried=pair.carried).migrate()
+        async with client_of(other) as redis:
+            with pytest.raises(ResponseError, match="unknown command"):
+                await redis.execute_command("PAGE.SUM", "page")
+    finally:
+        await other.stop()
+    assert await source.execute_command("PAGE.SUM", "page") == written
