@@ -133,6 +133,8 @@ class RdbDataSource(DataSource):
 
 
 class RdbReader(DataSourceReader):
+    """Reads files, a partition each."""
+
     def __init__(self, options: RdbOptions) -> None:
         self.options = options
 
