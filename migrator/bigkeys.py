@@ -54,12 +54,12 @@ class BigKeys:
     Use :meth:`open`.
     """
 
-    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane) -> None:
+    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane, under_way: dict[Place, asyncio.Event]) -> None:
         self._wishes = wishes
         self._lanes = found, wanted
         self._found: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
         self._wanted: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
-        self._under_way: dict[Place, asyncio.Event] = {}
+        self._under_way = under_way
 
     @classmethod
     async def open(
@@ -81,7 +81,8 @@ class BigKeys:
         if manner.carried:
             transfer = Transfer(source, await ends.at_target(CHECKING), ends, manner)
             carrier = await Carrier.open(ends, source, transfer, manner, b"asked-for")
-        return cls(Wishes(listening, source, carrier, is_ours, progress), found, wanted)
+        under_way: dict[Place, asyncio.Event] = {}
+        return cls(Wishes(listening, source, carrier, is_ours, progress, under_way), found, wanted, under_way)
 
     async def add(self, database: int, key: bytes) -> None:
         """Have a key moved; waits while too many do."""

@@ -3,24 +3,26 @@
 Where keys are carried (:mod:`migrator.carrying`) clients ask for small ones, too, and for many: all that were asked for
 while the last ones were on their way are carried together. None of them waits for a big one, which goes in pieces.
 
-**bounded**: :data:`MOST_HEARD` keys are taken off the list at a time; its own length is bounded by
-:data:`slots.moving.MOST_WANTED`.
+**bounded**: :data:`MOST_HEARD` keys are taken off the list at a time, and carried in steps of :data:`STEP_BYTES`; the
+list's own length is bounded by :data:`slots.moving.MOST_WANTED`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import groupby
 
 from migrator.carrying import Carrier
 from migrator.connection import Connection
-from migrator.manner import UNBOUNDED
 from migrator.progress import Progress
 from slots.moving import WANTED
 
 LISTEN_SECONDS = 1
 """How long one look at the list lasts."""
 MOST_HEARD = 200
+STEP_BYTES = 512 * 1024
+"""Bytes after which a step takes no more keys: the source serves nobody else while it serializes them."""
 
 Place = tuple[int, bytes]
 """Database and key."""
@@ -35,6 +37,7 @@ class Wishes:
         carrier: carries the small keys among them; None where proxies move these themselves.
         is_ours: says whether a key belongs to the slots that are moved.
         progress: is told what is carried.
+        under_way: what is moved now, by whomever; done with when the event is set.
     """
 
     def __init__(
@@ -44,25 +47,36 @@ class Wishes:
         carrier: Carrier | None,
         is_ours: Callable[[bytes], bool],
         progress: Progress,
+        under_way: dict[Place, asyncio.Event],
     ) -> None:
         self._listening = listening
         self._source = source
         self._carrier = carrier
         self._is_ours = is_ours
         self._progress = progress
+        self._under_way = under_way
         self._limit = LISTEN_SECONDS + listening.reply_seconds
 
     async def next_big(self) -> list[Place]:
-        """Listen for a while, and carry what is small; give the keys that have to go in pieces.
+        """Listen for a while, and carry what is small; give the keys that have to go in pieces, or do so already.
 
         Raises what :meth:`migrator.carrying.Carrier.move` does.
         """
         places = await self._heard()
         if self._carrier is None:
             return places
-        big: list[Place] = []
-        for database, some in groupby(sorted(places), key=lambda place: place[0]):
-            big += [(database, key) for key in await self._carry(database, [key for _, key in some])]
+        big = [place for place in places if place in self._under_way]
+        mine = sorted(place for place in places if place not in self._under_way)
+        # Who finds one of them meanwhile waits for it: the scan is not to go over it again and again.
+        done = asyncio.Event()
+        self._under_way.update(dict.fromkeys(mine, done))
+        try:
+            for database, some in groupby(mine, key=lambda place: place[0]):
+                big += [(database, key) for key in await self._carry(database, [key for _, key in some])]
+        finally:
+            for place in mine:
+                del self._under_way[place]
+            done.set()
         return big
 
     async def _heard(self) -> list[Place]:
@@ -82,7 +96,7 @@ class Wishes:
         await self._source.select(database)
         big: list[bytes] = []
         while keys:
-            moved, _ = await self._carrier.move(database, keys, UNBOUNDED)
+            moved, _ = await self._carrier.move(database, keys, STEP_BYTES)
             self._progress.moved(moved.moved, moved.bytes)
             big += [keys[place] for place in moved.big]
             keys = keys[moved.looked_at :]

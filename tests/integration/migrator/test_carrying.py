@@ -56,23 +56,18 @@ async def online(target: Redis) -> list[str]:
     return [name for name, value in found.items() if name.startswith("slave") and value["state"] == "online"]
 
 
-async def migrates(server: Redis) -> int:
-    """How often a server has run MIGRATE."""
-    return int((await server.info("commandstats")).get("cmdstat_migrate", {"calls": 0})["calls"])
-
-
-async def scripts(server: Redis) -> int:
-    """How many scripts a server has run."""
-    return int((await server.info("commandstats")).get("cmdstat_eval", {"calls": 0})["calls"])
+async def calls(server: Redis, command: str) -> int:
+    """How often a server has run a command."""
+    return int((await server.info("commandstats")).get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
 async def test_the_source_sends_nothing(pair: Pair, source: Redis, target: Redis) -> None:
-    before = await migrates(source)
+    before = await calls(source, "migrate")
     await fill(source, 5000)
     await pair.migrate()
     await assert_moved(source, target, 5000)
     assert pair.progress.keys_moved == 5000
-    assert await migrates(source) == before
+    assert await calls(source, "migrate") == before
     assert await target.keys("__slotferry:*") == []
     assert await source.exists(STATE) == 0
 
@@ -138,14 +133,14 @@ async def test_small_keys_that_clients_ask_for_go_together_and_do_not_wait_for_a
             async with asyncio.timeout(60):
                 while not await source.exists(STATE):
                     await asyncio.sleep(0.01)
-                before = await scripts(source)
+                before = await calls(source, "eval")
                 wanted = [f"{database}:key:{number}" for database in (0, 3) for number in range(500)]
                 await source.rpush(WANTED, "0:big", *wanted)
                 while await size(source) > 1 or await size(other_source):
                     await asyncio.sleep(0.001)
                 assert await source.exists("big")
                 # Each batch takes a few, the pieces of the big key one each; a key at a time would take thousands.
-                assert await scripts(source) - before < 500
+                assert await calls(source, "eval") - before < 500
                 while await source.exists("big"):
                     await asyncio.sleep(0.01)
         finally:
@@ -154,6 +149,37 @@ async def test_small_keys_that_clients_ask_for_go_together_and_do_not_wait_for_a
         await assert_moved(source, target, 500)
         await assert_moved(other_source, other_target, 500)
         assert await target.llen("big") == 300_000
+
+
+async def test_a_key_that_a_client_asked_for_and_replicas_do_not_have_yet_is_waited_for(
+    fragile_pair: Pair, replicas: list[RedisServer]
+) -> None:
+    """given that it alone is left, scans that find it again and again do not end the call."""
+    pair = fragile_pair
+    pair.confirmation = Confirmation(replicas=2, seconds=60)
+    pair.pace = Pace()
+    pair.pace.pause()
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await source.set("key:0", "value:0")
+        call = asyncio.create_task(pair.migrate())
+        async with asyncio.timeout(30):
+            while not await source.exists(STATE):
+                await asyncio.sleep(0.01)
+            os.kill(replicas[1].pid, signal.SIGSTOP)
+            await source.rpush(WANTED, "0:key:0")
+            while not await target.exists("key:0"):
+                await asyncio.sleep(0.01)
+            scans = await calls(source, "scan")
+            pair.pace.resume()
+            while await calls(source, "scan") == scans:
+                await asyncio.sleep(0.01)
+        # It goes on as long as nobody lets the replica go on; so many looks at the server are time for many scans.
+        for _ in range(200):
+            assert await source.exists("key:0")
+            assert not call.done()
+        os.kill(replicas[1].pid, signal.SIGCONT)
+        await call
+        await assert_moved(source, target, 1)
 
 
 async def test_a_flush_in_between_leaves_nothing(pair: Pair, source: Redis, target: Redis) -> None:
