@@ -3,14 +3,14 @@
     python -m benchmarks.sizing
 
 One server, a million keys of mixed types. In turns: ``redis-cli --memkeys``; slot, key and bytes by the data source's
-own reading, as fast as it goes and at the default throttle, and with the type besides; and by Spark, from its start on.
+own reading, as fast as it goes and at the default throttle, and with the type besides; and by Spark, from its start on,
+after a run with ``--warm``.
 Then the p99 of another client, quiet and while keys are read at the default throttle; and the memory of a process that
 reads a fifth of the keys and all of them.
 """
 
 import asyncio
 import json
-import os
 import random
 import resource
 import shutil
@@ -36,6 +36,13 @@ COLUMNS = "slot,key,bytes"
 MORE_COLUMNS = {"columns": "slot,key,type,bytes"}
 """What redis-cli knows of keys, too."""
 UNTHROTTLED = {"milliseconds_per_call": "1000", "scan_count": "500"}
+SPARK = {
+    # For a job of seconds: a JVM that compiles less leaves the server its core. Nor is a query that runs once worth
+    # making Java of.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
 PROBE_KEYS = 1000
 PROBE_BYTES = 64
 PROBE_RATE = 1000.0
@@ -81,7 +88,8 @@ def read_here(address: str, options: dict[str, str], seconds: float = 0.0) -> tu
     from sizing.cluster import Cluster
     from sizing.options import ReadOptions
     from sizing.partitions import plan_partitions
-    from sizing.scan import Selection, read_partition
+    from sizing.scan import read_partition
+    from sizing.selection import Selection
 
     # One after the other: what reads in this process is one task.
     given = ReadOptions.of({"servers": address, "partitions_per_server": "1", "columns": COLUMNS, **options})
@@ -95,32 +103,23 @@ def read_here(address: str, options: dict[str, str], seconds: float = 0.0) -> tu
             return keys, spent
 
 
-def read_with_spark(address: str, options: dict[str, str]) -> dict[str, float]:
-    """Start Spark, and sum up bytes by slot."""
+def read_with_spark(address: str, options: dict[str, str], warm: bool = False) -> dict[str, float]:
+    """Start Spark, and sum up bytes by slot. ``warm``: leave Java's classes as ``slotferry sizing run --warm`` does."""
     began = time.monotonic()
-    from pyspark.sql import SparkSession
     from pyspark.sql.functions import count
     from pyspark.sql.functions import sum as total
 
-    from sizing.source import SlotferryDataSource
+    from sizing import archive
+    from sizing.session import close, open_session, prepare
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        # For a job of seconds: a JVM that compiles less starts sooner, and leaves the server its core. Nor is a query
-        # that runs once worth making Java of.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    unfinished = archive.begin() if warm else None
+    session = open_session("local[2]", SPARK, unfinished)
     started = time.monotonic()
-    session.dataSource.register(SlotferryDataSource)
+    prepare(session, rdb=False)
     frame = session.read.format("slotferry").options(servers=address, columns=COLUMNS, **options).load()
     rows = frame.groupBy("slot").agg(count("key").alias("keys"), total("bytes").alias("bytes")).collect()
     ended = time.monotonic()
-    session.stop()
+    close(session, unfinished)
     return {"keys": sum(row["keys"] for row in rows), "start": started - began, "seconds": ended - began}
 
 
@@ -179,6 +178,7 @@ async def measure(keys: int, turns: int) -> dict[str, list[float]]:
             note("MB, a fifth of the keys", in_a_process("memory", server.address, UNTHROTTLED)["megabytes"])
         fill(server, keys // 5, keys)
         total = keys + PROBE_KEYS
+        in_a_process("warm", server.address, UNTHROTTLED)
         for _ in range(turns):
             note("MB, all keys", in_a_process("memory", server.address, UNTHROTTLED)["megabytes"])
             note("keys/s, memkeys", memkeys(server, total))
@@ -226,8 +226,8 @@ def main(
     options: Annotated[str, typer.Option(hidden=True)] = "{}",
 ) -> None:
     """Measure what sizing costs, beside redis-cli --memkeys."""
-    if only == "spark":
-        print(json.dumps(read_with_spark(address, json.loads(options))))
+    if only in ("spark", "warm"):
+        print(json.dumps(read_with_spark(address, json.loads(options), only == "warm")))
         return
     if only == "memory":
         read_here(address, json.loads(options))

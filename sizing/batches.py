@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sizing.look import NAMES, Found
 from sizing.schema import ERROR_COLUMN, SERVER_COLUMNS
@@ -91,5 +90,7 @@ class Batches:
         array = pa.array(values, kind)
         if name == "ttl_ms":
             # -1: it never expires.
+            import pyarrow.compute as pc  # Only here, for it takes a while to load.
+
             return pc.if_else(pc.greater_equal(array, 0), array, pa.scalar(None, kind))
         return array

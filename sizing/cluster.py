@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import structlog
-
-from sizing import topom
+from sizing import events, topom
 from sizing.access import server_access
 from sizing.connection import Connection
 from sizing.errors import CommandRefused, ServerFailed
@@ -20,8 +18,6 @@ from slots.access import ServerAccess
 
 AT_ONCE = 32
 """Servers that are asked at the same time."""
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class Cluster:
         if unreadable and options.mode == "FAILFAST":
             raise ServerFailed(unreadable[0].address, unreadable[0].reason)
         for each in unreadable:
-            log.error("server_unreadable", server=each.address, group_id=each.group_id, reason=each.reason)
+            events.error("server_unreadable", server=each.address, group_id=each.group_id, reason=each.reason)
         servers = tuple(each for each in found if isinstance(each, Server))
         return cls(name, function, number_of_slots, servers, unreadable)
 
@@ -119,7 +115,7 @@ def choose(
         try:
             server = look_at(address, group_id, options, access)
         except ServerFailed as error:
-            log.warning("replica_left_out", server=address, group_id=group_id, reason=error.reason)
+            events.warning("replica_left_out", server=address, group_id=group_id, reason=error.reason)
             continue
         if server.is_replica:
             return server

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
-import structlog
 
+from sizing import events
 from sizing.access import server_access
 from sizing.batches import Batches
 from sizing.connection import Connection
@@ -26,6 +25,7 @@ from sizing.options import ReadOptions
 from sizing.pace import Pace
 from sizing.partitions import ScanPartition
 from sizing.sampling import sampled
+from sizing.selection import Selection
 from slots import functions
 from slots.access import ServerAccess
 from slots.reserved import RESERVED
@@ -34,34 +34,6 @@ SECOND_LOOKS = (10, 3, 1)
 """Keys that the first call of a look beyond a range's end asks for; the next where that did not show buckets' width."""
 PINGS = 3
 """How often the way to a server and back is measured."""
-
-log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which keys and which of their columns to read.
-
-    Attributes:
-        columns: names, in order, and whether each may be null.
-        types: types of keys; all if empty.
-        slots: slots of keys; None for all.
-        fraction: the share of the keys to sample.
-    """
-
-    columns: tuple[tuple[str, bool], ...]
-    types: tuple[str, ...] = ()
-    slots: frozenset[int] | None = None
-    fraction: float = 1.0
-    names: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", frozenset(name for name, _ in self.columns))
-
-    @property
-    def is_by_name(self) -> bool:
-        """Whether a key's name can rule it out, so that it is worth knowing before looking at it."""
-        return self.slots is not None or self.fraction < 1
 
 
 def read_partition(
@@ -91,7 +63,7 @@ def read_partition(
     except ServerFailed as error:
         if options.mode == "FAILFAST":
             raise
-        log.error("partition_left", server=partition.server, group_id=partition.group_id, reason=error.reason)
+        events.error("partition_left", server=partition.server, group_id=partition.group_id, reason=error.reason)
         if "error" in selection.names:
             yield batches.take()
             yield batches.failure(str(error))
@@ -213,7 +185,7 @@ class RangeReader:
             found.keep([place for place, slot in enumerate(slots) if slot in wanted])
 
     def _fall_back(self, error: ScriptsRefused) -> None:
-        log.warning(
+        events.warning(
             "scripts_refused",
             server=self._connection.server,
             reason=error.reason,

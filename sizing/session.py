@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sizing import archive
 from sizing.java import JavaNotFound, find_java_home
 from sizing.outcome import JobError
+from sizing.python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,14 +30,16 @@ OWN = {
 """What is set unless the user has set it."""
 LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """What is set as well when all runs in this process: nothing listens to others."""
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
-def open_session(master: str, options: Mapping[str, str]) -> SparkSession:
+def open_session(master: str, options: Mapping[str, str], warm: Path | None = None) -> SparkSession:
     """A session with these options, which win over ours.
 
     Args:
         master: Spark's address of a cluster, or ``local[*]``; "" for what ``spark-submit`` says, else ``local[*]``.
         options: Spark's own settings.
+        warm: where Java is to leave its classes when it ends, for :func:`close`; None if it is not to.
 
     Raises:
         JobError: PySpark or a Java for it is missing, or Spark cannot start; with what to do.
@@ -52,20 +57,25 @@ def open_session(master: str, options: Mapping[str, str]) -> SparkSession:
         raise JobError(str(error)) from None
     if java is not None:
         os.environ["JAVA_HOME"] = str(java)
-    # Without it Spark takes the python3 on PATH, which need not be this one.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _show_ourselves_to_workers()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # Under spark-submit a Java runs already, which knows what it was told; only with it SparkConf has that.
         SparkContext._ensure_initialized()
     configuration = SparkConf()
     chosen = master or str(configuration.get("spark.master", "local[*]"))
-    own = {**OWN, **(LOCAL if chosen.startswith("local") else {})}
+    is_local = chosen.startswith("local")
+    # Without it Spark takes the python3 on PATH, which need not be this one.
+    os.environ.setdefault("PYSPARK_PYTHON", worker_python() if is_local else sys.executable)
+    own = {**OWN, **(LOCAL if is_local else {})}
     for name, value in own.items():
         configuration.setIfMissing(name, value)
     configuration.setMaster(chosen)
     for name, value in options.items():
         configuration.set(name, value)
+    starting = archive.dump_options(warm) if warm is not None else archive.options(java)
+    if starting and SparkContext._gateway is None:
+        # A Java that runs already has its options.
+        configuration.set(_JAVA_OPTIONS, f"{starting} {configuration.get(_JAVA_OPTIONS, '')}".strip())
     try:
         session = SparkSession.builder.config(conf=configuration).getOrCreate()
     except Exception as error:
@@ -73,6 +83,25 @@ def open_session(master: str, options: Mapping[str, str]) -> SparkSession:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise JobError(f"Spark does not start on {chosen}: {reason}") from None
     return session
+
+
+def close(session: SparkSession, warm: Path | None = None) -> None:
+    """End a session; with ``warm`` also its Java, whose classes are then there for later sessions.
+
+    Raises:
+        JobError: Java has not left them.
+    """
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway = SparkContext._gateway
+    if warm is None or gateway is None:
+        return
+    java = gateway.proc
+    gateway.shutdown()
+    # What keeps it running.
+    java.stdin.close()
+    archive.keep(warm, java, archive.path(find_java_home()))
 
 
 def prepare(session: SparkSession, rdb: bool) -> None:

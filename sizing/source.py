@@ -14,6 +14,8 @@ do the same without.
 
 The driver asks topom and the servers what there is; executors connect to the servers. Both have credentials from their
 own environment (:mod:`sizing.access`), so there is none in a plan or a log.
+
+Spark starts a Python process for each step of a plan: what only a later step needs is imported by that.
 """
 
 from __future__ import annotations
@@ -25,15 +27,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType
 
-from sizing.cluster import Cluster
 from sizing.errors import OptionError
 from sizing.options import ReadOptions
-from sizing.partitions import ScanPartition, plan_partitions
-from sizing.scan import Selection, read_partition
 from sizing.schema import ERROR_COLUMN, SERVER_COLUMNS
+from sizing.selection import Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from sizing.partitions import ScanPartition
 
 _KINDS: dict[str, DataType] = {
     "string": StringType(),
@@ -129,12 +131,17 @@ class SlotferryReader(DataSourceReader):
         Raises:
             sizing.errors.SizingError: topom or, in mode FAILFAST, a server cannot be asked.
         """
+        from sizing.cluster import Cluster
+        from sizing.partitions import plan_partitions
+
         return [ServerPartition(partition) for partition in plan_partitions(Cluster.of(self._options), self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The keys of one partition."""
         # Spark makes up a partition of its own where there is none.
         if isinstance(partition, ServerPartition):
+            from sizing.scan import read_partition
+
             yield from read_partition(partition.scan, self._options, self._selection)
 
 

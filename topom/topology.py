@@ -129,6 +129,16 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
     return table.changed(epoch, groups=[without])
 
 
+def promote(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
+    """A replica made its group's master, before the former one. The caller has seen to it that the servers agree, and
+    that no proxy uses the former master any more."""
+    group = _group_with(table, group_id, address)
+    if address == group.master:
+        return table
+    servers = (address, *(server for server in group.servers if server != address))
+    return table.changed(epoch, groups=[replace(group, servers=servers)])
+
+
 def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
     """Offline slots given to a group at once. The caller has seen to it that no proxy uses a former owner."""
     chosen = [table.slots[slot] for slot in slots]

@@ -9,8 +9,9 @@ import redis
 from cli.redis_server import RedisServer
 from sizing.options import ReadOptions
 from sizing.partitions import ScanPartition
-from sizing.scan import Selection, read_partition
+from sizing.scan import read_partition
 from sizing.schema import SERVER_COLUMNS
+from sizing.selection import Selection
 from slots import functions
 
 ALL = tuple(column.name for column in SERVER_COLUMNS)

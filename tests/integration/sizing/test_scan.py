@@ -20,7 +20,8 @@ from sizing.look import PipelineLook, ScriptLook
 from sizing.options import ReadOptions
 from sizing.pace import Pace
 from sizing.partitions import KEYS_PER_RANGE, plan_partitions
-from sizing.scan import Selection, read_partition
+from sizing.scan import read_partition
+from sizing.selection import Selection
 from slots.access import ServerAccess
 from tests.certificates import Authority
 from tests.integration.sizing.keyspaces import (

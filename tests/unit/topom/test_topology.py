@@ -56,6 +56,15 @@ def test_a_server_belongs_to_one_group(table: SlotTable) -> None:
         topology.add_group(table, 9, 4, ["x:1", "x:1"])
 
 
+def test_a_replica_promoted(table: SlotTable) -> None:
+    new = topology.promote(table, 9, 1, "b:1")
+    assert new.groups[1].servers == ("b:1", "a:1")
+    assert new.epoch == 9
+    assert topology.promote(new, 10, 1, "b:1") is new
+    with pytest.raises(errors.ServerNotFound):
+        topology.promote(table, 9, 1, "c:1")
+
+
 def test_server_added_and_removed(table: SlotTable) -> None:
     new = topology.add_server(table, 9, 3, "d:1")
     assert new.groups[3].master == "d:1"

@@ -1,0 +1,17 @@
+"""Structured events of processes that Spark starts for a moment: what writes them is loaded with the first."""
+
+from __future__ import annotations
+
+
+def warning(event: str, **values: object) -> None:
+    """Say that something is not as it should be, and that the reading goes on."""
+    import structlog
+
+    structlog.get_logger().warning(event, **values)
+
+
+def error(event: str, **values: object) -> None:
+    """Say that something is left out."""
+    import structlog
+
+    structlog.get_logger().error(event, **values)
