@@ -47,6 +47,12 @@ class TopomSettings(BaseSettings):
         default=Path("slotferry-data"),
         description="Folder of the store; made when missing. One topom uses it at a time.",
     )
+    url: str = Field(
+        default="",
+        max_length=300,
+        description='Where the other topoms reach this one\'s API, such as http://topom-1:8380. "": by its name and '
+        "the port that it listens on.",
+    )
     redis_user: str = Field(
         default="", description='The ACL user as whom topom logs in at the Redis servers. "": their user default.'
     )
@@ -83,6 +89,10 @@ class TopomSettings(BaseSettings):
         default=16, ge=1, le=10_000, description="Databases that clients may SELECT. Fixed at the first start."
     )
 
+    leader_lease_seconds: Seconds = Field(
+        default=5.0,
+        description="Seconds without a sign of the leading topom after which another one may lead.",
+    )
     heartbeat_seconds: Seconds = Field(default=1.0, description="Seconds between two heartbeats of a proxy.")
     proxy_lease_seconds: Seconds = Field(
         default=5.0,
@@ -174,6 +184,13 @@ class TopomSettings(BaseSettings):
     def _check_listen(cls, value: str) -> str:
         split_listen(value)
         return value
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, value: str) -> str:
+        if value and (not value.startswith(("http://", "https://")) or not value.partition("://")[2].strip("/")):
+            raise ValueError(f"{value!r} is not a URL such as http://topom-1:8380")
+        return value.rstrip("/")
 
     @field_validator("number_of_slots")
     @classmethod
