@@ -20,14 +20,13 @@ from topom.errors import TopomError
 from topom.security import kept_token
 from topom.service import Topom
 from topom.settings import TopomSettings, split_listen
-from topom.store.sqlite import SqliteStore
+from topom.store.factory import open_store
 
 log = structlog.get_logger(__name__)
 
 ADDRESS_FILE = "address"
 """In the data folder: ``host:port`` on which topom listens, and a newline."""
 TOKEN_FILE = "token"
-STORE_FILE = "store.sqlite"
 LOCK_FILE = "lock"
 BACKLOG = 1024
 GRACE_SECONDS = 2
@@ -69,7 +68,7 @@ async def serve(settings: TopomSettings) -> int:
         loop.add_signal_handler(number, stop.set)
     token = _token(settings)
     listening = _listen(settings.listen)
-    topom = Topom(settings, SqliteStore(settings.data / STORE_FILE))
+    topom = Topom(settings, open_store(settings))
     await topom.start()
     server = _Server(
         uvicorn.Config(
