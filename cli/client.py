@@ -54,7 +54,7 @@ class TopomAnswerInvalid(TopomError):
 
 
 class TopomClient:
-    """A topom, or several that share a store, and the token. Use it as an asynchronous context manager, or :meth:`close` it.
+    """A topom, or several that share a store, and the token. An asynchronous context manager; else :meth:`close` it.
 
     Of several addresses the first is used at which a topom says that things can be changed through it, and another one
     once it cannot be reached any more. A request that may have been carried out is never made twice.
@@ -145,8 +145,8 @@ class TopomClient:
             response = await self._http.request(method, f"{self.url}/api/v1{path}", json=body, params=parameters)
         except httpx.ConnectTimeout:
             raise TopomNotAsked(
-                f"topom does not answer at {self.url} (no connection within {CONNECT_SECONDS:g} s); check that it runs, "
-                "and the address in --topom or SLOTFERRY_TOPOM"
+                f"topom does not answer at {self.url} (no connection within {CONNECT_SECONDS:g} s); check that it "
+                "runs, and the address in --topom or SLOTFERRY_TOPOM"
             ) from None
         except httpx.TimeoutException:
             raise TopomUnreachable(

@@ -26,14 +26,13 @@ from topom.errors import TopomError
 from topom.node import Node, StuckTerm
 from topom.security import kept_token
 from topom.settings import TopomSettings, split_listen
-from topom.store.sqlite import SqliteStore
+from topom.store.factory import open_store
 
 log = structlog.get_logger(__name__)
 
 ADDRESS_FILE = "address"
 """In the data folder: ``host:port`` on which topom listens, and a newline."""
 TOKEN_FILE = "token"
-STORE_FILE = "store.sqlite"
 LOCK_FILE = "lock"
 BACKLOG = 1024
 GRACE_SECONDS = 2
@@ -73,7 +72,7 @@ async def serve(settings: TopomSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    store = SqliteStore(settings.data / STORE_FILE)
+    store = open_store(settings)
     token = _token(settings, store.shared)
     listening = _listen(settings.listen)
     host, port = listening.getsockname()[:2]
