@@ -17,6 +17,8 @@ REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 PROBE_SECONDS = 2.0
 """How long each of several topoms may take to say whether it is well."""
+READ_SECONDS = 8.0
+"""How long one of several topoms may take to answer a read, before another one is asked."""
 NOT_LEADING = "NotLeading"
 """The API's name for: no topom leads that this one could ask. Nothing was done."""
 
@@ -123,13 +125,14 @@ class TopomClient:
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
     ) -> dict[str, Any] | list[Any]:
-        """Call one topom after the other, as long as they cannot have done anything."""
+        """Call one topom after the other, as long as they cannot have changed anything."""
+        reads = method == "GET"
         for left in reversed(range(len(self._urls))):
             await self._choose()
             try:
                 return await self._call_one(method, path, body, **query)
-            except TopomNotAsked:
-                if not left:
+            except TopomUnreachable as error:
+                if not left or not (reads or isinstance(error, TopomNotAsked)):
                     raise
             except TopomRefused as error:
                 if not left or error.error != NOT_LEADING:
@@ -142,7 +145,8 @@ class TopomClient:
     ) -> dict[str, Any] | list[Any]:
         parameters = {name: value for name, value in query.items() if value is not None}
         try:
-            response = await self._http.request(method, f"{self.url}/api/v1{path}", json=body, params=parameters)
+            url = f"{self.url}/api/v1{path}"
+            response = await self._http.request(method, url, json=body, params=parameters, **self._limit(method))
         except httpx.ConnectTimeout:
             raise TopomNotAsked(
                 f"topom does not answer at {self.url} (no connection within {CONNECT_SECONDS:g} s); check that it "
@@ -163,6 +167,11 @@ class TopomClient:
                 "and the address in --topom or SLOTFERRY_TOPOM"
             ) from None
         return self._read(response)
+
+    def _limit(self, method: str) -> dict[str, Any]:
+        if method != "GET" or len(self._urls) == 1:
+            return {}
+        return {"timeout": httpx.Timeout(READ_SECONDS, connect=PROBE_SECONDS)}
 
     def _read(self, response: httpx.Response) -> dict[str, Any] | list[Any]:
         try:
