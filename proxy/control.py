@@ -132,7 +132,7 @@ class Control:
         self._hang_up = asyncio.Event()
         self._leaving = False
         self._left = asyncio.Event()
-        self._last_problem = ""
+        self._problems: dict[str, str] = {}  # by URL, what was said last
 
     @property
     def connected(self) -> bool:
@@ -183,6 +183,8 @@ class Control:
                 self._report(url, error, self._outgoing is not None)
             except (ControlError, WebSocketException, OSError, TimeoutError) as error:
                 registered = self._outgoing is not None
+                # Even if it led: a topom that is paused takes a connection and says nothing. Another knows who leads.
+                place += 1
                 self._report(url, error, registered)
             finally:
                 self._outgoing = None
@@ -194,9 +196,7 @@ class Control:
                 # bounded: topoms that send it to and fro do not agree yet on who leads.
                 if sent_away <= len(self._urls):
                     continue
-            elif not registered:
-                place += 1
-            elif loop.time() - began > RETRY_SECONDS_MAX:
+            if registered and loop.time() - began > RETRY_SECONDS_MAX:
                 failures = 0
             sent_away = 0
             wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2 ** min(failures, 10))
@@ -216,9 +216,9 @@ class Control:
             problem = "topom did not answer in time"
         else:
             problem = str(error) or repr(error)
-        if registered or problem != self._last_problem:
+        if registered or problem != self._problems.get(url):
             log.warning("topom_lost" if registered else "topom_unreachable", url=url, reason=problem)
-        self._last_problem = problem
+        self._problems[url] = problem
 
     async def _attempt(self, url: str) -> bool:
         """One stream, from dialling to its end; say whether the proxy was registered."""
@@ -237,7 +237,7 @@ class Control:
             registered = await self._register(stream)
             if registered is None:
                 return False
-            self._last_problem = ""
+            self._problems.clear()
             await self._converse(stream, registered)
             return True
 
