@@ -13,7 +13,7 @@ LIMIT_SECONDS = 60.0
 """Against hanging only."""
 
 
-@pytest.fixture(params=["etcd"])
+@pytest.fixture(params=["etcd", "zookeeper"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
