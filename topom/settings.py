@@ -78,7 +78,7 @@ class TopomSettings(BaseSettings):
         default=True, description="Whether a server's certificate has to be for the host in the server's address."
     )
 
-    store: Literal["sqlite", "etcd"] = Field(
+    store: Literal["sqlite", "etcd", "zookeeper"] = Field(
         default="sqlite",
         description='Where topom keeps what it has to remember: "sqlite": in a file of the data folder, for one topom; '
         '"etcd" or "zookeeper": there, for several.',
@@ -110,7 +110,7 @@ class TopomSettings(BaseSettings):
     store_timeout_seconds: Seconds = Field(
         default=3.0, description="Seconds that etcd or ZooKeeper may take for one call, with all its tries."
     )
-    leader_lease_seconds: Annotated[float, Field(ge=1, le=60, allow_inf_nan=False)] = Field(
+    leader_lease_seconds: Annotated[float, Field(ge=1, le=30, allow_inf_nan=False)] = Field(
         default=5.0,
         description="Seconds after which a topom that leads and does not renew its place at the store has lost it. "
         "Another leads within twice that.",

@@ -28,4 +28,16 @@ def open_store(settings: TopomSettings) -> Store:
             settings.store_timeout_seconds,
         )
         return EtcdStore(gateway, settings.store_root)
+    if settings.store == "zookeeper":
+        from topom.store.zookeeper import ZooKeeperStore
+        from topom.store.zookeeper_session import ZooKeeperAccess
+
+        access = ZooKeeperAccess(
+            settings.store_servers.split(","),
+            settings.store_user,
+            settings.store_password.get_secret_value(),
+            settings.store_access_tls,
+            settings.store_timeout_seconds,
+        )
+        return ZooKeeperStore(access, settings.store_root)
     return SqliteStore(settings.data / STORE_FILE)

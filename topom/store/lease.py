@@ -5,7 +5,6 @@ is before the store granted it. Whatever pauses, ours ends first.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
@@ -91,9 +90,11 @@ class Lease:
             self._lose(f"it could not be renewed: {error!r}")
 
     async def _let_go(self) -> None:
-        with contextlib.suppress(StoreError, TimeoutError):
+        try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._release()
+        except Exception as error:
+            log.warning("lease_not_released", reason=str(error) or "no answer in time")
 
     async def _keep(self) -> None:
         backoff = Backoff(self._seconds / 20, self._seconds / RENEWALS)

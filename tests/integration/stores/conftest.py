@@ -40,7 +40,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
     asyncio.run(stop(servers))
 
 
-@pytest.fixture(params=["sqlite", "etcd"])
+@pytest.fixture(params=["sqlite", "etcd", "zookeeper"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

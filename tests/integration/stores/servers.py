@@ -139,7 +139,7 @@ class ZooKeeperServer(StoreServer):
         home.mkdir(exist_ok=True)
         settings = [
             *("tickTime=500", "initLimit=20", "syncLimit=4", f"dataDir={home}", "admin.enableServer=false"),
-            *("maxClientCnxns=0", "4lw.commands.whitelist=srvr,ruok", "forceSync=no"),
+            *("maxClientCnxns=0", "maxSessionTimeout=60000", "4lw.commands.whitelist=srvr,ruok", "forceSync=no"),
             *(f"clientPort={port}", f"clientPortAddress={HOST}"),
             *extra,
         ]
@@ -149,7 +149,6 @@ class ZooKeeperServer(StoreServer):
         (home / "zoo.cfg").write_text("\n".join(settings) + "\n")
         arguments = [
             *("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
-            "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
             *("-cp", f"{home}:{JARS}", "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(home / "zoo.cfg")),
         ]
         super().__init__(name, arguments, directory / f"{name}.log")
@@ -178,9 +177,9 @@ async def start_etcd(directory: Path, count: int = 1, tls: EtcdTls | None = None
         servers = [EtcdServer(directory, at, ports[at], ports[2 * count + at], peers, tls) for at in range(count)]
         try:
             await _start(servers)
-        except ProcessError:
+        except ProcessError as error:
             # Somebody else may have taken a port between our look and the server's.
-            if attempt == ATTEMPTS - 1:
+            if attempt == ATTEMPTS - 1 or "ended with status" not in str(error):
                 raise
         else:
             return servers
@@ -195,8 +194,8 @@ async def start_zookeeper(directory: Path, count: int = 1, extra: Sequence[str] 
         servers = [ZooKeeperServer(directory, number, ports[number], peers, extra) for number in range(count)]
         try:
             await _start(servers)
-        except ProcessError:
-            if attempt == ATTEMPTS - 1:
+        except ProcessError as error:
+            if attempt == ATTEMPTS - 1 or "ended with status" not in str(error):
                 raise
         else:
             return servers

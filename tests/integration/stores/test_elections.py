@@ -1,10 +1,17 @@
 """Who leads, where several topoms share a store."""
 
 import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
 
 import pytest
 
+from cli.processes import ManagedProcess, until
 from tests.integration.stores.conftest import Open
+from topom.settings import TopomSettings
 from topom.store.lease import clock
 
 ONE, TWO, THREE = "1" * 32, "2" * 32, "3" * 32
@@ -13,7 +20,7 @@ LIMIT_SECONDS = 60.0
 """Against hanging only."""
 
 
-@pytest.fixture(params=["etcd"])
+@pytest.fixture(params=["etcd", "zookeeper"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -74,9 +81,9 @@ async def test_a_lease_is_kept(another: Open) -> None:
     store, other = await another(), await another()
     for _ in range(5):  # on a machine so loaded that a renewal is late, the place may be lost
         async with asyncio.timeout(LIMIT_SECONDS):
-            lease = await store.campaign(ONE, URL, 2.0)
-            contender = asyncio.create_task(other.campaign(TWO, URL, 2.0))
-            await asyncio.wait([contender], timeout=4.0)
+            lease = await store.campaign(ONE, URL, 1.5)
+            contender = asyncio.create_task(other.campaign(TWO, URL, 1.5))
+            await asyncio.wait([contender], timeout=2.5)
             kept = lease.valid()
             assert not (kept and contender.done())
             contender.cancel()
@@ -86,4 +93,34 @@ async def test_a_lease_is_kept(another: Open) -> None:
                 return
             if not contender.cancelled():
                 await contender.result().resign()
-    pytest.fail("a lease of 2 s is lost within 4 s")
+    pytest.fail("a lease of 1.5 s is lost within 2.5 s")
+
+
+async def test_a_paused_leader_wakes_and_knows(another: Open, settings: TopomSettings, tmp_path: Path) -> None:
+    store = await another()
+    told = settings.model_dump(
+        mode="json", include={"store", "store_servers", "store_prefix", "store_timeout_seconds", "data"}
+    )
+    arguments = [sys.executable, "-m", "tests.integration.stores.paused_leader", json.dumps(told)]
+    leader = ManagedProcess("leader", arguments, tmp_path / "leader.log")
+    leader.start()
+    try:
+
+        async def leads() -> bool:
+            return leader.logged("leads")
+
+        await until(leads, "the place of the leader", LIMIT_SECONDS, [leader])
+        first = await store.leader()
+        assert first is not None
+        os.kill(leader.pid, signal.SIGSTOP)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            second = await store.campaign(TWO, URL, 10.0)
+        assert second.leader.term > first.term
+        await store.write(0, 1, {"who": b"the new one"})
+        os.kill(leader.pid, signal.SIGCONT)
+        await leader.wait(LIMIT_SECONDS)
+        assert leader.logged("woke False True\ntoo late\ndone"), leader.tail()
+        assert (await store.read()).documents == {"who": b"the new one"}
+        assert await store.leader() == second.leader
+    finally:
+        await leader.kill()
