@@ -4,7 +4,7 @@ Of several topoms over one store one leads, for a *term*: it holds a lease there
 two lines, for longer than its lease, and go on as if nothing had been. So what follows from having led is bounded in
 these ways, none of which asks the late one to notice anything in time, but the first:
 
-- Before each write, and before each act on a server, it looks at its clock (:meth:`LedStore`,
+- Before each write, and before each act on a server, it looks at its clock (:class:`LedStore`,
   :meth:`topom.service.Topom.leads`). That leaves the instant between the look and the act.
 - **epochs**: whoever comes to lead writes to the store first. Every later write of the state by the one before is
   refused, and by that every step of every batch, every new member and every fence, for each is stored before it is

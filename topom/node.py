@@ -157,7 +157,6 @@ class Node:
 
     async def _lead(self, leadership: Leadership) -> None:
         """One term, from the election to its end."""
-        log.info("elected", instance=self.instance, term=leadership.leader.term)
         try:
             topom = await self._started(leadership)
             self.leadership, self._topom = leadership, topom

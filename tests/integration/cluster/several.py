@@ -16,7 +16,8 @@ from cli.processes import ManagedProcess, free_ports
 from tests.integration.cluster.harness import Cluster, eventually
 from tests.integration.stores.servers import EtcdServer, start_etcd, stop
 
-LEASE_SECONDS = 1.0
+LEASE_SECONDS = 1.5
+"""etcd makes leases of whole seconds, and by these settings none below two."""
 
 
 class SeveralTopoms(Cluster):
@@ -43,6 +44,7 @@ class SeveralTopoms(Cluster):
                 "store": "etcd",
                 "store_servers": self.etcd.address,
                 "leader_lease_seconds": LEASE_SECONDS,
+                "store_timeout_seconds": 1,
                 **self._topom_settings,
             }
             name = f"topom-{number}"

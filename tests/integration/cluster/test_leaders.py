@@ -6,6 +6,7 @@ moved from where its successor has put it, no state is stored, no table is given
 States are held as in :mod:`tests.integration.cluster.test_topom_killed`.
 """
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from cli.client import TopomRefused
+from cli.client import TopomClient, TopomRefused
+from slots.connections import fence_user
 from slots.moving import LEADER
 from tests.integration.cluster.commands import slotferry
 from tests.integration.cluster.harness import (
@@ -189,6 +191,40 @@ async def test_a_leader_that_wakes_cannot_undo_a_move_that_was_turned_meanwhile(
         await check_clean(traffic, await cluster.layout())
     await cluster.check_ballast()
     assert await cluster.misplaced((0, 3)) == []
+
+
+async def test_a_leader_that_is_paused_while_it_fences_fences_nobody_else(cluster: SeveralTopoms) -> None:
+    """given a proxy that was removed and has come back as another, a late fence concerns the one that is no more."""
+    former = await cluster.all_well()
+    removed = (await cluster.online(2))[1]
+    server = cluster.servers[2][0].pid
+    everywhere = [cluster.groups[group][0] for group in (1, 2)]
+    fence = fence_user(removed["instance"])
+    os.kill(server, signal.SIGSTOP)
+    async with TopomClient(cluster.urls[former], cluster.token) as client:
+        removing = asyncio.create_task(client.remove_proxy(removed["id"], force=True))
+        try:
+            await eventually(
+                lambda: cluster.fence_users(everywhere[0]), lambda found: fence in found, "a fence at the first server"
+            )
+            cluster.pause_topom(former)
+            leader, _ = await cluster.taken_over(former)
+            os.kill(server, signal.SIGCONT)
+        finally:
+            removing.cancel()
+            await asyncio.gather(removing, return_exceptions=True)
+    async with cluster.asking(leader):
+        source = (await cluster.api.slots())["slots"][0]["group_id"]
+        await cluster.api.move_slots(f"0-{MOVED - 1}", 3 - source)
+        await cluster.at_rest()
+        present = [proxy["instance"] for proxy in await cluster.online(2)]
+        assert removed["instance"] not in present
+        await wakes_in_vain(cluster, leader, former)
+        assert [proxy["instance"] for proxy in await cluster.online(2)] == present
+        for address in everywhere:
+            fenced = set(await cluster.fence_users(address))
+            assert fence in fenced
+            assert not fenced & {fence_user(instance) for instance in present}
 
 
 async def test_the_store_is_cut_off_and_comes_back(cluster: SeveralTopoms) -> None:
