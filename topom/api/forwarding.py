@@ -9,7 +9,7 @@
 
 **bounded**: a body is as large as this topom would take itself; the leader has :data:`topom.node.CONNECT_SECONDS` to
 be reached and :data:`topom.node.ANSWER_SECONDS` for each part of its answer. If it falls silent in between, or another
-leads meanwhile, reads are answered 503, and of changes it is said (504) that their outcome is not known.
+leads meanwhile, that one is asked what was to be read, once; of changes it is said (504) that their outcome is not known.
 """
 
 import asyncio
@@ -74,9 +74,29 @@ class Forwarding:
                 raise NotLeading(self._node.problem or "the topom that this was passed on to does not lead any more")
             await self._pass_on(leader, scope, receive, send, headers)
         except NotLeading:
-            if not reads or path not in WITHOUT_LEADER:
+            if not reads:
                 raise
-            await self._answer(scope, receive, send)
+            await self._read_elsewhere(leader, scope, receive, send, headers)
+
+    async def _read_elsewhere(
+        self, former: Leader | None, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]
+    ) -> None:
+        """A read that was in vain once: ask who leads by now, else answer what can be answered."""
+        if self._node.leading is not None:
+            await self._app(scope, receive, send)
+            return
+        leader = self._node.leader
+        in_vain = NotLeading(self._node.problem or "the topom that leads does not answer; try again")
+        if leader is not None and former is not None and leader.term != former.term:
+            try:
+                await self._pass_on(leader, scope, _nothing(receive), send, headers)
+            except NotLeading as error:
+                in_vain = error
+            else:
+                return
+        if scope["path"].rstrip("/") not in WITHOUT_LEADER:
+            raise in_vain
+        await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer from the view."""
@@ -188,6 +208,20 @@ async def _whole(receive: Receive) -> bytes | None:
         parts.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+def _nothing(receive: Receive) -> Receive:
+    """An empty body, whose request has been read before."""
+    told = False
+
+    async def first() -> Message:
+        nonlocal told
+        if not told:
+            told = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return await receive()
+
+    return first
 
 
 async def _gone(receive: Receive) -> None:

@@ -250,6 +250,11 @@ async def test_the_store_is_cut_off_and_comes_back(cluster: SeveralTopoms) -> No
     assert "NOTHING CAN BE CHANGED" not in shown
     for text in (*cluster.urls, "leads", "follows"):
         assert text in shown
+    leader = await cluster.all_well()
+    assert await cluster.topoms[leader].stop() == 0
+    _, seconds = await cluster.taken_over(leader)
+    print(f"stopped in order: another leads after {seconds:.2f} s")
+    cluster.topoms[leader].start()
 
 
 async def status_of(cluster: SeveralTopoms) -> str:

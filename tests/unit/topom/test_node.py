@@ -344,6 +344,18 @@ async def test_a_leader_that_falls_silent_over_a_request(two: Topoms, method: st
     assert (answer.status_code, answer.json()["error"]) == (status, error)
 
 
+async def test_a_read_at_a_leader_that_falls_silent_is_answered_by_its_successor(two: Topoms) -> None:
+    two.network.silent.add("a")
+    asking = asyncio.create_task(two.ask("b", "GET", "/status"))
+    await asyncio.sleep(0)
+    assert two.store.place is not None
+    two.store.end(two.store.place)
+    two.tasks["a"].cancel()
+    answer = await asking
+    assert answer.status_code == 200
+    assert [(one["url"], one["state"], one["term"]) for one in answer.json()["topoms"]] == [("http://b", "leads", 2)]
+
+
 async def test_a_topom_of_another_product_ends(two: Topoms) -> None:
     await two.start("c", product="other")
     with pytest.raises(ExceptionGroup) as caught:
