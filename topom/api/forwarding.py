@@ -9,7 +9,8 @@
 
 **bounded**: a body is as large as this topom would take itself; the leader has :data:`topom.node.CONNECT_SECONDS` to
 be reached and :data:`topom.node.ANSWER_SECONDS` for each part of its answer. If it falls silent in between, or another
-leads meanwhile, that one is asked what was to be read, once; of changes it is said (504) that their outcome is not known.
+leads meanwhile, that one is asked what was to be read, once; of changes it is said (504) that their outcome is not
+known.
 """
 
 import asyncio

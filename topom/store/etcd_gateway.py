@@ -165,7 +165,13 @@ class EtcdGateway:
             # A call that is a stream of etcd's ends with its one answer.
             answer = json.loads(response.text.partition("\n")[0])
         except ValueError:
-            raise _Failed(f"it answered with status {response.status_code} and no JSON") from None
+            text = response.text.strip()
+            if "CommonName" in text:
+                raise StoreError(
+                    f"etcd at {url} takes no certificate with a common name beside a user and password; set "
+                    "store_tls_certificate to one whose subject is empty"
+                ) from None
+            raise _Failed(f"it answered with status {response.status_code}: {text[:200]}") from None
         if not isinstance(answer, dict):
             raise _Failed(f"it answered with status {response.status_code}")
         answer = answer.get("result", answer)

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, WatchedEvent
-from kazoo.security import CREATOR_ALL_ACL
+from kazoo.security import make_digest_acl
 
 from slots.access import ServerTls
 from slots.tls import Certificates, client_context
@@ -51,6 +51,8 @@ class ZooKeeperAccess:
     def __init__(self, servers: Sequence[str], user: str, password: str, tls: ServerTls | None, seconds: float) -> None:
         self.servers = servers
         self.login = [("digest", f"{user}:{password}")] if user else []
+        # Not whoever makes it: that would be all with the same certificate, too.
+        self.rights = [make_digest_acl(user, password, all=True)] if user else None
         self.seconds = seconds
         self.certificates: Certificates | None = None
         if tls is not None:
@@ -118,7 +120,7 @@ class ZooKeeperSession:
             timeout=timeout,
             handler=_Handler(access),
             auth_data=access.login,
-            default_acl=CREATOR_ALL_ACL if access.login else None,
+            default_acl=access.rights,
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
             use_ssl=access.certificates is not None,
             logger=_SILENT,

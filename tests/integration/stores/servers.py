@@ -22,6 +22,8 @@ START_SECONDS = 60.0
 ATTEMPTS = 3
 REQUIRED = "SLOTFERRY_REQUIRE_STORES"
 JARS = Path("/usr/share/java/zookeeper.jar")
+# The classes that Debian's ZooKeeper forgets to name, and needs for TLS.
+MORE_JARS = ("/usr/share/java/netty-codec.jar", "/usr/share/java/netty-resolver.jar")
 ETCD = "etcd is not on PATH (on Debian and Ubuntu: apt-get install etcd-server)"
 ZOOKEEPER = f"{JARS} or java is not there (on Debian and Ubuntu: apt-get install zookeeper)"
 
@@ -75,18 +77,30 @@ class StoreServer(ManagedProcess):
 
 
 @dataclass(frozen=True)
-class EtcdTls:
+class StoreTls:
     """Files for TLS with clients, who have to show a certificate too."""
 
     authorities: str
     certificate: str
     key: str
 
-    def arguments(self) -> list[str]:
-        """As etcd wants them."""
+    def for_etcd(self) -> list[str]:
+        """As etcd's arguments."""
         return [
             *("--cert-file", self.certificate, "--key-file", self.key),
             *("--trusted-ca-file", self.authorities, "--client-cert-auth"),
+        ]
+
+    def for_zookeeper(self, folder: Path, port: int) -> list[str]:
+        """As lines of ZooKeeper's settings."""
+        both = folder / "both.pem"
+        both.write_text(Path(self.key).read_text() + Path(self.certificate).read_text())
+        return [
+            *(f"secureClientPort={port}", f"secureClientPortAddress={HOST}"),
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            *(f"ssl.keyStore.location={both}", "ssl.keyStore.type=PEM"),
+            *(f"ssl.trustStore.location={self.authorities}", "ssl.trustStore.type=PEM"),
+            *("ssl.clientAuth=need", "ssl.hostnameVerification=false"),
         ]
 
 
@@ -94,7 +108,7 @@ class EtcdServer(StoreServer):
     """One server of etcd; ``peers`` has the ports for each other of all, its own at ``number``."""
 
     def __init__(
-        self, directory: Path, number: int, port: int, metrics_port: int, peers: Sequence[int], tls: EtcdTls | None
+        self, directory: Path, number: int, port: int, metrics_port: int, peers: Sequence[int], tls: StoreTls | None
     ) -> None:
         self.port = port
         self._metrics_port = metrics_port
@@ -109,7 +123,7 @@ class EtcdServer(StoreServer):
             # Of its health, without TLS.
             *("--listen-metrics-urls", f"http://{HOST}:{self._metrics_port}"),
             *("--unsafe-no-fsync", "--heartbeat-interval", "100", "--election-timeout", "1000"),
-            *(tls.arguments() if tls else []),
+            *(tls.for_etcd() if tls else []),
         ]
         super().__init__(name, arguments, directory / f"{name}.log")
 
@@ -131,17 +145,17 @@ class ZooKeeperServer(StoreServer):
     """One server of ZooKeeper; ``peers`` has two ports for each other of each, its own at ``number``."""
 
     def __init__(
-        self, directory: Path, number: int, port: int, peers: Sequence[tuple[int, int]], extra: Sequence[str]
+        self, directory: Path, number: int, port: int, peers: Sequence[tuple[int, int]], tls: StoreTls | None
     ) -> None:
         self.port = port
+        self._secure = tls is not None
         name = f"zookeeper-{number}"
         home = directory / name
         home.mkdir(exist_ok=True)
         settings = [
             *("tickTime=500", "initLimit=20", "syncLimit=4", f"dataDir={home}", "admin.enableServer=false"),
             *("maxClientCnxns=0", "maxSessionTimeout=60000", "4lw.commands.whitelist=srvr,ruok", "forceSync=no"),
-            *(f"clientPort={port}", f"clientPortAddress={HOST}"),
-            *extra,
+            *(tls.for_zookeeper(home, port) if tls else (f"clientPort={port}", f"clientPortAddress={HOST}")),
         ]
         if len(peers) > 1:
             (home / "myid").write_text(f"{number + 1}\n")
@@ -149,11 +163,20 @@ class ZooKeeperServer(StoreServer):
         (home / "zoo.cfg").write_text("\n".join(settings) + "\n")
         arguments = [
             *("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
-            *("-cp", f"{home}:{JARS}", "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(home / "zoo.cfg")),
+            *(
+                "-cp",
+                ":".join((str(JARS), *MORE_JARS)),
+                "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+                str(home / "zoo.cfg"),
+            ),
         ]
         super().__init__(name, arguments, directory / f"{name}.log")
 
     async def _serves(self) -> bool:
+        if self._secure:
+            _, writer = await asyncio.open_connection(HOST, self.port)
+            writer.close()
+            return True
         return "Mode: " in await self._ask("srvr")
 
     async def leads(self) -> bool:
@@ -169,7 +192,7 @@ class ZooKeeperServer(StoreServer):
                 writer.close()
 
 
-async def start_etcd(directory: Path, count: int = 1, tls: EtcdTls | None = None) -> list[EtcdServer]:
+async def start_etcd(directory: Path, count: int = 1, tls: StoreTls | None = None) -> list[EtcdServer]:
     """Start a cluster of servers in a folder that exists, and wait until they serve."""
     for attempt in range(ATTEMPTS):
         ports = free_ports(3 * count)
@@ -186,12 +209,12 @@ async def start_etcd(directory: Path, count: int = 1, tls: EtcdTls | None = None
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-async def start_zookeeper(directory: Path, count: int = 1, extra: Sequence[str] = ()) -> list[ZooKeeperServer]:
-    """The same for ZooKeeper; ``extra`` are lines of its settings."""
+async def start_zookeeper(directory: Path, count: int = 1, tls: StoreTls | None = None) -> list[ZooKeeperServer]:
+    """The same for ZooKeeper."""
     for attempt in range(ATTEMPTS):
         ports = free_ports(3 * count)
         peers = [(ports[count + 2 * number], ports[count + 2 * number + 1]) for number in range(count)]
-        servers = [ZooKeeperServer(directory, number, ports[number], peers, extra) for number in range(count)]
+        servers = [ZooKeeperServer(directory, number, ports[number], peers, tls) for number in range(count)]
         try:
             await _start(servers)
         except ProcessError as error:
