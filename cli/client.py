@@ -4,6 +4,8 @@ Answers are the API's own JSON objects. Whatever goes wrong is a :class:`TopomEr
 operator what happened and what to do next; the token is never part of it.
 """
 
+import getpass
+import socket
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -15,6 +17,8 @@ DEFAULT_URL = "http://127.0.0.1:8380"
 REQUEST_SECONDS = 30.0
 """Limit of one request. Longer than topom's own waits, so that topom's reason is heard."""
 CONNECT_SECONDS = 5.0
+USER_HEADER = "X-Slotferry-User"
+"""Tells topom who asks, for its events."""
 
 Answer = dict[str, Any]
 
@@ -55,7 +59,7 @@ class TopomClient:
             self._http = httpx.AsyncClient(
                 base_url=self.url,
                 # Without a token topom itself says what is missing; an empty one makes no HTTP header.
-                headers={"Authorization": f"Bearer {token}"} if token else {},
+                headers={USER_HEADER: _user(), **({"Authorization": f"Bearer {token}"} if token else {})},
                 timeout=httpx.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS),
                 transport=transport,
                 trust_env=False,
@@ -150,6 +154,15 @@ class TopomClient:
     async def status(self) -> Answer:
         """Everything at a glance: product, epoch, groups, proxies, slots, migration."""
         return await self._object("GET", "/status")
+
+    async def events(self, since: int | None = None, limit: int = 100, wait: float = 0) -> Answer:
+        """``{"oldest", "newest", "events"}``: the newest events, or those after ``since``.
+
+        If there are none after it yet, they are waited for so many seconds, at most half of :data:`REQUEST_SECONDS`.
+        """
+        seconds = f"{min(wait, REQUEST_SECONDS / 2):g}"
+        known = None if since is None else str(since)
+        return await self._object("GET", "/events", since=known, limit=str(limit), wait=seconds)
 
     async def groups(self) -> list[Answer]:
         """All groups."""
@@ -265,3 +278,12 @@ class TopomClient:
     async def set_migration(self, **settings: int | float | str) -> Answer:
         """Change settings of the migration, which topom remembers."""
         return await self._object("PATCH", "/migration", settings)
+
+
+def _user() -> str:
+    """Who runs this and where, in ASCII; without the name where the system has none."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return f"{name}@{socket.gethostname()}".encode("ascii", "replace").decode()

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cli import __version__, demo, offline, serve
-from cli.operator import groups, migration, rebalance, slots, status
+from cli.operator import events, groups, migration, rebalance, slots, status
 from sizing import command as sizing
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("topom", rich_help_panel=RUN)(serve.topom)
 app.command("local", rich_help_panel=RUN)(serve.local)
 app.command("demo", rich_help_panel=RUN)(demo.demo)
 app.command("status", rich_help_panel=LOOK)(status.status)
+app.command("events", rich_help_panel=LOOK)(events.events)
 app.add_typer(groups.group, name="group", rich_help_panel=LOOK)
 app.add_typer(groups.server, name="server", rich_help_panel=LOOK)
 app.add_typer(slots.app, name="slots", rich_help_panel=LOOK)

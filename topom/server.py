@@ -94,6 +94,7 @@ async def serve(settings: TopomSettings) -> int:
     log.info("topom_listening", address=address, url=f"http://{address}", data=str(settings.data), pid=os.getpid())
     await asyncio.wait((running, serving, stopping, lost), return_when=asyncio.FIRST_COMPLETED)
     orderly = stop.is_set()
+    topom.waiters.release()
     server.should_exit = True
     for task in (running, stopping, lost):
         task.cancel()

@@ -31,6 +31,7 @@ from topom.sizes import Freshness, freshness
 from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store
+from topom.waiters import Waiters
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +56,8 @@ class Topom:
         """
         self.settings = settings
         self.instance = secrets.token_hex(16)
-        self.ledger = Ledger(store, self.instance)
+        self.ledger = Ledger(store, self.instance, settings.events_kept)
+        self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds)
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds)

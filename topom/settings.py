@@ -106,6 +106,15 @@ class TopomSettings(BaseSettings):
         description="Bytes of scripts that topom remembers; those merely run go first, then the oldest. 64 MiB.",
     )
 
+    events_kept: int = Field(
+        default=2048, ge=32, le=65_536, description="Events that are kept in the store; the oldest are dropped."
+    )
+    waiters: int = Field(
+        default=256,
+        ge=1,
+        description="Requests that may wait at a time for news of slots or events; more are refused.",
+    )
+
     migration_parallel_slots: int = Field(
         default=512, ge=1, le=MAXIMUM_SLOTS, description="Slots of one pair of groups that are moved together."
     )

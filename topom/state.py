@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from slots.table import SlotTable
 from topom import hours
+from topom.events import Event
 from topom.hours import Halt
 from topom.speed import PairSpeed
 
@@ -88,7 +89,7 @@ class ClusterState:
     what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
-    keys moved then.
+    keys moved then. ``events`` are the newest ones, by id (:mod:`topom.events`).
     """
 
     version: int
@@ -102,6 +103,7 @@ class ClusterState:
     skipped: Mapping[int, str] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
     speed: PairSpeed | None = None
+    events: tuple[Event, ...] = ()
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set."""

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import APIRouter, Depends, FastAPI
 
 from topom import control
-from topom.api import groups, migration, proxies, rebalance, sizes, slots, status
+from topom.api import events, groups, migration, proxies, rebalance, sizes, slots, status
 from topom.api.access import require_token
 from topom.api.errors import add_handlers
 from topom.api.limit import BodyLimit
@@ -43,11 +43,11 @@ def build(topom: Topom, token: str) -> FastAPI:
                 (404, "What the request names is not there."),
                 (409, "It cannot be done as things stand; the message says why."),
                 (422, "The request does not say something that can be done."),
-                (503, "The store fails; nothing was changed."),
+                (503, "The store fails, so nothing was changed; or too many requests wait."),
             )
         },
     )
-    for resource in (status, groups, proxies, slots, sizes, rebalance, migration):
+    for resource in (status, groups, proxies, slots, sizes, rebalance, migration, events):
         api.include_router(resource.router)
     app.include_router(api)
     app.include_router(control.router)

@@ -11,6 +11,7 @@
 | ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
+| ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
 
 import json
@@ -22,7 +23,7 @@ from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.speed import PairSpeed
 from topom.state import ClusterState, Fenced, Product, ProxyRecord
-from topom.store import Stored, StoreDamaged
+from topom.store import Stored, StoreDamaged, event_records
 
 SLOTS_A_DOCUMENT = 256
 
@@ -62,6 +63,7 @@ def decode(stored: Stored) -> ClusterState | None:
                 for slot in ranges.parse(text, product.number_of_slots)
             },
             speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
+            events=event_records.decode(documents),
         )
     except (KeyError, TypeError, ValueError, TableError) as error:
         raise StoreDamaged(
@@ -95,6 +97,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["moved"] = _encode(_by_time(new.moved))
     if new.speed is not None and (old is None or old.speed != new.speed):
         documents["speed"] = _encode(asdict(new.speed))
+    documents |= event_records.differences(old.events if old else (), new.events)
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
     return documents
