@@ -31,6 +31,7 @@ from topom.sizes import Freshness, freshness
 from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store
+from topom.tablehistory import TableHistory
 from topom.waiters import Waiters
 
 log = structlog.get_logger(__name__)
@@ -74,6 +75,7 @@ class Topom:
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self._frames: TableFrames | None = None
+        self._history: TableHistory | None = None
         self._one_assignment = asyncio.Lock()
 
     @property
@@ -82,12 +84,19 @@ class Topom:
         assert self._frames is not None, "topom was not started"
         return self._frames
 
+    @property
+    def history(self) -> TableHistory:
+        """What changed of the table that is stored, for clients that read it."""
+        assert self._history is not None, "topom was not started"
+        return self._history
+
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
         await self.scripts.start()
         await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
+        self._history = TableHistory(self.ledger.table)
         # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
         self.ledger.listen(self._publish)
         self.members.start()
@@ -274,6 +283,7 @@ class Topom:
     def _publish(self, old: ClusterState, new: ClusterState) -> None:
         if old.table is not new.table:
             self.frames.publish(new.table)
+            self.history.publish(new.table)
 
 
 def _require_reachable(proxy_id: int, failures: Mapping[str, str], done: bool) -> None:
