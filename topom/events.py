@@ -28,6 +28,7 @@ class What(StrEnum):
     SERVER_REMOVED = "server_removed"
     SERVER_CHANGED = "server_changed"
     MASTER_CHANGED = "master_changed"
+    FIRST_LAYOUT = "first_layout"
     SLOTS_ASSIGNED = "slots_assigned"
     SLOTS_OFFLINE = "slots_offline"
     REBALANCE_PLANNED = "rebalance_planned"

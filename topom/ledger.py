@@ -182,7 +182,7 @@ class Ledger:
             new = make(old, version)
             if new is old:
                 return old
-            new = self._recorded(old, replace(new, version=version), said)
+            new = self._recorded(old, replace(new, version=version).with_assigned(), said)
             try:
                 await self._store.write(old.version, version, records.differences(old, new))
             except StoreConflict as error:

@@ -16,6 +16,7 @@ from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
 from topom.errors import ProxiesNotReady, ServersUnreachable
+from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
 from topom.hours import Hours
 from topom.interventions import Cancelled
@@ -72,6 +73,7 @@ class Topom:
             on_step,
         )
         self.sizes = SizeBook(store, settings.number_of_slots)
+        self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self._frames: TableFrames | None = None
@@ -108,6 +110,7 @@ class Topom:
             group.create_task(self.barrier.tell_again())
             group.create_task(self.actions.run())
             group.create_task(self._follow_clock())
+            group.create_task(self.first_layout.run())
             group.create_task(self.scripts.run())
 
     async def close(self) -> None:

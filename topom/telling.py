@@ -18,7 +18,7 @@ MOST_EVENTS = 32
 MOST_DROPPED = 256
 """Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
 
-UNTOLD = frozenset({"version", "next_proxy_id", "moved", "speed", "events"})
+UNTOLD = frozenset({"version", "next_proxy_id", "moved", "speed", "events", "assigned"})
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody."""
 
 _OF_STATE = {

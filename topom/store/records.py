@@ -2,7 +2,7 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch of the table, id of the topom that wrote, the next proxy's id |
+| ``cluster`` | product, epoch of the table, topom that wrote, next proxy's id, whether slots had a group |
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -47,7 +47,7 @@ def decode(stored: Stored) -> ClusterState | None:
             for name, raw in documents.items()
             if name.startswith("fenced/")
         ]
-        return ClusterState(
+        state = ClusterState(
             version=stored.version,
             writer=cluster["writer"],
             product=product,
@@ -64,7 +64,10 @@ def decode(stored: Stored) -> ClusterState | None:
             },
             speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
             events=event_records.decode(documents),
+            assigned=cluster.get("assigned", False),
         )
+        # Stores of versions that did not keep it say it by their tables.
+        return state if "assigned" in cluster else state.with_assigned()
     except (KeyError, TypeError, ValueError, TableError) as error:
         raise StoreDamaged(
             f"what the store holds at version {stored.version} cannot be read ({error!r}); restore it from a backup"
@@ -80,6 +83,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "epoch": new.table.epoch,
                 "writer": new.writer,
                 "next_proxy_id": new.next_proxy_id,
+                "assigned": new.assigned,
             }
         )
     }
