@@ -212,7 +212,7 @@ def test_a_verb_prints_one_line_of_json(seen: list[httpx.Request], line: str, fa
 
 
 def test_every_verb_of_the_help_is_tested() -> None:
-    served = {"topom", "local", "demo", "slot", "plan", "sizing"}
+    served = {"topom", "local", "demo", "slot", "plan", "sizing", "import"}
     named = {verb[0].split()[0] for verb in VERBS}
     groups = {group.name for group in app.registered_groups}
     assert groups | {command.name for command in app.registered_commands} == named | served
