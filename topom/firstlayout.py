@@ -16,11 +16,11 @@ import structlog
 from slots.table import Slot
 from topom import topology
 from topom.batches import all_servers
+from topom.errors import Unavailable
 from topom.events import Said, What
 from topom.ledger import Ledger, LostPlace
 from topom.redis_servers import RedisServers
 from topom.state import ClusterState
-from topom.store import StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class FirstLayout:
                 reason = await self.look()
             except LostPlace:
                 return
-            except StoreError as error:
+            except Unavailable as error:
                 reason = str(error)
             if reason and reason != self._waits_for:
                 log.info("first_layout_waits", reason=reason)
