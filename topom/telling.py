@@ -150,8 +150,9 @@ def _way(what: What, way: tuple[int, int], slots: Sequence[int], verb: str) -> s
         return f"{named} were assigned to group {verb}"
     if what is What.SLOTS_OFFLINE:
         return f"{named} {verb}; they were in group {source}"
-    came = f"from group {source}" if source != OFFLINE else "from offline"
-    return f"{named} {verb} {came} to group {target}"
+    if source == OFFLINE:
+        return f"{named} {verb} to group {target}, having been offline"
+    return f"{named} {verb} from group {source} to group {target}"
 
 
 def _proxies(old: ClusterState, new: ClusterState) -> Iterator[Said]:

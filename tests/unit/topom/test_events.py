@@ -85,6 +85,12 @@ JOINED = replace(STATE, proxies={3: PROXY})
             "datacenter rome",
         ),
         (STATE, OFFLINE, What.SLOTS_OFFLINE, "slots 0-1 are offline; they were in group 1"),
+        (
+            OFFLINE,
+            with_slots(Slot(0, 0, Action(SlotState.PENDING, 2)), Slot(1, 0)),
+            What.SLOTS_PENDING,
+            "slots 0 wait to move to group 2, having been offline",
+        ),
         (OFFLINE, STATE, What.SLOTS_ASSIGNED, "slots 0-1 were assigned to group 1"),
         (STATE, acting(SlotState.PENDING), What.SLOTS_PENDING, "slots 4-5,9 wait to move from group 1 to group 2"),
         (acting(SlotState.PENDING), acting(SlotState.PREPARING), What.SLOTS_PREPARING, "from group 1 to group 2"),
