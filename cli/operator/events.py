@@ -12,8 +12,8 @@ from cli.operator import options
 from cli.output import answer, note, print_json, run, say, table
 from topom.backoff import Backoff
 
-WAIT_SECONDS = 15.0
-"""How long topom holds one request of ``--follow`` if nothing happens; then the next is made."""
+WAIT_SECONDS = 5.0
+"""How long topom holds one request of ``--follow`` if nothing happens: less than it takes to be given up."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
 """Between tries while topom does not answer."""
 
