@@ -49,6 +49,12 @@ class TopomSettings(BaseSettings):
         default=Path("slotferry-data"),
         description="Folder of the store; made when missing. One topom uses it at a time.",
     )
+    url: str = Field(
+        default="",
+        max_length=300,
+        description='Where the other topoms reach this one\'s API, such as http://topom-1:8380. "": by its name and '
+        "the port that it listens on.",
+    )
     redis_user: str = Field(
         default="", description='The ACL user as whom topom logs in at the Redis servers. "": their user default.'
     )
@@ -214,6 +220,13 @@ class TopomSettings(BaseSettings):
     def _check_listen(cls, value: str) -> str:
         split_listen(value)
         return value
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, value: str) -> str:
+        if value and (not value.startswith(("http://", "https://")) or not value.partition("://")[2].strip("/")):
+            raise ValueError(f"{value!r} is not a URL such as http://topom-1:8380")
+        return value.rstrip("/")
 
     @field_validator("store_servers")
     @classmethod
