@@ -20,7 +20,7 @@ from topom.store import Leader, StoreError
 from topom.store.books import Mismatch, Snapshot
 from topom.store.etcd_gateway import Compacted, EtcdGateway, NotFound, decode, encode
 from topom.store.lease import RELEASE_SECONDS, Lease, LeaseGone, clock
-from topom.store.shared import DOCUMENTS, SharedStore, announced, announcement
+from topom.store.shared import DOCUMENTS, LOOK_SECONDS, SharedStore, announced, announcement
 
 PAGE_KEYS = 200
 """Keys that are read with one call."""
@@ -138,7 +138,7 @@ class EtcdStore(SharedStore):
                     return lease
             else:
                 # A server that is cut off from the others would never tell.
-                await self._gateway.wait(self._leader_key, revision + 1, lease_seconds / 2)
+                await self._gateway.wait(self._leader_key, revision + 1, min(lease_seconds / 2, LOOK_SECONDS))
 
     async def _take(self, value: bytes, instance: str, url: str, lease_seconds: float) -> Lease | None:
         """Become the leader if there is none; None if there is."""

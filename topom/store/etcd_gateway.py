@@ -81,7 +81,7 @@ class EtcdGateway:
                         return
                     if result.get("events"):
                         yield
-        except (httpx.HTTPError, httpx.StreamError, ValueError):
+        except (httpx.HTTPError, httpx.StreamError, OSError, ValueError):
             self._pass_over(at)
 
     async def wait(self, key: bytes, revision: int, seconds: float) -> None:
@@ -138,7 +138,7 @@ class EtcdGateway:
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 failures.append(f"{self._urls[at]}: no connection ({error})")
                 self._pass_over(at)
-            except (httpx.HTTPError, TimeoutError, _Failed) as error:
+            except (httpx.HTTPError, OSError, _Failed) as error:  # httpx lets some of the errors of TLS pass
                 failures.append(f"{self._urls[at]}: {error or 'no answer in time'}")
                 self._pass_over(at)
                 if not repeatable:

@@ -27,6 +27,8 @@ DOCUMENTS, SCRIPTS, SIZES = BOOKS = ("documents", "scripts", "sizes")
 FIRST_WAIT_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 1.0
 """Before the store is tried again in a watch or a campaign."""
+LOOK_SECONDS = 2.0
+"""Between two looks at what a watch should have told."""
 
 
 class SharedStore(Store):
@@ -72,16 +74,17 @@ class SharedStore(Store):
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
-        before = None
+        for_nothing: int | None = None  # the mark at which a wait ended at once
         while True:
             mark, stored = await self._documents.look()
-            left = end - loop.time()
-            if stored != version or left <= 0:
+            if stored != version or loop.time() >= end:
                 return stored
-            if mark == before:  # whoever was to tell us has gone away
-                await asyncio.sleep(min(left, backoff.next()))
-            before = mark
-            await self._changed(mark, left)
+            if mark == for_nothing:  # whoever was to tell us has gone away
+                await asyncio.sleep(min(max(0.0, end - loop.time()), backoff.next()))
+            began = loop.time()
+            # A server that stands still, or is cut off from the others, tells nothing.
+            await self._changed(mark, max(0.0, min(end - began, LOOK_SECONDS)))
+            for_nothing = mark if loop.time() - began < FIRST_WAIT_SECONDS else None
 
     async def campaign(self, instance: str, url: str, lease_seconds: float) -> Lease:
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)

@@ -19,7 +19,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from topom.store import Leader, StoreError
 from topom.store.books import Mismatch, Snapshot
 from topom.store.lease import Lease, LeaseGone, clock
-from topom.store.shared import BOOKS, DOCUMENTS, SharedStore, announced, announcement
+from topom.store.shared import BOOKS, DOCUMENTS, LOOK_SECONDS, SharedStore, announced, announcement
 from topom.store.zookeeper_session import Bell, Request, ZooKeeperAccess, ZooKeeperSession
 
 WINDOW = 200
@@ -28,8 +28,6 @@ FETCH_TRIES = 30
 """For a read that something is written in the midst of."""
 APPLY_TRIES = 5
 """For a write made without knowing which cells are there."""
-LOOK_SECONDS = 2.0
-"""Between two looks at what a watch should have told; a server that is cut off tells nothing."""
 SESSION_LEASES = 4 / 3
 """Time-out of the leader's session, in leases. A server tells the one that ends sessions only now and then of whom it
 has heard, and the time-out counts from then: by a quarter of the shortest possible session, at most."""
@@ -195,7 +193,7 @@ class ZooKeeperStore(SharedStore):
         except (NoNodeError, StoreError):
             return
         if stat.version == mark:
-            await bell.wait(min(seconds, LOOK_SECONDS))
+            await bell.wait(seconds)
 
     async def _disconnect(self) -> None:
         if self._cells.session is not None:

@@ -70,6 +70,7 @@ async def test_documents_of_any_size_and_number(another: Open) -> None:
     assert await other.read() == Stored(4, {"large": large[:300_000]})
 
 
+@pytest.mark.parametrize("kind", ["etcd", "zookeeper"], indirect=True)
 async def test_the_largest_table_and_its_changes(another: Open) -> None:
     product = Product("p", 16_384, slot_functions()[0], 16)
     groups = {number: Group(number, (f"10.0.0.{number}:6379", f"10.0.1.{number}:6379")) for number in range(1, 101)}
@@ -124,6 +125,7 @@ async def test_it_takes_no_sizes_of_another_revision(another: Open) -> None:
     assert await store.read() == Stored(0, {})
 
 
+@pytest.mark.parametrize("kind", ["etcd", "zookeeper"], indirect=True)
 async def test_sizes_of_the_largest_table(another: Open) -> None:
     store = await another()
     book = SizeBook(store, 16_384, lambda: 1000.0)
