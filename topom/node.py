@@ -166,6 +166,9 @@ class Node:
             topom = await self._started(leadership)
             self.leadership, self._topom = leadership, topom
             self.led.set()
+            # Who waits for news of the view hears of this term's first, and asks the term next.
+            if self.shared:
+                self.view.show(topom.ledger.state)
             log.info("leading", term=leadership.leader.term, epoch=topom.ledger.table.epoch)
             try:
                 await self._serve_term(topom, leadership)

@@ -6,13 +6,15 @@ two small documents however many events are kept.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from topom.events import Event
 
 PREFIX = "events/"
 EVENTS_A_DOCUMENT = 32
+_fields = attrgetter(*(field.name for field in fields(Event)))
 
 
 def decode(documents: Mapping[str, Any]) -> tuple[Event, ...]:
@@ -38,7 +40,7 @@ def differences(old: Sequence[Event], new: Sequence[Event]) -> dict[str, bytes |
         first = page * EVENTS_A_DOCUMENT + 1
         place = first - new[0].id  # ids have no gaps
         held = new[max(0, place) : place + EVENTS_A_DOCUMENT]
-        documents[_name(page)] = json.dumps([astuple(event) for event in held], separators=(",", ":")).encode()
+        documents[_name(page)] = json.dumps([_fields(event) for event in held], separators=(",", ":")).encode()
     for page in range(_page(old[0]), _page(new[0])) if old else ():
         documents[_name(page)] = None
     return documents

@@ -385,3 +385,31 @@ async def test_tasks_of_a_term_that_do_not_end_end_the_process(topoms: Topoms, m
         assert caught.group_contains(StuckTerm)
     finally:
         released.set()
+
+
+async def test_news_are_waited_for_at_any_topom(two: Topoms) -> None:
+    made = await two.ask("b", "POST", "/groups", {"id": 2}, **{"X-Slotferry-User": "ada"})
+    assert made.status_code == 201
+    await follows(two, "b")
+    events = (await two.ask("b", "GET", "/events")).json()["events"]
+    assert [event["who"] for event in events if event["text"].startswith("group 2")] == ["operator ada"]
+    view = two.nodes["b"].view.topom
+
+    async def waiting_at_b() -> tuple[asyncio.Task[httpx.Response], asyncio.Task[httpx.Response]]:
+        last, epoch = view.ledger.state.events[-1].id, view.ledger.table.epoch
+        paths = (f"/events?since={last}&wait=60", f"/slots?epoch={epoch}&wait=60")
+        events, slots = (asyncio.create_task(two.ask("b", "GET", path)) for path in paths)
+        await eventually(lambda: view.waiters.waiting == 2)
+        return events, slots
+
+    asked = await waiting_at_b()
+    await two.ask("a", "POST", "/groups", {"id": 3})
+    told, table = [(await one).json() for one in asked]
+    assert [event["what"] for event in told["events"]] == ["group_added"]
+    assert [group["id"] for group in table["groups"]] == [3]
+    asked = await waiting_at_b()
+    assert two.store.place is not None
+    two.store.end(two.store.place)
+    told, table = [(await one).json() for one in asked]
+    assert "topom_started" in [event["what"] for event in told["events"]]
+    assert table["epoch"] > table["since"]
