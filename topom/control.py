@@ -32,6 +32,7 @@ from topom.frames import (
     parse,
 )
 from topom.members import Member, Refused
+from topom.proxylist import ProxyList
 from topom.scripts import SharedScripts
 from topom.security import authorised
 from topom.service import Topom
@@ -52,15 +53,19 @@ router = APIRouter()
 
 
 class SocketLink:
-    """Sends to one proxy: tables as they become newer, and scripts, then a last frame.
+    """Sends to one proxy: tables as they become newer, scripts, and lists of proxies, then a last frame.
 
     It is :class:`topom.members.Link` and :class:`topom.scripts.Peer`.
     """
 
-    def __init__(self, websocket: WebSocket, frames: TableFrames, scripts: SharedScripts) -> None:
+    def __init__(self, websocket: WebSocket, frames: TableFrames, scripts: SharedScripts, proxies: ProxyList) -> None:
         self._websocket = websocket
         self._frames = frames
         self._scripts = scripts
+        self._proxies = proxies
+        self._proxies_sent = 0
+        self.takes_proxies = False
+        """Whether the proxy is told of the others."""
         self.scripts_sent = 0
         self.takes_scripts = False
         """Whether the proxy knows of scripts."""
@@ -106,6 +111,9 @@ class SocketLink:
             elif self.takes_scripts and (scripts := self._scripts.frame(self.scripts_sent)) is not None:
                 self.scripts_sent = scripts[0]
                 await self._send_text(scripts[1])
+            elif self.takes_proxies and (proxies := self._proxies.frame(self._proxies_sent)) is not None:
+                self._proxies_sent = proxies[0]
+                await self._send_text(proxies[1])
             else:
                 await self._news.wait()
         if self._last is not None:
@@ -125,7 +133,7 @@ async def control(websocket: WebSocket) -> None:
         await websocket.close(CLOSE_REFUSED)
         return
     await websocket.accept()
-    link = SocketLink(websocket, topom.frames, topom.scripts)
+    link = SocketLink(websocket, topom.frames, topom.scripts, topom.proxies)
     code = CLOSE_NORMAL
     try:
         member = await _register(websocket, topom, link)
@@ -154,6 +162,7 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
         raise Refused("invalid", "the first frame has to be of type register")
     member = await topom.members.register(frame, link)
     product = topom.ledger.state.product
+    link.takes_proxies = frame.cluster is not None
     if frame.scripts is not None:
         link.takes_scripts = True
         topom.scripts.join(link, frame.scripts)
@@ -205,6 +214,7 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
         match frame:
             case Heartbeat():
                 member.counters = frame.counters
+                member.draining = frame.draining
             case Ack():
                 members.acknowledge(member, frame.epoch)
             case Nack():

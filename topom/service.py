@@ -22,6 +22,7 @@ from topom.interventions import Cancelled
 from topom.ledger import Ledger
 from topom.members import Members
 from topom.moving import RedisMover
+from topom.proxylist import ProxyList
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.scripts import SharedScripts
@@ -57,6 +58,7 @@ class Topom:
         self.instance = secrets.token_hex(16)
         self.ledger = Ledger(store, self.instance)
         self.members = Members(self.ledger, settings.proxy_lease_seconds)
+        self.proxies = ProxyList(self.members)
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds)
         self.barrier = Barrier(self.ledger, self.members, self.servers)
@@ -98,6 +100,7 @@ class Topom:
             group.create_task(self.actions.run())
             group.create_task(self._follow_clock())
             group.create_task(self.scripts.run())
+            group.create_task(self.proxies.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

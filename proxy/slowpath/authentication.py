@@ -7,7 +7,7 @@ EXEC it is the database that the transaction has come to by its SELECTs that cou
 
 from proxy.engine.session import GATED, IN_TRANSACTION, LIMITED, Session
 from proxy.slowpath import databases, replies
-from proxy.slowpath.connection import SERVER_VERSION, SYNTAX_ERROR, integer, printable
+from proxy.slowpath.connection import SERVER_VERSION, SYNTAX_ERROR, integer, mode, printable
 from proxy.slowpath.databases import DatabaseError
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.services import Services
@@ -25,7 +25,9 @@ HELLO_NOT_AUTHENTICATED = (
     b"option can be used to authenticate the client and select the RESP protocol version at the same time\r\n"
 )
 
-OF_ONE_DATABASE = frozenset({"DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"})
+OF_ONE_DATABASE = frozenset(
+    {"CLUSTER|COUNTKEYSINSLOT", "CLUSTER|GETKEYSINSLOT", "DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"}
+)
 """Commands without keys that are about the keys of the session's database."""
 OF_ALL_DATABASES = frozenset(
     {"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "FLUSHALL", "FUNCTION", "SCRIPT", "SWAPDB"}
@@ -45,6 +47,7 @@ class Authentication(Family):
     def __init__(self, services: Services) -> None:
         self._users = Users(services.settings)
         self._databases = services.databases
+        self._mode = mode(services.settings)
         services.router.gated = self._users.anonymous is None
         self.failures = 0
         """Wrong user names and passwords."""
@@ -159,7 +162,7 @@ class Authentication(Family):
                 "version": replies.bulk(SERVER_VERSION),
                 "proto": replies.integer(protocol),
                 "id": replies.integer(session.id),
-                "mode": replies.bulk("standalone"),
+                "mode": replies.bulk(self._mode),
                 "role": replies.bulk("master"),
                 "modules": replies.array([]),
             },

@@ -6,6 +6,7 @@ from proxy.slowpath.authentication import Authentication
 from proxy.slowpath.blocking import BlockingCommands
 from proxy.slowpath.clientlist import ClientList
 from proxy.slowpath.clients import ClientCommands
+from proxy.slowpath.cluster import ClusterCommands
 from proxy.slowpath.configuration import ConfigurationCommands
 from proxy.slowpath.connection import ConnectionCommands
 from proxy.slowpath.crossing import CrossingCommands
@@ -53,6 +54,7 @@ def make(services: Services) -> Families:
     moves = follow(services)
     keyspace = KeyspaceCommands(services, moves)
     scanning = Scanning(services, moves)
+    cluster = ClusterCommands(services, scanning.scan)
     scripts = ScriptCommands(services)
     functions = FunctionCommands(services)
     pubsub = PubSubCommands(services)
@@ -67,6 +69,6 @@ def make(services: Services) -> Families:
         learned,
         (
             *(authentication, connection, *server, keyspace, scanning, scripts, functions, pubsub, blocking),
-            *(crossing, sorting, transactions, learned),
+            *(crossing, sorting, transactions, learned, cluster),
         ),
     )
