@@ -46,7 +46,7 @@ class Register(_Frame):
 
 
 class Heartbeat(_Frame):
-    """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it takes no new clients."""
+    """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it lets its clients go."""
 
     type: Literal["heartbeat"]
     epoch: int = Field(ge=0)
