@@ -116,6 +116,9 @@ class Supervisor:
             self._begin(self._control.run())
             self._begin(self._tick())
             await self._draining.wait()
+            self._control.send(
+                {"type": "heartbeat", **self.heartbeat()}
+            )  # cluster clients are sent elsewhere from now on
             endings = [self._begin(self._drain()), self._begin(self._aborted.wait())]
             await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
             return 1 if self._aborted.is_set() or self._failed else 0
@@ -155,7 +158,6 @@ class Supervisor:
     async def _drain(self) -> None:
         """Let the workers finish, then leave topom. bounded: by ``drain_seconds`` and a few constants."""
         self._places.withdraw()
-        self._control.send({"type": "heartbeat", **self.heartbeat()})  # cluster clients are sent elsewhere from now on
         log.info("proxy_drains", workers=len(self._workforce.alive), seconds=self.settings.drain_seconds)
         await self._workforce.drain(self._keepers, self.settings.drain_seconds)
         # drained: topom may only forget the proxy once nothing that it sent can still run.

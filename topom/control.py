@@ -213,8 +213,8 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
         members.heard(member)
         match frame:
             case Heartbeat():
-                member.counters = frame.counters
                 member.draining = frame.draining
+                member.counters = frame.counters
             case Ack():
                 members.acknowledge(member, frame.epoch)
             case Nack():
