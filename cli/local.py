@@ -195,13 +195,22 @@ class LocalCluster:
                 shutil.rmtree(self._directory, ignore_errors=True)
                 self._directory = None
 
-    async def add_server(self, group_id: int) -> RedisServer:
-        """Start one more Redis server and note it as one of a group; topom is not told."""
+    async def add_server(self, group_id: int, arguments: Sequence[str] | None = None) -> RedisServer:
+        """Start one more Redis server and note it as one of a group; topom is not told.
+
+        Args:
+            group_id: of the group.
+            arguments: more arguments for its command line; the cluster's ``redis_arguments`` when None.
+        """
         binary = find_binary()
         servers = self.servers.setdefault(group_id, [])
         name = f"redis-{group_id}" if not servers else f"redis-{group_id}-{len(servers)}"
         server = await start_redis(
-            name, self.directory, binary=binary, databases=self._databases, extra=self._redis_arguments
+            name,
+            self.directory,
+            binary=binary,
+            databases=self._databases,
+            extra=self._redis_arguments if arguments is None else arguments,
         )
         servers.append(server)
         self.groups.setdefault(group_id, []).append(server.address)

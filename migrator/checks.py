@@ -118,8 +118,8 @@ async def check(
             if not carried:
                 try:
                     await try_a_key(giving, receiving, split_address(target), access)
-                except TargetUnavailable as error:
-                    if way is Way.DIRECT:
+                except (TargetUnavailable, SourceRefused) as error:
+                    if way is Way.DIRECT or (isinstance(error, SourceRefused) and not _cannot_log_in(error, access)):
                         raise
                     carried = True
                     notes.append(f"keys go through topom, which is slower: {error}")
@@ -130,6 +130,11 @@ async def check(
             giving.close()
     finally:
         receiving.close()
+
+
+def _cannot_log_in(error: SourceRefused, access: ServerAccess) -> bool:
+    """Whether the source's MIGRATE cannot log in at the target: before Redis 4.0.7, and as a user before 6."""
+    return bool(access.migrate_login) and "syntax error" in error.reply
 
 
 def judge_target(target: Facts) -> None:

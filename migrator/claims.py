@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from migrator.connection import Connection
-from slots.moving import LOOK_AT, STATE, UNSETTLED
+from slots.connections import BY_EFFECTS
+from slots.moving import LOOK_AT, STATE, UNLINK, UNSETTLED
 
 _CLAIM = """
 local state, key, permit, database, token = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
@@ -28,7 +29,8 @@ return 'held'
 """
 
 _TAKE_AND_DUMP = (
-    LOOK_AT
+    BY_EFFECTS
+    + LOOK_AT
     + """
 local state, permit, database, token = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local most_elements, most_bytes, enough_bytes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -76,7 +78,9 @@ return {done, size, big, taken, payloads, deadlines}
 """
 )
 
-_RELEASE = """
+_RELEASE = (
+    UNLINK
+    + """
 local state, database, token, delete = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local released = 0
 for index = 2, #KEYS do
@@ -86,7 +90,7 @@ for index = 2, #KEYS do
     released = released + 1
     if delete == '1' then
       redis.call('SELECT', database)
-      redis.call('UNLINK', KEYS[index])
+      unlink(KEYS[index])
       redis.call('SELECT', '0')
     end
     redis.call('HDEL', state, field)
@@ -94,6 +98,7 @@ for index = 2, #KEYS do
 end
 return released
 """
+)
 
 _HELD = """
 redis.call('SELECT', '0')

@@ -134,6 +134,11 @@ def kind_of(reply: str) -> tuple[Refusal, str]:
     return Refusal.OTHER, "see the server's log"
 
 
+def unknown_command(reply: str) -> bool:
+    """Whether an error reply says that the server has no such command: it is older, or it was renamed."""
+    return reply.startswith("ERR unknown command")
+
+
 class Refused(MigrationError):
     """A server answered a command with an error.
 

@@ -17,6 +17,7 @@ from migrator.connection import Connection
 from migrator.errors import MigrationError, SourceRefused, TargetRefused, TargetUnavailable
 from migrator.transfer import FROM_TARGET
 from slots.access import ServerAccess
+from slots.connections import BY_EFFECTS
 
 TRIAL_PREFIX = "__slotferry:trial:"
 """What the names of trial keys begin with."""
@@ -29,7 +30,9 @@ _IN_SCRIPT = re.compile(r"^@user_script: \d+: -?")
 
 # A source that is full refuses SET as the first write of a script, and lets a script that has written go on: so it
 # begins with DEL, which is never refused for memory. A full source is the one that slots are moved away from.
-SCRIPT = """
+SCRIPT = (
+    BY_EFFECTS
+    + """
 local answer = redis.pcall('DEL', KEYS[1])
 if type(answer) == 'table' and answer.err then return answer end
 answer = redis.pcall('SET', KEYS[1], '', 'EX', ARGV[1])
@@ -38,6 +41,7 @@ answer = redis.pcall('MIGRATE', unpack(ARGV, 2))
 redis.pcall('DEL', KEYS[1])
 return answer
 """
+)
 
 
 async def try_a_key(source: Connection, target: Connection, where: tuple[str, int], access: ServerAccess) -> None:

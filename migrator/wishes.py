@@ -13,14 +13,25 @@ import asyncio
 from collections.abc import Callable
 from itertools import groupby
 
+import hiredis
+
 from migrator.carrying import Carrier
-from migrator.connection import Connection
+from migrator.connection import Connection, pack
 from migrator.progress import Progress
 from slots.moving import WANTED
 
 LISTEN_SECONDS = 1
 """How long one look at the list lasts."""
 MOST_HEARD = 200
+TAKE = b"".join(
+    [
+        pack("MULTI"),
+        pack("LRANGE", WANTED, 0, MOST_HEARD - 1),
+        pack("LTRIM", WANTED, MOST_HEARD, -1),
+        pack("EXEC"),
+    ]
+)
+"""Takes so many off the list: an LPOP with a count, which servers before Redis 6.2 do not have."""
 STEP_BYTES = 512 * 1024
 """Bytes after which a step takes no more keys: the source serves nobody else while it serializes them."""
 
@@ -80,7 +91,10 @@ class Wishes:
         return big
 
     async def _heard(self) -> list[Place]:
-        entries: list[bytes] | None = await self._listening.call("LPOP", WANTED, MOST_HEARD)
+        *_, said = await self._listening.send(TAKE, 4)
+        entries = said[0] if isinstance(said, list) else said
+        if isinstance(entries, hiredis.ReplyError):
+            raise self._listening.refusal(entries)
         if not entries:
             heard = await self._listening.call("BLPOP", WANTED, LISTEN_SECONDS, limit=self._limit)
             entries = [] if heard is None else [heard[1]]

@@ -15,6 +15,7 @@ supervisor -> worker
 - ``identity``: ``instance``, ``incarnation`` and ``table`` (whole). The proxy was fenced, or removed: every
   backend is closed, and opened again under the new name **by the table that comes along**. Both happen in one
   step: by the old table, the new name could send a slot's commands where they no longer belong (**one-owner**).
+- ``proxies``: ``own`` and ``nodes``, see :mod:`proxy.clusterview`. In cluster mode only, before the first table.
 - ``ask``: ``id``, ``what`` and whatever else the asking worker gave; answered by ``answer``.
 - ``answer``: ``id``, ``answers``: a list, by worker index, of what the workers answered within a second.
 - ``drain``: stop listening, finish what is owed within ``drain_seconds``, exit: with status 0 if no server can

@@ -120,14 +120,14 @@ class Control:
         urls: of topom, such as ``http://127.0.0.1:8380``.
         token: the bearer token.
         handler: hears what comes.
-        listener: hears what the handler does not know.
+        listeners: hear what the handler does not know.
     """
 
-    def __init__(self, urls: list[str], token: str, handler: Handler, listener: Listener | None = None) -> None:
+    def __init__(self, urls: list[str], token: str, handler: Handler, *listeners: Listener) -> None:
         self._urls = [_stream_url(url) for url in urls]
         self._token = token
         self._handler = handler
-        self._listener = listener
+        self._listeners = listeners
         self._outgoing: asyncio.Queue[Message] | None = None  # while registered
         self._hang_up = asyncio.Event()
         self._leaving = False
@@ -188,8 +188,8 @@ class Control:
                 self._report(url, error, registered)
             finally:
                 self._outgoing = None
-                if self._listener is not None:
-                    self._listener.lost()
+                for listener in self._listeners:
+                    listener.lost()
             if elsewhere is not None:
                 place = elsewhere
                 sent_away += 1
@@ -244,7 +244,7 @@ class Control:
     async def _register(self, stream: ClientConnection) -> float | None:
         """Register; give the seconds between heartbeats, or None if a new identity is needed."""
         process = {"hostname": socket.gethostname(), "pid": os.getpid(), "version": _version()}
-        more = self._listener.registration() if self._listener is not None else {}
+        more = {name: value for listener in self._listeners for name, value in listener.registration().items()}
         await _send(stream, {"type": "register", **process, **more, **self._handler.registration()})
         async with asyncio.timeout(REGISTER_SECONDS):
             answer = _message(await stream.recv())
@@ -261,9 +261,9 @@ class Control:
         except ControlError:
             self._outgoing = None
             raise
-        if self._listener is not None:
-            with _understood(answer):
-                self._listener.registered(answer)
+        with _understood(answer):
+            for listener in self._listeners:
+                listener.registered(answer)
         log.info("registered", proxy_id=answer.get("proxy_id"), product=product.product)
         return heartbeat_seconds
 
@@ -308,7 +308,7 @@ class Control:
                     return
                 case other:
                     with _understood(message):
-                        heard = self._listener is not None and self._listener.heard(message)
+                        heard = any(listener.heard(message) for listener in self._listeners)
                     if not heard:
                         log.debug("control_message_unknown", message_type=other)
         if not self._left.is_set():

@@ -23,6 +23,8 @@ from proxy.engine.requests import Loop
 from proxy.settings import ProxySettings
 
 CLIENT_ID = command(("CLIENT", "ID"))
+NO_CLIENT_ID = (b"-ERR Syntax error, try CLIENT", b"-ERR Unknown subcommand or wrong number of arguments for")
+"""What servers before Redis 5 say to it."""
 LEFT_THE_TABLE = "is no longer in the slot table"
 
 Kind = tuple[str, int, int]
@@ -187,6 +189,12 @@ class OwnConnections:
         if reply.startswith(b":"):
             connection.client_id = int(reply[1:])
             self._unreachable.pop(address, None)
+        elif reply.startswith(NO_CLIENT_ID):
+            # bounded: it is reached all right, so nobody has to wait before it is tried again.
+            reply = (
+                b"-ERR server %b is older than Redis 5, which commands that wait, and WATCH, need\r\n"
+                % address.encode()
+            )
         else:
             self._note_unreachable(address, reply[1:].decode(errors="replace").rstrip())
         if opened.cancelled():

@@ -17,6 +17,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from proxy import address
+from proxy.clusterview import why_not_announced
 from proxy.users import DEFAULT, UserSettings
 from slots.access import ServerAccess, ServerTls
 from slots.tls import ClientCertificates
@@ -212,6 +213,23 @@ class ProxySettings(BaseSettings):
         default=300.0, description="Seconds a WATCH lasts; after that EXEC answers as if a watched key had changed."
     )
 
+    cluster_mode: bool = Field(
+        default=False,
+        description="Whether clients are told of a Redis Cluster whose nodes are the proxies that have this set.",
+    )
+    cluster_announce_host: str = Field(
+        default="",
+        max_length=255,
+        description='Host name or address under which cluster clients reach this proxy. "": that of listen.',
+    )
+    cluster_announce_port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        default=0, description="Port under which they do, if it is another one than that of listen. 0: it is not."
+    )
+    cluster_announce_tls_port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        default=0,
+        description="Port under which they do with TLS, if it is another one than that of tls_listen. 0: it is not.",
+    )
+
     replica_reads: bool = Field(
         default=False,
         description="Whether sessions read from replicas until they send READWRITE; if not, once they send READONLY.",
@@ -310,6 +328,10 @@ class ProxySettings(BaseSettings):
             raise ValueError("users: two of them have the same name")
         if DEFAULT in names and self.password.get_secret_value():
             raise ValueError(f"password: it is that of the user {DEFAULT}, who is among the users too; leave one out")
+        if self.cluster_mode and (
+            problem := why_not_announced(self.listen or self.tls_listen, self.cluster_announce_host)
+        ):
+            raise ValueError(problem)
         if self.session_output_pause_bytes > self.session_output_limit_bytes:
             raise ValueError("session_output_pause_bytes: may not be larger than session_output_limit_bytes")
         if self.backend_retry_seconds_min > self.backend_retry_seconds_max:

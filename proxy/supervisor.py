@@ -16,6 +16,7 @@ import structlog
 import uvloop
 
 from proxy.acknowledging import Acknowledgements
+from proxy.announcing import Announcements
 from proxy.channel import Message
 from proxy.control import Control, ControlError, Product
 from proxy.leftovers import Leftovers
@@ -78,8 +79,11 @@ class Supervisor:
         self._leftovers = Leftovers(settings.redis_access, self._consider)
         self._scripts = SharedScripts(settings, lambda it: self._control.send(it), lambda it: self._workforce.ask(it))
         self._workforce = Workforce(worker_command, self, self._scripts)
-        self._control = Control(settings.topom, settings.token.get_secret_value(), self, self._scripts)
         self._places = Reservations(settings)
+        self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
+        self._control = Control(
+            settings.topom, settings.token.get_secret_value(), self, self._scripts, self._announcements
+        )
         self._seats = settings.worker_count
         self._keepers: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[Any]] = []
@@ -112,6 +116,9 @@ class Supervisor:
             self._begin(self._control.run())
             self._begin(self._tick())
             await self._draining.wait()
+            self._control.send(
+                {"type": "heartbeat", **self.heartbeat()}
+            )  # cluster clients are sent elsewhere from now on
             endings = [self._begin(self._drain()), self._begin(self._aborted.wait())]
             await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
             return 1 if self._aborted.is_set() or self._failed else 0
@@ -193,6 +200,8 @@ class Supervisor:
                 **self._product.to_wire(),
             }
         )
+        if (proxies := self._announcements.message()) is not None:
+            worker.send(proxies)
         # one-owner: a table from before the proxy was shut out is not for a new worker.
         if self._table is not None and not self._identity_is_new:
             worker.send_table(self._table)
@@ -246,6 +255,13 @@ class Supervisor:
             self._announced = True
             log.info("proxy_ready", address=self.address, workers=self._seats, metrics=self.metrics_address)
 
+    def _tell_of_proxies(self) -> None:
+        """Tell the workers of the proxies of cluster mode."""
+        proxies = self._announcements.message()
+        if proxies is not None:
+            for worker in self._workforce.alive.values():
+                worker.send(proxies)
+
     # Acknowledgements
 
     def _consider(self) -> None:
@@ -293,7 +309,11 @@ class Supervisor:
 
     def heartbeat(self) -> Message:
         """The fields of ``heartbeat``."""
-        return {"epoch": self._acks.acked, "counters": self._workforce.counters.total()}
+        return {
+            "epoch": self._acks.acked,
+            "counters": self._workforce.counters.total(),
+            "draining": self._draining.is_set(),
+        }
 
     def registered(self, product: Product) -> None:
         """Start the workers the first time; afterwards repeat what may not have been heard."""

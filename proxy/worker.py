@@ -22,6 +22,7 @@ from proxy import openfiles, scheduling
 from proxy.arrivals import Arrivals
 from proxy.backends import BackendOptions
 from proxy.channel import Channel, Message
+from proxy.clusterview import ClusterView, Node
 from proxy.engine.requests import Loop
 from proxy.engine.router import Router
 from proxy.holding import Holding
@@ -95,6 +96,7 @@ class Worker:
             self._send_verdict,
             self._slots_leaving,
         )
+        self._cluster: ClusterView | None = None
         slow_log = SlowLog(settings.slow_log_entries, self._index, settings.worker_count)
         if settings.slow_log_microseconds:
             self._loop.statistics.watch_slow(settings.slow_log_microseconds, slow_log.note)
@@ -107,6 +109,7 @@ class Worker:
             databases=self._databases,
             masters=self._routing.masters,
             table=lambda: self._routing.table,
+            cluster=lambda: self._cluster,
             ask_all=self._ask_all,
             slow_log=slow_log,
             describe=self._describe,
@@ -153,6 +156,10 @@ class Worker:
                 self._take_table(message)
             case "identity":
                 self._take_identity(message)
+            case "proxies":
+                self._cluster = ClusterView(
+                    Node.from_wire(message["own"]), [Node.from_wire(node) for node in message["nodes"]]
+                )
             case "ask":
                 self._slow_path.keep(asyncio.create_task(self._give_answer(message)))
             case "answer":

@@ -24,6 +24,10 @@ FENCED = b"__slotferry:fenced"
 """Hash in database 0 of a server: by a fenced proxy's instance, when it was fenced, in seconds since 1970."""
 MOST_FENCED = 1000
 """Fields of :data:`FENCED` at most; the oldest goes first."""
+BY_EFFECTS = "if redis.replicate_commands then redis.replicate_commands() end\n"
+"""What scripts that write begin with: a server older than Redis 5 would refuse to write after INFO or TIME, and send
+the script itself to its replicas, which would run it, MIGRATE included. Newer ones send what it did in any case.
+"""
 SETTLING = f"{PREFIX}.settling"
 """Name of the connections over which a proxy has servers end what it has lost. It is none of those that are ended."""
 
@@ -101,7 +105,9 @@ async def fence(client: RedisClient, instance: str) -> int:
 
 
 # The first write is one that is let through at maxmemory; after it a script may write anything.
-_MARK = """
+_MARK = (
+    BY_EFFECTS
+    + """
 redis.call('SELECT', '0')
 redis.call('HDEL', KEYS[1], '')
 redis.call('HSET', KEYS[1], ARGV[1], redis.call('TIME')[1])
@@ -113,3 +119,4 @@ if redis.call('HLEN', KEYS[1]) > tonumber(ARGV[2]) then
   redis.call('HDEL', KEYS[1], all[oldest])
 end
 """
+)

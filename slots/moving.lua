@@ -60,7 +60,7 @@ if #small > 0 then
     for _, key in ipairs(small) do
       reply = migrate({key}, false)
       if busy(reply) then
-        redis.call('UNLINK', key)
+        unlink(key)
         reply = {ok = 'OK'}
       end
       if reply.err then break end

@@ -42,7 +42,7 @@ from typing import Any
 
 import structlog
 
-from slots.connections import FENCED, PREFIX, RedisClient, parse_client_list
+from slots.connections import BY_EFFECTS, FENCED, PREFIX, RedisClient, parse_client_list
 from slots.reserved import RESERVED as RESERVED
 
 log = structlog.get_logger()
@@ -75,7 +75,7 @@ MOST_TRIES = 10
 MIGRATE_COMMANDS = {"NULL", "auth", "select", "restore", "restore-asking"}
 """Last commands that a connection of MIGRATE may have run; NULL stands for none."""
 
-_SELECT = "redis.call('SELECT', '0')\n"
+_SELECT = BY_EFFECTS + "redis.call('SELECT', '0')\n"
 _BEGIN = (
     _SELECT
     + """
@@ -85,11 +85,37 @@ end
 """
 )
 
+UNLINK = """
+local function unlink(key)
+  local gone = redis.pcall('UNLINK', key)
+  if type(gone) == 'table' then redis.call('DEL', key) end
+end
+"""
+"""For scripts that run at sources, which may be older than Redis 4 and have no UNLINK."""
+
 LOOK_AT = """
 local lengths = {hash = 'HLEN', list = 'LLEN', set = 'SCARD', zset = 'ZCARD', stream = 'XLEN'}
+local function guess(key)
+  local kind, some = redis.call('TYPE', key).ok, nil
+  if kind == 'none' then return nil end
+  if kind == 'string' then return redis.call('STRLEN', key) + 64, 0 end
+  local length = redis.call(lengths[kind], key)
+  if kind == 'hash' then some = redis.call('HSCAN', key, '0', 'COUNT', '5')[2]
+  elseif kind == 'list' then some = redis.call('LRANGE', key, '0', '4')
+  elseif kind == 'set' then some = redis.call('SRANDMEMBER', key, '5')
+  else some = redis.call('ZRANGE', key, '0', '4') end
+  local size = 0
+  for _, part in ipairs(some) do size = size + #part end
+  local seen = kind == 'hash' and #some / 2 or #some
+  return 64 + length * (math.ceil(size / math.max(seen, 1)) + 32), length
+end
 local function look_at(key, most_elements)
-  local bytes = redis.call('MEMORY', 'USAGE', key)
+  local bytes = redis.pcall('MEMORY', 'USAGE', key)
   if not bytes then return nil end
+  if type(bytes) == 'table' then
+    if string.find(bytes.err, 'nknown Redis command', 1, true) then return guess(key) end
+    bytes = redis.call('MEMORY', 'USAGE', key)  -- which raises it
+  end
   if bytes <= most_elements then return bytes, 0 end
   local length = lengths[redis.call('TYPE', key).ok]
   return bytes, length and redis.call(length, key) or 0
@@ -97,10 +123,11 @@ end
 """
 """For scripts: a key's bytes and elements, by a look that takes no time however big it is; nil for an absent one.
 
-An element takes more than a byte, so a key of few bytes is not asked for its elements.
+An element takes more than a byte, so a key of few bytes is not asked for its elements. A server older than Redis 4
+cannot tell the bytes: there they are guessed by some of the elements.
 """
 
-MOVE = LOOK_AT + (Path(__file__).parent / "moving.lua").read_text(encoding="utf-8")
+MOVE = BY_EFFECTS + UNLINK + LOOK_AT + (Path(__file__).parent / "moving.lua").read_text(encoding="utf-8")
 """Moves keys that are small, reports those that are not.
 
 KEYS are the keys. ARGV: permit; ``1`` to compare it with the run id, ``0`` if that was done over this connection; host

@@ -34,6 +34,7 @@ from topom.frames import (
 from topom.ledger import LostPlace
 from topom.members import Member, Refused
 from topom.node import Node
+from topom.proxylist import ProxyList
 from topom.scripts import SharedScripts
 from topom.security import authorised
 from topom.service import Topom
@@ -54,15 +55,19 @@ router = APIRouter()
 
 
 class SocketLink:
-    """Sends to one proxy: tables as they become newer, and scripts, then a last frame.
+    """Sends to one proxy: tables as they become newer, scripts, and lists of proxies, then a last frame.
 
     It is :class:`topom.members.Link` and :class:`topom.scripts.Peer`.
     """
 
-    def __init__(self, websocket: WebSocket, frames: TableFrames, scripts: SharedScripts) -> None:
+    def __init__(self, websocket: WebSocket, frames: TableFrames, scripts: SharedScripts, proxies: ProxyList) -> None:
         self._websocket = websocket
         self._frames = frames
         self._scripts = scripts
+        self._proxies = proxies
+        self._proxies_sent = 0
+        self.takes_proxies = False
+        """Whether the proxy is told of the others."""
         self.scripts_sent = 0
         self.takes_scripts = False
         """Whether the proxy knows of scripts."""
@@ -108,6 +113,9 @@ class SocketLink:
             elif self.takes_scripts and (scripts := self._scripts.frame(self.scripts_sent)) is not None:
                 self.scripts_sent = scripts[0]
                 await self._send_text(scripts[1])
+            elif self.takes_proxies and (proxies := self._proxies.frame(self._proxies_sent)) is not None:
+                self._proxies_sent = proxies[0]
+                await self._send_text(proxies[1])
             else:
                 await self._news.wait()
         if self._last is not None:
@@ -131,7 +139,7 @@ async def control(websocket: WebSocket) -> None:
         await _send_away(websocket, node)
         return
     topom: Topom = websocket.app.state.serving()
-    link = SocketLink(websocket, topom.frames, topom.scripts)
+    link = SocketLink(websocket, topom.frames, topom.scripts, topom.proxies)
     code = CLOSE_NORMAL
     try:
         member = await _register(websocket, topom, link)
@@ -165,6 +173,7 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
         raise Refused("invalid", "the first frame has to be of type register")
     member = await topom.members.register(frame, link)
     product = topom.ledger.state.product
+    link.takes_proxies = frame.cluster is not None
     if frame.scripts is not None:
         link.takes_scripts = True
         topom.scripts.join(link, frame.scripts)
@@ -218,6 +227,7 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
         members.heard(member)
         match frame:
             case Heartbeat():
+                member.draining = frame.draining
                 member.counters = frame.counters
             case Ack():
                 members.acknowledge(member, frame.epoch)

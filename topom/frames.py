@@ -20,6 +20,14 @@ class ScriptsKnown(_Frame):
     sequence: int = Field(ge=0)
 
 
+class ClusterAddress(_Frame):
+    """Where clients of cluster mode connect. A port of 0 is none."""
+
+    host: str = Field(min_length=1, max_length=255)
+    port: int = Field(ge=0, le=65535)
+    tls_port: int = Field(ge=0, le=65535)
+
+
 class Register(_Frame):
     """The first frame of a connection."""
 
@@ -33,13 +41,16 @@ class Register(_Frame):
     epoch: int = Field(ge=0)
     scripts: ScriptsKnown | None = None
     """None for a proxy that does not share scripts."""
+    cluster: ClusterAddress | None = None
+    """None for a proxy that is not in cluster mode. Others are sent ``proxies`` (:mod:`topom.proxylist`)."""
 
 
 class Heartbeat(_Frame):
-    """The proxy lives. ``counters`` are shown to operators as they are."""
+    """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it lets its clients go."""
 
     type: Literal["heartbeat"]
     epoch: int = Field(ge=0)
+    draining: bool = False
     counters: dict[str, int | float] = Field(default_factory=dict, max_length=100)
 
 

@@ -18,7 +18,7 @@ import structlog
 from topom.batches import all_servers
 from topom.errors import ProxyNotFound
 from topom.events import What
-from topom.frames import Register
+from topom.frames import ClusterAddress, Register
 from topom.ledger import Ledger
 from topom.state import ClusterState, Fenced, ProxyRecord
 
@@ -62,6 +62,12 @@ class Member:
         self.refused: tuple[int, str] = (0, "")
         """The newest epoch that it could not apply, and why."""
         self.counters: Mapping[str, int | float] = {}
+        self.met = False
+        """Whether it has registered with this topom."""
+        self.cluster: ClusterAddress | None = None
+        """Where cluster clients connect; None if it is not in cluster mode."""
+        self.draining = False
+        """Whether it takes no new clients: nobody is to be sent there any more."""
         self.parting = ("removed", "the proxy was removed")
         """Reason and message for its link, should it stop being a member."""
 
@@ -165,6 +171,8 @@ class Members:
         if member.link is not None:
             member.link.end(None)
         member.link = link
+        member.met = True
+        member.cluster = frame.cluster
         self.heard(member)
         log.info("proxy_registered", proxy=member.record.id, address=frame.address, epoch=frame.epoch)
         return member

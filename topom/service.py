@@ -23,6 +23,7 @@ from topom.interventions import Cancelled
 from topom.ledger import Ledger
 from topom.members import Members
 from topom.moving import RedisMover
+from topom.proxylist import ProxyList
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.scripts import SharedScripts
@@ -72,6 +73,7 @@ class Topom:
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds)
+        self.proxies = ProxyList(self.members)
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
         self.barrier = Barrier(self.ledger, self.members, self.servers)
@@ -139,6 +141,7 @@ class Topom:
             group.create_task(self._follow_clock())
             group.create_task(self.first_layout.run())
             group.create_task(self.scripts.run())
+            group.create_task(self.proxies.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

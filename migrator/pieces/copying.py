@@ -23,10 +23,10 @@ import hiredis
 import structlog
 
 from migrator.connection import Connection, pack
-from migrator.errors import CannotBeCut, CopyLost, KeyGone, MigrationError, SourceRefused
+from migrator.errors import CannotBeCut, CopyLost, KeyGone, MigrationError, SourceRefused, unknown_command
 from migrator.pace import Pace
 from migrator.pieces import hashes, lists, sets, sorted_sets, streams, strings
-from migrator.pieces.cutter import PieceCutter
+from migrator.pieces.cutter import BYTES_PER_ELEMENT, PieceCutter
 from migrator.pieces.deadlines import read_deadline
 from migrator.pieces.piece import Key, Piece, Pieces, timed
 
@@ -115,7 +115,12 @@ async def copy(
         raise CannotBeCut(f"key {name!r} at source {source.address} is a {kind.decode(errors='replace')}")
     how = KINDS[kind]
     length = await source.call(how.length, name)
-    memory = await source.call("MEMORY", "USAGE", name)
+    (memory,) = await source.send(pack("MEMORY", "USAGE", name), 1)
+    if isinstance(memory, hiredis.ReplyError):
+        if not unknown_command(str(memory)):
+            raise source.refusal(memory)
+        # Before Redis 4: large elements are assumed, so that the first piece is small.
+        memory = length * BYTES_PER_ELEMENT
     if not isinstance(memory, int):
         raise _gone(source, name)
     cutter.begin(memory / max(1, length))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hiredis
 
 from migrator.connection import Connection, pack
+from migrator.errors import unknown_command
 
 NEVER = -1
 
@@ -21,7 +22,7 @@ async def read_deadline(server: Connection, name: bytes) -> int | None:
     (reply,) = await server.send(pack("PEXPIRETIME", name), 1)
     if isinstance(reply, int):
         return None if reply == -2 else reply
-    if not str(reply).startswith("ERR unknown command"):
+    if not unknown_command(str(reply)):
         raise server.refusal(reply)
     deadline = NEVER
     for _ in range(TRIES):

@@ -5,11 +5,12 @@ the bit LIMITED of ``attention`` every request of a session whose database is no
 EXEC it is the database that the transaction has come to by its SELECTs that counts.
 """
 
-from proxy.engine.session import GATED, IN_TRANSACTION, LIMITED, Session
+from proxy.engine.session import GATED, IN_TRANSACTION, LIMITED, Session, Waiting
 from proxy.slowpath import databases, replies
-from proxy.slowpath.connection import SERVER_VERSION, SYNTAX_ERROR, integer, printable
+from proxy.slowpath.connection import SERVER_VERSION, SYNTAX_ERROR, integer, mode, printable
 from proxy.slowpath.databases import DatabaseError
 from proxy.slowpath.family import Family, Handler, Outcome
+from proxy.slowpath.oldservers import OldServers
 from proxy.slowpath.services import Services
 from proxy.slowpath.state import SessionState, state_of
 from proxy.users import DEFAULT, User, Users
@@ -25,7 +26,12 @@ HELLO_NOT_AUTHENTICATED = (
     b"option can be used to authenticate the client and select the RESP protocol version at the same time\r\n"
 )
 
-OF_ONE_DATABASE = frozenset({"DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"})
+HELLO_UNKNOWN = b"-ERR unknown command 'HELLO'\r\n"
+"""What a server before Redis 6 says. Clients that can do so go on with RESP2."""
+
+OF_ONE_DATABASE = frozenset(
+    {"CLUSTER|COUNTKEYSINSLOT", "CLUSTER|GETKEYSINSLOT", "DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"}
+)
 """Commands without keys that are about the keys of the session's database."""
 OF_ALL_DATABASES = frozenset(
     {"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "FLUSHALL", "FUNCTION", "SCRIPT", "SWAPDB"}
@@ -40,11 +46,14 @@ class Authentication(Family):
 
     Args:
         services: the worker's parts.
+        old_servers: knows whether HELLO 3 is to be refused.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, old_servers: OldServers) -> None:
+        self._old_servers = old_servers
         self._users = Users(services.settings)
         self._databases = services.databases
+        self._mode = mode(services.settings)
         services.router.gated = self._users.anonymous is None
         self.failures = 0
         """Wrong user names and passwords."""
@@ -134,6 +143,10 @@ class Authentication(Family):
                 return b"-ERR Protocol version is not an integer or out of range\r\n"
             if wanted not in (2, 3):
                 return b"-NOPROTO unsupported protocol version\r\n"
+            if wanted == 3 and self._old_servers.unsure:
+                return Waiting(self._old_servers.sure())
+            if wanted == 3 and self._old_servers.found:
+                return HELLO_UNKNOWN
             protocol = wanted
         position = 2
         while position < len(argv):
@@ -159,7 +172,7 @@ class Authentication(Family):
                 "version": replies.bulk(SERVER_VERSION),
                 "proto": replies.integer(protocol),
                 "id": replies.integer(session.id),
-                "mode": replies.bulk("standalone"),
+                "mode": replies.bulk(self._mode),
                 "role": replies.bulk("master"),
                 "modules": replies.array([]),
             },

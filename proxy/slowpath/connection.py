@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from proxy.engine.session import QUIT, Session
+from proxy.settings import ProxySettings
 from proxy.slowpath import replies
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.services import Services
@@ -15,6 +16,11 @@ SERVER_VERSION = "7.0.15"
 
 NOT_AN_INTEGER = b"-ERR value is not an integer or out of range\r\n"
 SYNTAX_ERROR = b"-ERR syntax error\r\n"
+
+
+def mode(settings: ProxySettings) -> str:
+    """What HELLO and INFO say that the proxy is."""
+    return "cluster" if settings.cluster_mode else "standalone"
 
 
 def integer(text: bytes) -> int | None:

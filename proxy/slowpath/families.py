@@ -6,6 +6,7 @@ from proxy.slowpath.authentication import Authentication
 from proxy.slowpath.blocking import BlockingCommands
 from proxy.slowpath.clientlist import ClientList
 from proxy.slowpath.clients import ClientCommands
+from proxy.slowpath.cluster import ClusterCommands
 from proxy.slowpath.configuration import ConfigurationCommands
 from proxy.slowpath.connection import ConnectionCommands
 from proxy.slowpath.crossing import CrossingCommands
@@ -17,6 +18,7 @@ from proxy.slowpath.keyspace import KeyspaceCommands
 from proxy.slowpath.learned import LearnedCommands
 from proxy.slowpath.measured import MeasuredCommands
 from proxy.slowpath.moves import follow
+from proxy.slowpath.oldservers import OldServers
 from proxy.slowpath.preparing import Preparation
 from proxy.slowpath.pubsub import PubSubCommands
 from proxy.slowpath.scanning import Scanning
@@ -39,7 +41,8 @@ class Families:
 
 def make(services: Services) -> Families:
     """The families of a worker."""
-    authentication = Authentication(services)
+    old_servers = OldServers(services)
+    authentication = Authentication(services, old_servers)
     connection = ConnectionCommands(services, authentication.begin)
     server: list[Family] = [
         ClientCommands(),
@@ -53,9 +56,10 @@ def make(services: Services) -> Families:
     moves = follow(services)
     keyspace = KeyspaceCommands(services, moves)
     scanning = Scanning(services, moves)
+    cluster = ClusterCommands(services, scanning.scan)
     scripts = ScriptCommands(services)
     functions = FunctionCommands(services)
-    pubsub = PubSubCommands(services)
+    pubsub = PubSubCommands(services, old_servers)
     blocking = BlockingCommands(services)
     learned = LearnedCommands(services)
     crossing = CrossingCommands(services, authentication.select_refusal)
@@ -67,6 +71,6 @@ def make(services: Services) -> Families:
         learned,
         (
             *(authentication, connection, *server, keyspace, scanning, scripts, functions, pubsub, blocking),
-            *(crossing, sorting, transactions, learned),
+            *(crossing, sorting, transactions, learned, cluster, old_servers),
         ),
     )

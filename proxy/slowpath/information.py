@@ -12,7 +12,7 @@ from proxy import address as addresses
 from proxy.engine.backend import command
 from proxy.engine.session import Session
 from proxy.slowpath import everywhere, replies
-from proxy.slowpath.connection import SERVER_VERSION
+from proxy.slowpath.connection import SERVER_VERSION, mode
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.measured import percentile, statistics
 from proxy.slowpath.services import Services
@@ -112,7 +112,7 @@ class Information(Family):
         settings = self._services.settings
         return {
             "redis_version": SERVER_VERSION,
-            "redis_mode": "standalone",
+            "redis_mode": mode(settings),
             "os": f"{platform.system()} {platform.release()} {platform.machine()}",
             "arch_bits": 64 if sys.maxsize > 2**32 else 32,
             "process_id": os.getpid(),
@@ -168,7 +168,7 @@ class Information(Family):
         return {"used_cpu_user": f"{found.counters.get('cpu_seconds', 0.0):.6f}"}
 
     async def _cluster(self, found: Found) -> Fields:
-        return {"cluster_enabled": 0}
+        return {"cluster_enabled": int(self._services.settings.cluster_mode)}
 
     async def _nothing(self, found: Found) -> Fields:
         return {}

@@ -20,6 +20,7 @@ from proxy.engine.session import AFTER_OWED, ANY_SERVER, NO_REPLY, SUBSCRIBED, S
 from proxy.messages import Kind
 from proxy.slowpath import replies
 from proxy.slowpath.family import Answer, Family, Handler, Outcome
+from proxy.slowpath.oldservers import OldServers
 from proxy.slowpath.services import Services
 from proxy.slowpath.state import state_of
 from proxy.subscriptions import Subscriptions, cost, push_in_turn
@@ -86,10 +87,12 @@ class PubSubCommands(Family):
 
     Args:
         services: the worker's parts.
+        old_servers: knows of servers whose messages would not come.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, old_servers: OldServers) -> None:
         self._services = services
+        self._old_servers = old_servers
         self._settings = services.settings
         self._router = services.router
         self._hub = Subscriptions(services)
@@ -118,6 +121,11 @@ class PubSubCommands(Family):
 
     def subscribe(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
         """SUBSCRIBE, PSUBSCRIBE or SSUBSCRIBE name [name ...]."""
+        if self._old_servers.found:
+            return replies.error(
+                f"ERR {kind.joining.upper()} needs Redis 6 or newer at every server, for what is published at "
+                f"{self._old_servers.found[0]} would not come"
+            )
         if _owes_else(session) or self._any(self._hub.is_leaving, session, kind, argv[1:]):
             return AFTER_OWED
         state = state_of(session)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proxy.backends import BackendOptions
+from proxy.clusterview import ClusterView
 from proxy.engine.router import Router
 from proxy.settings import ProxySettings
 from proxy.slowlog import SlowLog
@@ -33,6 +34,8 @@ class Services:
     masters: Callable[[], list[str]]
     """Addresses of the masters that own slots, give them away or receive them."""
     table: Callable[[], SlotTable | None]
+    cluster: Callable[[], ClusterView | None]
+    """The proxies as clients are told of them; None but in cluster mode."""
     ask_all: AskAll
     slow_log: SlowLog
     describe: Callable[[], dict[str, Any]]

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -49,8 +49,8 @@ def install(npm: str) -> None:
         stamp.write_text(wanted)
 
 
-def run_application(name: str, address: tuple[str, int], *arguments: str) -> dict[str, Any]:
-    """Run it with host, port and these arguments; it has to succeed. Gives what it printed, as JSON."""
+def find_node() -> str:
+    """Node.js, with the clients of the lock file installed."""
     node, npm = find("node"), find("npm")
     if node is None or npm is None:
         pytest.fail(
@@ -59,6 +59,12 @@ def run_application(name: str, address: tuple[str, int], *arguments: str) -> dic
             pytrace=False,
         )
     install(npm)
+    return node
+
+
+def run_application(name: str, address: tuple[str, int], *arguments: str) -> dict[str, Any]:
+    """Run it with host, port and these arguments; it has to succeed. Gives what it printed, as JSON."""
+    node = find_node()
     host, port = address
     result = subprocess.run(
         [node, name, host, str(port), *arguments],
@@ -71,3 +77,36 @@ def run_application(name: str, address: tuple[str, int], *arguments: str) -> dic
     assert result.returncode == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)
     return found
+
+
+class RunningApplication:
+    """An application that says that it is ready, works until it is told to end, and then prints what it saw, as JSON.
+
+    For use as a context, at whose end the process is.
+    """
+
+    def __init__(self, name: str, address: tuple[str, int]) -> None:
+        host, port = address
+        self._process = subprocess.Popen(
+            [find_node(), name, host, str(port)],
+            cwd=FOLDER,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n", "it did not get as far as being ready"
+        return self
+
+    def finish(self) -> dict[str, Any]:
+        """Tell it to end; what it saw."""
+        output, _ = self._process.communicate("end\n", timeout=RUN_SECONDS)
+        assert self._process.returncode == 0
+        found: dict[str, Any] = json.loads(output)
+        return found
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.communicate()

@@ -115,3 +115,28 @@ async def test_a_callback_may_reset_the_connection_and_ask_again() -> None:
     left = f"-ERR server {server.address} was left by the test\r\n".encode()
     assert told == [("first", b"+PONG\r\n"), ("second", left), ("fresh", b"$5\r\nfresh\r\n")]
     assert len(server.visits) == 2
+
+
+async def test_nobody_is_told_the_password_by_a_server_that_knows_no_hello() -> None:
+    """It repeats what it was sent; so it is in RESP3 only, where the greeting logs in by HELLO."""
+
+    async def serve_old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            words = [(await reader.readline(), await reader.readline())[1].strip() for _ in range(int(line[1:]))]
+            repeated = b" ".join(b"`%b`," % word for word in words[1:])
+            writer.write(b"-ERR unknown command `%b`, with args beginning with: %b \r\n" % (words[0], repeated))
+        writer.close()
+
+    server = await asyncio.start_server(serve_old, "127.0.0.1", 0)
+    event_loop = asyncio.get_running_loop()
+    secret = options()
+    secret.password = "inner"
+    backend = Backend(Loop(event_loop, 16), f"127.0.0.1:{server.sockets[0].getsockname()[1]}", 0, 3, secret, 5.0)
+    answered: asyncio.Future[bytes] = event_loop.create_future()
+    backend.call(command(("PING",)), answered.set_result)
+    async with asyncio.timeout(10):
+        reply = await answered
+    assert b"refuses HELLO 3: ERR unknown command `HELLO`" in reply
+    assert b"inner" not in reply
+    backend.close()
+    server.close()

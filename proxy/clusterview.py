@@ -1,0 +1,105 @@
+"""The proxies as the nodes of a Redis Cluster, for clients that want one.
+
+Every proxy serves every key, so whichever node a client asks is right, and how old its view is does not matter: nobody
+is ever sent elsewhere with MOVED. The 16,384 cluster slots, which clients compute by themselves (CRC-16, ``{tag}``),
+say only which proxy a client prefers for a key. They have nothing to do with the product's slots.
+
+They are laid out in one range a proxy, of the same size within one, by ascending id: every proxy works out the same
+ranges from the same list, and a proxy that joins comes last.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from proxy import address
+
+SLOTS = 16_384
+"""Of a Redis Cluster, whatever product."""
+FUNCTION = "crc16"
+"""The slot function of a Redis Cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A proxy as clients find it. ``proxy_id`` is 0 for one that topom has not met; a port of 0 is none."""
+
+    proxy_id: int
+    host: str
+    port: int
+    tls_port: int
+
+    @classmethod
+    def from_wire(cls, wire: Sequence[Any]) -> Self:
+        """From a list of the fields. Raises ValueError or TypeError."""
+        proxy_id, host, port, tls_port = wire
+        if not isinstance(host, str) or not host:
+            raise ValueError(f"{host!r} is no host")
+        return cls(int(proxy_id), host, int(port), int(tls_port))
+
+    def to_wire(self) -> list[Any]:
+        """The reverse of :meth:`from_wire`, as JSON values."""
+        return [self.proxy_id, self.host, self.port, self.tls_port]
+
+    @property
+    def name(self) -> str:
+        """What Redis calls the node's id: 40 hex digits, the same at every proxy that speaks of it."""
+        return hashlib.sha1(f"slotferry proxy {self.proxy_id}".encode(), usedforsecurity=False).hexdigest()
+
+    def port_for(self, tls: bool) -> int:
+        """Where a client connects that speaks TLS, or does not; 0 if it cannot."""
+        return self.tls_port if tls else self.port
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A node and its cluster slots, from ``first`` to ``last``; ``last`` is below ``first`` if it has none."""
+
+    node: Node
+    first: int = 0
+    last: int = -1
+
+
+class ClusterView:
+    """What one proxy says of all.
+
+    Args:
+        own: this proxy.
+        nodes: what topom says, all that clients may be sent to. This proxy need not be among them: it may be about to
+            end. With none at all it stands alone.
+    """
+
+    def __init__(self, own: Node, nodes: Iterable[Node] = ()) -> None:
+        self.own = own
+        self._nodes = sorted(nodes, key=lambda node: node.proxy_id)
+
+    def shares(self, tls: bool) -> list[Share]:
+        """The nodes that a client with TLS, or without it, can be sent to, in the order of their slots."""
+        nodes = [node for node in self._nodes if node.port_for(tls)] or [self.own]
+        # bounded: what has no slot is no use to a client.
+        nodes = nodes[:SLOTS]
+        bounds = [SLOTS * place // len(nodes) for place in range(len(nodes) + 1)]
+        return [Share(node, bounds[place], bounds[place + 1] - 1) for place, node in enumerate(nodes)]
+
+    def known(self, tls: bool) -> list[Share]:
+        """As :meth:`shares`, and this proxy without slots if it is not among them."""
+        shares = self.shares(tls)
+        return (
+            shares if any(share.node.proxy_id == self.own.proxy_id for share in shares) else [*shares, Share(self.own)]
+        )
+
+
+def why_not_announced(listen: str, announced_host: str) -> str:
+    """Why clients could not be told where a proxy is that listens at ``listen``; empty if they can.
+
+    It begins with the setting to change, as :class:`proxy.settings.ProxySettings` wants it.
+    """
+    if not listen:
+        return "cluster_mode: needs listen or tls_listen, for cluster clients connect to a host and a port"
+    if not announced_host and address.split(listen)[0] in ("0.0.0.0", "::"):
+        return (
+            "cluster_announce_host: is needed with cluster_mode where the proxy listens at every address; give the "
+            "host name or the address under which clients reach this proxy"
+        )
+    return ""

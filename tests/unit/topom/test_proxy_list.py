@@ -1,0 +1,88 @@
+"""Whom cluster clients are told of, and when."""
+
+import json
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from topom.frames import ClusterAddress
+from topom.members import Member
+from topom.proxylist import ProxyList
+from topom.state import ProxyRecord
+
+
+class Link:
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def end(self, frame: Mapping[str, object] | None) -> None:
+        raise AssertionError
+
+
+def member(proxy_id: int, cluster: bool = True) -> Member:
+    record = ProxyRecord(proxy_id, f"{proxy_id:032x}", "10.0.0.1:6380", "host", 1, 1, "1")
+    made = Member(record, 0.0)
+    made.met = True
+    made.link = Link()
+    if cluster:
+        made.cluster = ClusterAddress(host=f"10.0.0.{proxy_id}", port=6380, tls_port=0)
+    return made
+
+
+def said(proxies: ProxyList) -> list[Any] | None:
+    frame = proxies.frame(0)
+    return json.loads(frame[1])["proxies"] if frame is not None else None
+
+
+@pytest.fixture
+def there() -> list[Member]:
+    return [member(1), member(2), member(3, cluster=False)]
+
+
+@pytest.fixture
+def proxies(there: list[Member]) -> ProxyList:
+    return ProxyList(SimpleNamespace(all=lambda: there))  # type: ignore[arg-type]
+
+
+def woken(one: Member) -> int:
+    assert isinstance(one.link, Link)
+    return one.link.woken
+
+
+def test_those_in_cluster_mode_hear_of_each_other_once(there: list[Member], proxies: ProxyList) -> None:
+    for _ in range(3):
+        proxies.look()
+    assert said(proxies) == [[1, "10.0.0.1", 6380, 0], [2, "10.0.0.2", 6380, 0]]
+    assert [woken(one) for one in there] == [1, 1, 0]
+    assert proxies.frame(proxies.version) is None
+
+
+@pytest.mark.parametrize("flag", ["lost", "draining"])
+def test_who_is_lost_or_drains_is_left_out_and_comes_back(there: list[Member], proxies: ProxyList, flag: str) -> None:
+    proxies.look()
+    setattr(there[1], flag, True)
+    proxies.look()
+    assert said(proxies) == [[1, "10.0.0.1", 6380, 0]]
+    setattr(there[1], flag, False)
+    proxies.look()
+    assert said(proxies) == [[1, "10.0.0.1", 6380, 0], [2, "10.0.0.2", 6380, 0]]
+
+
+def test_a_new_topom_says_nothing_before_it_has_met_everybody(there: list[Member], proxies: ProxyList) -> None:
+    there[1].met, there[1].cluster = False, None
+    proxies.look()
+    assert said(proxies) is None
+    there[1].lost = True
+    proxies.look()
+    assert said(proxies) == [[1, "10.0.0.1", 6380, 0]]
+
+
+def test_nothing_is_said_where_nobody_asks(there: list[Member], proxies: ProxyList) -> None:
+    del there[:2]
+    proxies.look()
+    assert proxies.version == 0
