@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.topom.placement_sequences import apart, check, compare, empty, loads, placements, replay, sequence
 from tests.unit.topom.sofaregistry_scheme import Scheme
 from topom.planners.placement import Copies, InvalidPlacement, Node, Rules, place, place_document
+from topom.planners.placement.filling import fill
+from topom.planners.placement.layout import Layout
+from topom.planners.placement.leading import Leading
 from topom.planners.placement.watermarks import Band, band, watermarks
 
 
@@ -46,6 +49,46 @@ def test_any_table_whatever_comes_to_rest(data: st.DataObject) -> None:
     check(table, names, place([Node(name) for name in names], table, rules), rules)
 
 
+@pytest.mark.parametrize("first", range(250, 1450, 300))
+def test_tables_in_which_the_same_nodes_stand_together_again_and_again(first: int) -> None:
+    for seed in range(first, first + 60):
+        chance = random.Random(seed)
+        names = [f"n{number}" for number in range(chance.randint(2, 7))]
+        slots, replicas = chance.randint(3, 24), chance.randint(2, 4)
+        table: dict[int, Copies] = {}
+        for slot in range(slots):
+            among = names[: max(2, len(names) - 1)] if chance.random() < 0.7 else names
+            held = chance.sample(among, min(replicas, max(2, len(names) - 1)))
+            repeated = chance.random() < 0.6 and slot > 0
+            table[slot] = table[chance.randint(0, slot - 1)] if repeated else Copies(held[0], tuple(held[1:]))
+        check(table, names, place([Node(name) for name in names], table, Rules(replicas)), Rules(replicas))
+
+
+def test_what_is_missing_evens_nodes_out_though_few_may_take_it() -> None:
+    names = [f"n{number}" for number in range(4)]
+    for seed in range(40):
+        chance = random.Random(seed)
+        pairs = [chance.sample(names, 2) for _ in range(12)]
+        layout = Layout([[int(name[1:]) for name in pair] for pair in pairs], [-1] * 12, [0] * 4)
+        fill(layout, 3, [0] * 4, 36)
+        for slot, holders in enumerate(layout.holders):
+            (new,) = holders - layout.kept[slot]
+            (other,) = set(range(4)) - holders
+            assert layout.count(new) - layout.count(other) < 2, seed
+
+
+def test_new_copies_lead_only_where_the_watermarks_ask_for_it() -> None:
+    layout = Layout([[0, 2], [0, 2], [0], [0]], [0, 0, 0, 0], [0, 0, 0])
+    layout.add(2, 1)
+    layout.add(3, 1)
+    leading = Leading(layout, [Band(0, 4)] * 3)
+    leading.even(10)
+    assert leading.counts == [2, 0, 2]
+    needed = Leading(layout, [Band(0, 4), Band(1, 4), Band(0, 4)])
+    assert needed.settle()
+    assert needed.counts == [3, 1, 0]
+
+
 def test_at_least_as_well_as_sofaregistry_in_sum_and_in_leader_copies_each_time() -> None:
     theirs, ours = Counter[str](), Counter[str]()
     for seed in range(60):
@@ -69,6 +112,7 @@ def test_the_loss_of_a_node_costs_what_it_held_and_no_more(replicas: int) -> Non
         assert len(placed.rounds) == 1
         # A round may even leaders out besides.
         assert led <= placed.promotions <= led + 6
+        assert all(copies.leader in table[slot].holders for slot, copies in placed.table.items())
         check(table, [other.name for other in rest], placed, Rules(replicas))
 
 
