@@ -329,3 +329,11 @@ def test_nodes_far_apart_in_number_still_come_to_rest() -> None:
     check(table, [node.name for node in named(40)], placed, Rules(2))
     leads, _ = loads(placed.table, [node.name for node in named(40)])
     assert apart(leads) <= 3
+
+
+def test_datacenters_of_unequal_size_take_what_their_nodes_may_hold() -> None:
+    nodes = [Node(f"n{number:02}", "small" if number % 4 == 0 else "large") for number in range(40)]
+    placed = place(nodes, empty(400), Rules(2))
+    check(empty(400), [node.name for node in nodes], placed, Rules(2))
+    in_small = Counter(name for copies in placed.table.values() for name in copies.holders if int(name[1:]) % 4 == 0)
+    assert sum(in_small.values()) == 10 * watermarks(400, 2, 40, 10).copies.high

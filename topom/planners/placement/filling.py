@@ -36,12 +36,15 @@ def fill(layout: Layout, copies: int, leads: Sequence[int], most: int) -> None:
     quota = _quotas([layout.count(node) - leads[node] for node in range(layout.number_of_nodes)], missing)
     heap = [(-room, _scattered(node, room), node) for node, room in enumerate(quota) if room > 0]
     heapify(heap)
+    roomy = [set[int]() for _ in range(max(layout.datacenters) + 1)]
+    for node, datacenter in enumerate(layout.datacenters):
+        roomy[datacenter].add(node)
     lacking.sort(key=lambda slot: (len(layout.holders[slot]), slot))
     for slot in lacking:
         while len(layout.holders[slot]) < copies:
             node = _pick(layout, slot, heap)
             if layout.crowds(slot, node):
-                node = _elsewhere(layout, slot, most, node)
+                node = _elsewhere(layout, slot, most, roomy, node)
             layout.add(slot, node)
     _even_out(layout, leads)
 
@@ -97,13 +100,17 @@ def _pick(layout: Layout, slot: int, heap: list[tuple[int, int, int]]) -> int:
     return min(free, key=lambda node: (layout.count(node), node))
 
 
-def _elsewhere(layout: Layout, slot: int, most: int, otherwise: int) -> int:
-    """The node with the fewest copies in a datacenter that has none of the slot's, if one can take it."""
-    able = [
-        node
-        for node in range(layout.number_of_nodes)
-        if node not in layout.holders[slot] and layout.count(node) < most and not layout.crowds(slot, node)
-    ]
+def _elsewhere(layout: Layout, slot: int, most: int, roomy: list[set[int]], otherwise: int) -> int:
+    """The node with the fewest copies in a datacenter that has none of the slot's, if one can take it.
+
+    ``roomy`` holds the nodes with fewer than ``most`` copies, by datacenter, and some that have got more since.
+    """
+    taken = {layout.datacenters[holder] for holder in layout.holders[slot]}
+    able: list[int] = []
+    for datacenter, nodes in enumerate(roomy):
+        if datacenter not in taken:
+            nodes -= {node for node in nodes if layout.count(node) >= most}
+            able.extend(nodes)
     return min(able, key=lambda node: (layout.count(node), node), default=otherwise)
 
 
@@ -111,8 +118,15 @@ def _even_out(layout: Layout, leads: Sequence[int]) -> None:
     """New copies go from nodes with more to nodes with fewer, which costs nothing: none of them has been made yet."""
     load = [layout.count(node) - leads[node] for node in range(layout.number_of_nodes)]
     order = sorted(range(layout.number_of_nodes), key=lambda node: (load[node], node))
+    stuck: set[int] = set()
     while load[order[-1]] - load[order[0]] > 1:
-        found = next(filter(None, (_relocation(layout, source, order, load) for source in reversed(order))), None)
+        found = None
+        for source in reversed(order):
+            if source not in stuck:
+                found = _relocation(layout, source, order[:LOOKED_AT], load)
+                if found is not None:
+                    break
+                stuck.add(source)
         if found is None:
             return
         slot, source, target = found
