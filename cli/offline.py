@@ -54,7 +54,8 @@ def plan(
         typer.Option(
             "--policy",
             metavar="NAME",
-            help="How to plan: codis evens out the number of slots per group, bytes their memory.",
+            help="How to plan: codis evens out the number of slots per group, bytes their memory; "
+            "placement gives every slot a leader and followers.",
         ),
     ] = "codis",
     tolerance: Annotated[
@@ -71,6 +72,30 @@ def plan(
         list[int] | None,
         typer.Option("--drain", metavar="GROUP", help="Leave this group nothing; may be given several times."),
     ] = None,
+    watermark: Annotated[
+        int | None,
+        typer.Option(
+            "--watermark",
+            metavar="PERCENT",
+            help="How far off the even share a node's leaders and followers may be; by default 10. For placement.",
+        ),
+    ] = None,
+    most_leader_changes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-leader-changes",
+            metavar="N",
+            help="Replace so many leaders a round at most; by default 6. For placement.",
+        ),
+    ] = None,
+    most_follower_changes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-follower-changes",
+            metavar="N",
+            help="Move so many followers a round at most; by default 10. For placement.",
+        ),
+    ] = None,
 ) -> None:
     """Print the moves that a policy would make of groups and slots in a file, as one line of JSON.
 
@@ -78,10 +103,16 @@ def plan(
     and for the policy bytes also "sizes":{"0":BYTES}, with "keys":{"0":N} and "capacity":{"1":WEIGHT} if you like;
     the answer is {"moves":[{"slot":0,"from":1,"to":2}]}, where from 0 means that the slot was offline. The policy bytes
     adds "reasons", "cost" and "groups".
+
+    For the policy placement the file holds
+    {"replicas":2,"nodes":["n0","n1"],"table":[{"slot":0,"leader":"n0","followers":["n1"]}]}, or an empty table and
+    "slots":N to start afresh. The answer has "table", "rounds", "promotions", "leader_copies" and "follower_copies".
     """
     # Imported here: only this command needs the control plane, and every other starts quicker without.
     from topom.errors import TopomError
     from topom.planners.document import answer_document
+    from topom.planners.placement.document import POLICY, place_document
+    from topom.planners.placement.table import Rules
     from topom.planners.request import DEFAULT_TOLERANCE, PlanRequest
 
     try:
@@ -91,6 +122,29 @@ def plan(
         raise fail(f"{source} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise fail(f"{source} is not JSON: {error}") from None
+    of_groups = {
+        "--tolerance": tolerance,
+        "--most-slots": most_slots,
+        "--most-bytes": most_bytes,
+        "--drain": drain or None,
+    }
+    limits = {
+        "watermark": watermark,
+        "most_leader_changes": most_leader_changes,
+        "most_follower_changes": most_follower_changes,
+    }
+    of_nodes = {name: value for name, value in limits.items() if value is not None}
+    if policy == POLICY:
+        wrong = [name for name, value in of_groups.items() if value is not None]
+        if wrong:
+            raise fail(f"{wrong[0]} says nothing to the policy {POLICY}, which places slots on nodes and not in groups")
+        try:
+            print_json(place_document(document, Rules(1, **of_nodes)))
+        except TopomError as error:
+            raise fail(str(error)) from None
+        return
+    if of_nodes:
+        raise fail(f"--watermark and limits of changes a round are for the policy {POLICY} only")
     wishes = PlanRequest(
         tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
         most_slots=most_slots,

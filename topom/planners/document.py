@@ -8,7 +8,8 @@ from typing import Any
 from slots.table import OFFLINE, Group, Slot, TableError
 from topom.errors import Invalid
 from topom.planners.forecast import forecast
-from topom.planners.policies import plan
+from topom.planners.placement.document import POLICY as PLACEMENT
+from topom.planners.policies import POLICIES, UnknownPolicy, plan
 from topom.planners.request import MOST, PlanRequest
 
 BARE = "codis"
@@ -52,6 +53,8 @@ def answer_document(
         InvalidPlanInput: with a sentence that says what is wrong with the document.
         UnknownPolicy, InvalidPlanRequest, NoGroup: as :func:`topom.planners.plan`.
     """
+    if policy not in POLICIES:
+        raise UnknownPolicy(f"there is no policy {policy!r}; known are: {', '.join(sorted([*POLICIES, PLACEMENT]))}")
     given = read(document)
     known = given.known
     request = replace(wishes or known, bytes=known.bytes, keys=known.keys, capacity=known.capacity)

@@ -113,3 +113,54 @@ def test_a_plan_by_number_tells_its_reasons_beside_the_answer() -> None:
     result = plan_of(DOCUMENT, "--policy", "codis", "--most-slots", "1")
     assert json.loads(result.stdout) == {"moves": [{"slot": 3, "from": 0, "to": 2}]}
     assert "the limit of 1 slot leaves out 1 move" in result.stderr
+
+
+PLACEMENT = {"replicas": 2, "nodes": ["n0", "n1", "n2"], "table": [], "slots": 9}
+
+
+def test_a_placement_starts_afresh_and_is_then_at_rest(tmp_path: Path) -> None:
+    source = tmp_path / "input.json"
+    source.write_text(json.dumps(PLACEMENT))
+    result = runner.invoke(app, ["plan", "--policy", "placement", "--input", str(source)])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert list(answer) == ["table", "rounds", "promotions", "leader_copies", "follower_copies"]
+    assert (answer["rounds"], answer["leader_copies"], answer["follower_copies"]) == (1, 9, 9)
+    again = runner.invoke(
+        app, ["plan", "--policy", "placement", "--input", "-"], input=json.dumps(PLACEMENT | {"table": answer["table"]})
+    )
+    counts = {"rounds": 0, "promotions": 0, "leader_copies": 0, "follower_copies": 0}
+    assert json.loads(again.stdout) == {"table": answer["table"]} | counts
+
+
+def test_limits_of_a_placement() -> None:
+    table = [{"slot": slot, "leader": "n0", "followers": ["n1"]} for slot in range(30)]
+    text = json.dumps({"replicas": 2, "nodes": ["n0", "n1", "n2"], "table": table})
+    rounds = []
+    for options in ([], ["--max-follower-changes", "2"], ["--max-leader-changes", "1"], ["--watermark", "100"]):
+        result = runner.invoke(app, ["plan", "--policy", "placement", "--input", "-", *options], input=text)
+        assert result.exit_code == 0, result.output
+        rounds.append(json.loads(result.stdout)["rounds"])
+    usual, few_followers, few_leaders, wide = rounds
+    assert few_followers > usual
+    assert few_leaders > usual
+    assert wide < usual
+
+
+@pytest.mark.parametrize(
+    ("document", "arguments", "expected"),
+    [
+        (PLACEMENT | {"nodes": []}, [], "there is no node"),
+        (PLACEMENT | {"nodes": ["n0", "n0"]}, [], "more than once"),
+        (PLACEMENT, ["--watermark", "-1"], "watermark"),
+        (PLACEMENT, ["--drain", "1"], "--drain says nothing to the policy placement"),
+        (PLACEMENT, ["--policy", "codis", "--watermark", "5"], "for the policy placement only"),
+    ],
+)
+def test_a_placement_that_cannot_be_made(document: object, arguments: list[str], expected: str) -> None:
+    result = runner.invoke(
+        app, ["plan", "--policy", "placement", "--input", "-", *arguments], input=json.dumps(document)
+    )
+    assert result.exit_code == 1
+    assert expected in result.stderr
+    assert result.stdout == ""

@@ -1,0 +1,74 @@
+"""Which nodes hold a copy of which slot: the state that filling and moving work on. Nodes are numbers from 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+class Layout:
+    """Copies by slot and by node.
+
+    Attributes:
+        kept: by slot, the nodes that held a copy before and are still there.
+        holders: by slot, the nodes that hold a copy now.
+        held: by node, the slots it has a copy of, in the order in which it came to them.
+        leaders: by slot, the node that led it before, or -1 where that one is gone or there was none.
+        datacenters: by node, a number.
+        together: how many slots two nodes both hold, by the lower node times the number of nodes plus the other.
+    """
+
+    def __init__(self, kept: Sequence[Iterable[int]], leaders: Sequence[int], datacenters: Sequence[int]) -> None:
+        self.kept: list[frozenset[int]] = [frozenset(nodes) for nodes in kept]
+        self.leaders = list(leaders)
+        self.datacenters = list(datacenters)
+        self.several_datacenters = len(set(datacenters)) > 1
+        self.number_of_nodes = len(datacenters)
+        self.holders: list[set[int]] = [set() for _ in kept]
+        self.held: list[dict[int, None]] = [{} for _ in datacenters]
+        self.together: dict[int, int] = {}
+        for slot, nodes in enumerate(self.kept):
+            for node in sorted(nodes):
+                self.add(slot, node)
+
+    def add(self, slot: int, node: int) -> None:
+        """The node has a copy of the slot from now on."""
+        self._pair(slot, node, 1)
+        self.holders[slot].add(node)
+        self.held[node][slot] = None
+
+    def remove(self, slot: int, node: int) -> None:
+        """The node has no copy of the slot any more."""
+        self.holders[slot].remove(node)
+        del self.held[node][slot]
+        self._pair(slot, node, -1)
+
+    def _pair(self, slot: int, node: int, change: int) -> None:
+        size = self.number_of_nodes
+        for other in self.holders[slot]:
+            pair = node * size + other if node < other else other * size + node
+            self.together[pair] = self.together.get(pair, 0) + change
+
+    def count(self, node: int) -> int:
+        """The number of copies at the node."""
+        return len(self.held[node])
+
+    def entangled(self, slot: int, node: int) -> int:
+        """How many slots the node shares with the holders of this one.
+
+        Where it is small, the slots of a node that leaves find their next leaders on many nodes and not on a few.
+        """
+        size, found = self.number_of_nodes, 0
+        for other in self.holders[slot]:
+            if other != node:
+                pair = node * size + other if node < other else other * size + node
+                found += self.together.get(pair, 0)
+        return found
+
+    def crowds(self, slot: int, node: int, leaving: int = -1) -> bool:
+        """Whether another holder of the slot than ``leaving`` is in the node's datacenter, when there are several."""
+        if not self.several_datacenters:
+            return False
+        home = self.datacenters[node]
+        return any(
+            self.datacenters[other] == home for other in self.holders[slot] if other != node and other != leaving
+        )

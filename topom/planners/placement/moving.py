@@ -1,0 +1,92 @@
+"""Copies that go from nodes that hold too many to nodes that hold too few: as few of them as there can be.
+
+A node that holds more than another always has a slot that the other has not, so a copy can go directly; and a copy that
+relieves one node and fills another at once is never worth two.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from topom.planners.placement.layout import Layout
+from topom.planners.placement.watermarks import Band
+
+LOOKED_AT = 64
+"""Copies that are compared for one move."""
+
+
+def move(layout: Layout, held: Band, fewest_led: int) -> None:
+    """Bring the number of copies of every node within ``held``.
+
+    ``fewest_led`` slots are to be led by every node in the end: a node that leads fewer gets copies of slots whose
+    leaders lead most, so that it can take over from them.
+    """
+    nodes = range(layout.number_of_nodes)
+    leads = [0] * layout.number_of_nodes
+    followed: list[dict[int, None]] = [{} for _ in nodes]
+    for slot, holders in enumerate(layout.holders):
+        leader = layout.leaders[slot]
+        if leader >= 0:
+            leads[leader] += 1
+        for node in sorted(holders):
+            if node != leader:
+                followed[node][slot] = None
+    wanted = [max(fewest_led - count, 0) for count in leads]
+
+    def carry(source: int, target: int) -> None:
+        slot = _choose(layout, source, target, followed[source], leads, wanted[target] > 0)
+        layout.remove(slot, source)
+        layout.add(slot, target)
+        followed[source].pop(slot, None)
+        followed[target][slot] = None
+        leader = layout.leaders[slot]
+        if wanted[target] > 0 and leader >= 0:
+            wanted[target] -= 1
+            leads[leader] -= 1
+
+    fullest = [(-layout.count(node), node) for node in nodes]
+    emptiest = [(layout.count(node), node) for node in nodes]
+    heapify(fullest)
+    heapify(emptiest)
+    while True:
+        most, least = _top(layout, fullest, -1), _top(layout, emptiest, 1)
+        if held.high >= layout.count(most) and held.low <= layout.count(least):
+            return
+        carry(most, least)
+        for node in (most, least):
+            heappush(fullest, (-layout.count(node), node))
+            heappush(emptiest, (layout.count(node), node))
+
+
+def _top(layout: Layout, heap: list[tuple[int, int]], sign: int) -> int:
+    """The node at the head of the heap; entries that are no longer true are dropped."""
+    while heap[0][0] != sign * layout.count(heap[0][1]):
+        heappop(heap)
+    return heap[0][1]
+
+
+def _choose(
+    layout: Layout, source: int, target: int, followed: dict[int, None], leads: list[int], to_lead: bool
+) -> int:
+    """The slot whose copy goes: one that the source only follows if there is any, for a leader's costs a promotion."""
+    best: tuple[bool, int, int, int] | None = None
+    for slots in (followed, layout.held[source]):
+        looked_at = 0
+        for slot in slots:
+            if target in layout.holders[slot]:
+                continue
+            leader = layout.leaders[slot]
+            rank = (
+                layout.crowds(slot, target, source) and not layout.crowds(slot, source),
+                -leads[leader] if to_lead and leader >= 0 else 0,
+                layout.entangled(slot, target),
+                slot,
+            )
+            if best is None or rank < best:
+                best = rank
+            looked_at += 1
+            if looked_at == LOOKED_AT:
+                break
+        if best is not None:
+            return best[-1]
+    raise AssertionError("a node that holds more than another has a slot that the other has not")

@@ -1,0 +1,102 @@
+"""From one table to another in rounds, with at most so many changes a round.
+
+Slots that lack a leader or followers get all of them in the first round. What is moved though nothing is missing keeps
+to the limits: a copy is made before the one it replaces goes, a copy made in a round leads in a later one, and a
+leader's copy goes only once another leads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from topom.planners.placement.table import Copies, Copy, Promotion, Round, Rules
+
+Steps = deque[Promotion | Copy]
+"""What is left to do for one slot, in this order."""
+
+
+def schedule(before: Mapping[int, Copies], after: Mapping[int, Copies], rules: Rules) -> tuple[Round, ...]:
+    """The rounds that make ``after`` of ``before``, in which only nodes are named that are there."""
+    promoted: list[Promotion] = []
+    filled: list[Copy] = []
+    waiting = [_fill(slot, before[slot], wanted, promoted, filled) for slot, wanted in after.items()]
+    # Copies that are to lead come first, so that their promotions do not wait for the last round of copies.
+    waiting.sort(key=_urgency)
+    rounds = []
+    while promoted or filled or any(waiting):
+        waiting = [steps for steps in waiting if steps]
+        promotions, copies = _one_round(waiting, {(copy.slot, copy.node) for copy in filled}, rules)
+        rounds.append(Round((*promoted, *promotions), (*filled, *copies)))
+        promoted, filled = [], []
+    return tuple(rounds)
+
+
+def _urgency(steps: Steps) -> tuple[bool, bool]:
+    copied_to_lead = len(steps) > 1 and isinstance(steps[-1], Promotion)
+    return not copied_to_lead, not (steps and isinstance(steps[0], Promotion))
+
+
+def _fill(slot: int, before: Copies, wanted: Copies, promoted: list[Promotion], filled: list[Copy]) -> Steps:
+    """Put what the slot lacks into the first round; what is left to do for it then."""
+    kept = [node for node in wanted.holders if node in before.holders]
+    if before.leader == wanted.leader and len(kept) == len(wanted.holders):
+        return deque()
+    # The copy that is to lead comes first: if any is made at once, it is that one.
+    new = sorted((node for node in wanted.holders if node not in kept), key=lambda node: (node != wanted.leader, node))
+    gone = sorted((node for node in before.holders if node not in kept), key=lambda node: (node == before.leader, node))
+    leader = before.leader
+    if not before.holders:
+        leader = wanted.leader
+        filled.append(Copy(slot, leader, leads=True))
+        new.remove(leader)
+    elif not leader:
+        leader = wanted.leader if wanted.leader in kept else (kept or gone)[0]
+        gone.sort(key=lambda node: (node == leader, node))
+        promoted.append(Promotion(slot, leader))
+    replaced = gone[max(len(gone) - len(new), 0) :]
+    missing = len(new) - len(replaced)
+    filled.extend(Copy(slot, node) for node in new[:missing])
+    moves: Sequence[Copy] = [
+        Copy(slot, node, instead_of=old) for node, old in zip(new[missing:], replaced, strict=True)
+    ]
+    promotion = Promotion(slot, wanted.leader)
+    if leader == wanted.leader:
+        return deque(moves)
+    if wanted.leader not in new[missing:]:
+        return deque([promotion, *moves])
+    if len(wanted.holders) == 1:
+        return deque([Copy(slot, wanted.leader, leads=True, instead_of=leader)])
+    if leader not in replaced:
+        return deque([*moves, promotion])
+    if len(moves) > 1:
+        return deque([*moves[:-1], promotion, moves[-1]])
+    return deque([Promotion(slot, (*kept, *new[:missing])[0]), *moves, promotion])
+
+
+def _one_round(
+    waiting: Sequence[Steps], fresh: set[tuple[int, str]], rules: Rules
+) -> tuple[list[Promotion], list[Copy]]:
+    """Take steps off those that wait, as many as one round may have; ``fresh`` copies cannot lead yet."""
+    promotions: list[Promotion] = []
+    copies: list[Copy] = []
+    leaders, followers = rules.most_leader_changes, rules.most_follower_changes
+    for steps in waiting:
+        while steps:
+            step = steps[0]
+            if isinstance(step, Promotion):
+                if not leaders or (step.slot, step.node) in fresh:
+                    break
+                leaders -= 1
+                promotions.append(step)
+                steps.popleft()
+                # The copy of a leader that is replaced goes in a later round.
+                break
+            if not (leaders if step.leads else followers):
+                break
+            leaders -= step.leads
+            followers -= not step.leads
+            fresh.add((step.slot, step.node))
+            copies.append(step)
+            steps.popleft()
+    return promotions, copies

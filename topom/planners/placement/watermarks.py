@@ -1,0 +1,72 @@
+"""How many leaders and followers a node may have at rest.
+
+The marks lie a part (``watermark``, by default 10%) below and above the even share, rounded outwards as SOFARegistry
+rounds them: low is rounded down from the share rounded down, high is rounded up from the share rounded up. They are at
+least one off the share (but never below 0), so that a table within them always exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """From ``low`` to ``high``, both included."""
+
+    low: int
+    high: int
+
+    def holds(self, count: int) -> bool:
+        """Whether ``count`` is within."""
+        return self.low <= count <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """What a node may have at rest.
+
+    Attributes:
+        leaders: slots led.
+        followers: slots followed.
+        copies: copies held, such that any table whose nodes are all within has leaders and followers within their
+            bands by promotions alone: every node can lead one ``1 / copies of a slot`` of what it holds, rounded up or
+            down, because that is a flow whose fractions can be made whole.
+    """
+
+    leaders: Band
+    followers: Band
+    copies: Band
+
+    @property
+    def widest(self) -> Band:
+        """Copies that a node may hold at all; whether leaders and followers then fit has to be tried."""
+        return Band(self.leaders.low + self.followers.low, self.leaders.high + self.followers.high)
+
+
+def band(total: int, nodes: int, percent: int) -> Band:
+    """The band around the even share of ``total`` among ``nodes``, ``percent`` wide on both sides."""
+    below, above = total // nodes, -(-total // nodes)
+    low = min(below * (100 - percent) // 100, below - 1)
+    high = max(-(-above * (100 + percent) // 100), above + 1)
+    return Band(max(low, 0), high)
+
+
+def watermarks(slots: int, copies: int, nodes: int, percent: int) -> Watermarks:
+    """The marks of a table with ``copies`` copies of each slot, its leader's among them, on ``nodes`` nodes."""
+    leaders = band(slots, nodes, percent)
+    followers = band(slots * (copies - 1), nodes, percent) if copies > 1 else Band(0, 0)
+    lowest, highest = slots * copies // nodes, -(-slots * copies // nodes)
+
+    def safe(held: int) -> bool:
+        led, rest = held // copies, held % copies
+        most = led + (rest > 0)
+        return (
+            leaders.holds(led) and leaders.holds(most) and followers.holds(held - led) and followers.holds(held - most)
+        )
+
+    while lowest > 0 and safe(lowest - 1):
+        lowest -= 1
+    while safe(highest + 1):
+        highest += 1
+    return Watermarks(leaders, followers, Band(lowest, highest))
