@@ -182,6 +182,10 @@ class TopomClient:
         """All proxies that topom knows."""
         return await self._list("/proxies", "proxies")
 
+    async def drain_proxy(self, proxy_id: int) -> Answer:
+        """Have a proxy let its clients go and leave; what topom knows of it."""
+        return await self._object("POST", f"/proxies/{proxy_id}/drain")
+
     async def remove_proxy(self, proxy_id: int, force: bool = False) -> Answer:
         """Fence a proxy off the servers and forget it; ``force`` even where a server cannot be reached."""
         return await self._object("DELETE", f"/proxies/{proxy_id}", force="true" if force else None)

@@ -270,7 +270,12 @@ class ProxySettings(BaseSettings):
         default=65_536, description="Keys a worker remembers as absent from the source of a migrating slot."
     )
     drain_seconds: Seconds = Field(
-        default=30.0, description="Seconds that sessions have to finish after SIGTERM before they are closed."
+        default=30.0,
+        description="Seconds over which a proxy that drains, as on SIGTERM, spreads the ends of its sessions.",
+    )
+    drain_last_seconds: Seconds = Field(
+        default=10.0,
+        description="Seconds that sessions have after that to come between two requests before they are cut off.",
     )
 
     @field_validator("topom", "any_server_commands", mode="before")

@@ -86,6 +86,7 @@ class Supervisor:
         self._announced = False
         self._failed = False
         self._draining = asyncio.Event()
+        self._told_to_stop = False
         self._aborted = asyncio.Event()
         self._withheld_timer: asyncio.TimerHandle | None = None
 
@@ -129,10 +130,17 @@ class Supervisor:
 
     def stop(self) -> None:
         """Drain and end; called once more, end at once."""
-        if self._draining.is_set():
+        if self._told_to_stop:
             log.warning("proxy_aborted")
             self._aborted.set()
+        self._told_to_stop = True
         self._draining.set()
+
+    def drain(self) -> None:
+        """Drain and end, as topom says; however often it says so."""
+        if not self._draining.is_set():
+            log.info("told_to_drain")
+            self._draining.set()
 
     def _begin(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """A task that lives as long as the proxy; if it fails, the proxy drains and ends rather than limp."""
@@ -149,10 +157,12 @@ class Supervisor:
         return task
 
     async def _drain(self) -> None:
-        """Let the workers finish, then leave topom. bounded: by ``drain_seconds`` and a few constants."""
+        """Let the workers finish, then leave topom. bounded: by the settings of draining and a few constants."""
         self._places.withdraw()
-        log.info("proxy_drains", workers=len(self._workforce.alive), seconds=self.settings.drain_seconds)
-        await self._workforce.drain(self._keepers, self.settings.drain_seconds)
+        settings = self.settings
+        log.info("proxy_drains", workers=len(self._workforce.alive), seconds=settings.drain_seconds)
+        # Sessions are cut off, and then what is in flight has the last seconds once more.
+        await self._workforce.drain(self._keepers, settings.drain_seconds + 2 * settings.drain_last_seconds)
         # drained: topom may only forget the proxy once nothing that it sent can still run.
         if not await self._leftovers.wait(SETTLE_SECONDS):
             log.warning("proxy_leaves_unsettled", servers=self._leftovers.servers)
@@ -289,11 +299,16 @@ class Supervisor:
             "address": self.address,
             "workers": self._seats,
             "epoch": self._acks.acked,
+            "draining": self._draining.is_set(),
         }
 
     def heartbeat(self) -> Message:
         """The fields of ``heartbeat``."""
-        return {"epoch": self._acks.acked, "counters": self._workforce.counters.total()}
+        return {
+            "epoch": self._acks.acked,
+            "counters": self._workforce.counters.total(),
+            "draining": self._draining.is_set(),
+        }
 
     def registered(self, product: Product) -> None:
         """Start the workers the first time; afterwards repeat what may not have been heard."""

@@ -23,7 +23,7 @@ RESTART_SECONDS_MAX = 5.0
 STABLE_SECONDS = 10.0
 """A worker that lived this long is started again at once; one that did not, after a growing wait."""
 DRAIN_MARGIN_SECONDS = 5.0
-"""What workers get beyond ``drain_seconds`` before they are killed."""
+"""What workers get beyond the time they are told they have to drain before they are killed."""
 
 log = structlog.get_logger()
 

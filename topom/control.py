@@ -171,6 +171,9 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
                 "scripts_sequence": topom.scripts.sequence,
             }
         )
+        if member.record.draining and not frame.draining:
+            # It was told so over a stream that it has lost, or could not be told.
+            link.say({"type": "drain"})
     except BaseException:
         topom.scripts.leave(link)
         topom.members.disconnected(member, link)
@@ -205,6 +208,8 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
         match frame:
             case Heartbeat():
                 member.counters = frame.counters
+                if frame.draining:
+                    await members.drains(member)
             case Ack():
                 members.acknowledge(member, frame.epoch)
             case Nack():

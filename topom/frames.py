@@ -31,16 +31,18 @@ class Register(_Frame):
     workers: int = Field(ge=1, le=4096)
     version: str = Field(max_length=100)
     epoch: int = Field(ge=0)
+    draining: bool = False
     scripts: ScriptsKnown | None = None
     """None for a proxy that does not share scripts."""
 
 
 class Heartbeat(_Frame):
-    """The proxy lives. ``counters`` are shown to operators as they are."""
+    """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it lets its clients go."""
 
     type: Literal["heartbeat"]
     epoch: int = Field(ge=0)
     counters: dict[str, int | float] = Field(default_factory=dict, max_length=100)
+    draining: bool = False
 
 
 class Ack(_Frame):

@@ -30,7 +30,8 @@ class ProxyRecord:
     """A member of the barrier. ``instance`` is the id that the process made at its start, 32 hex digits.
 
     ``address`` is ``host:port`` for clients, ``hostname`` and ``pid`` tell the operator where it runs,
-    ``workers`` is its number of worker processes, ``version`` that of its program.
+    ``workers`` is its number of worker processes, ``version`` that of its program. ``draining``: it lets its clients
+    go, or has been told to, and then leaves.
     """
 
     id: int
@@ -40,6 +41,7 @@ class ProxyRecord:
     pid: int
     workers: int
     version: str
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)

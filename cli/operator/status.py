@@ -61,7 +61,7 @@ def say_proxies(proxies: list[Answer]) -> None:
             proxy["hostname"],
             str(proxy["pid"]),
             proxy["workers"],
-            proxy["state"],
+            "draining" if proxy.get("draining") and proxy["state"] == "online" else proxy["state"],
             proxy["epoch"],
             *(proxy.get("counters", {}).get(name) for name in ("clients", "requests", "errors")),
         )

@@ -108,6 +108,7 @@ class Proxy(BaseModel):
     workers: int
     version: str
     state: Literal["online", "lost"] = Field(description="`lost`: nothing heard within the lease.")
+    draining: bool = Field(description="It lets its clients go, or is to, and then leaves by itself.")
     epoch: int = Field(description="The newest epoch that all its workers acknowledged to this topom.")
     counters: dict[str, int | float]
 
