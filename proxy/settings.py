@@ -269,6 +269,14 @@ class ProxySettings(BaseSettings):
     migrating_known_keys: Count = Field(
         default=65_536, description="Keys a worker remembers as absent from the source of a migrating slot."
     )
+    table_file: str = Field(
+        default="",
+        description="File of this proxy alone for its last table, by which it serves if it is started while topom is "
+        'away. "": none.',
+    )
+    table_age_limit_seconds: Seconds = Field(
+        default=3600.0, description="Seconds since topom was last heard after which that table is not served by."
+    )
     drain_seconds: Seconds = Field(
         default=30.0,
         description="Seconds over which a proxy that drains, as on SIGTERM, spreads the ends of its sessions.",
