@@ -54,6 +54,26 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """What is on its way out (:mod:`topom.leaving`): of what ``kind``, its id, why, and since when (1970, UTC)."""
+
+    kind: str
+    id: str
+    why: str
+    since: float
+
+    @property
+    def key(self) -> str:
+        """By which it is found in :attr:`ClusterState.leaving`."""
+        return self.key_of(self.kind, self.id)
+
+    @staticmethod
+    def key_of(kind: str, id: str) -> str:
+        """The key of what has this kind and id."""
+        return f"{kind}/{id}"
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time."""
 
@@ -90,7 +110,7 @@ class ClusterState:
     what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
-    keys moved then.
+    keys moved then. ``leaving`` lists what is on its way out.
     """
 
     version: int
@@ -104,7 +124,13 @@ class ClusterState:
     skipped: Mapping[int, str] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
     speed: PairSpeed | None = None
+    leaving: Mapping[str, Leaving] = field(default_factory=dict)
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set."""
         return MigrationSettings(**{**asdict(configured), **self.migration_changes})
+
+
+def leaving_groups(state: ClusterState) -> frozenset[int]:
+    """Ids of the groups that are on their way out."""
+    return frozenset(int(entry.id) for entry in state.leaving.values() if entry.kind == "group")

@@ -27,6 +27,8 @@ def _say_status(found: Answer) -> None:
         f"{slots['assigned']} assigned, {slots['offline']} offline, {slots['moving']} moving"
     )
     say_groups(found["groups"])
+    for entry in found.get("leaving", []):
+        say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
 

@@ -340,6 +340,21 @@ class Migration(BaseModel):
     skipped: list[SkippedSlots] = Field(default_factory=list, description="Slots that step aside until retried.")
 
 
+class Leaving(BaseModel):
+    """Something on its way out."""
+
+    kind: Literal["group"]
+    id: str
+    why: str
+    since: float = Field(description="Seconds since 1970, UTC.")
+
+
+class LeavingList(BaseModel):
+    """All that is on its way out."""
+
+    leaving: list[Leaving]
+
+
 class Status(BaseModel):
     """The whole cluster at a glance."""
 
@@ -351,4 +366,5 @@ class Status(BaseModel):
     groups: list[Group]
     proxies: list[Proxy]
     slots: SlotCounts
+    leaving: list[Leaving]
     migration: Migration

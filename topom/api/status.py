@@ -30,5 +30,6 @@ async def show(topom: ServedTopom) -> models.Status:
             offline=offline,
             moving=sum(slot.action is not None for slot in slots),
         ),
+        leaving=groups.describe_leaving(topom),
         migration=migration.describe(topom),
     )

@@ -1,4 +1,4 @@
-"""Proxies that leave under load: every request is answered once or has not run, and the other proxies serve on."""
+"""Proxies and groups that leave under load: every request is answered once or has not run, and the rest serve on."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 
 from tests.integration.cluster.commands import slotferry
 from tests.integration.cluster.conftest import StartCluster
-from tests.integration.cluster.harness import Cluster, eventually, log_of
+from tests.integration.cluster.harness import Cluster, eventually, log_of, plain_client
 
 LIMIT = 60.0
 
@@ -182,15 +182,36 @@ async def leave(cluster: Cluster, load: Load, leaving: int, begin: Callable[[int
     assert worker["cut"] == worker["unanswered"] == 0
 
 
-async def test_a_proxy_that_leaves_loses_nothing(start_cluster: StartCluster) -> None:
+async def drain_group(cluster: Cluster, load: Load, leaving: int) -> None:
+    """Have a group leave, and wait until it is gone with its keys somewhere else."""
+    said = await run(cluster, "group", "drain", str(leaving), "--why", "it is old")
+    assert "leaves" in said
+
+    async def left() -> list[int]:
+        return [group["id"] for group in await cluster.api.groups()]
+
+    await eventually(left, lambda found: leaving not in found, "the group to be gone")
+    await load.go_on()
+    async with plain_client(cluster.groups[leaving][0]) as server:
+        assert await server.dbsize() == 0
+    assert "leaves" not in await run(cluster, "status")
+
+
+async def run(cluster: Cluster, *arguments: str) -> str:
+    """What a verb prints, when it succeeds."""
+    environment = {"SLOTFERRY_TOPOM": cluster.topom_url, "SLOTFERRY_TOKEN": cluster.token}
+    outcome = await slotferry(*arguments, **environment)
+    assert outcome.status == 0, outcome
+    return outcome.out
+
+
+async def test_proxies_and_a_group_that_leave_lose_nothing(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(groups=2, proxies=2, proxy_settings={"drain_seconds": 2, "drain_last_seconds": 30})
     load = Load(cluster.proxy_addresses)
     await load.go_on()
 
     async def drain(proxy_id: int) -> None:
-        environment = {"SLOTFERRY_TOPOM": cluster.topom_url, "SLOTFERRY_TOKEN": cluster.token}
-        said = await slotferry("proxy", "drain", str(proxy_id), **environment)
-        assert f"proxy {proxy_id} at " in said.out, said
+        assert f"proxy {proxy_id} at " in await run(cluster, "proxy", "drain", str(proxy_id))
 
     async def terminate(_: int) -> None:
         os.kill(cluster.proxies[1].pid, signal.SIGTERM)
@@ -199,5 +220,6 @@ async def test_a_proxy_that_leaves_loses_nothing(start_cluster: StartCluster) ->
     cluster.proxies[0].start()
     await cluster.ready()
     await leave(cluster, load, 1, terminate)
+    await drain_group(cluster, load, 1)
     await load.check()
     assert "proxy_lost" not in [entry.get("event") for entry in log_of(cluster.topom)]

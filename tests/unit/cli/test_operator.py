@@ -51,6 +51,7 @@ PROXY = {
     "epoch": 9,
     "counters": {"clients": 5, "requests": 1234567, "errors": 0},
 }
+LEAVING = {"kind": "group", "id": "5", "why": "old", "since": 1.0}
 SLOTS = {
     "epoch": 9,
     "slots": [
@@ -117,6 +118,9 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("DELETE", "/api/v1/groups/5"): {"epoch": 10},
     ("POST", "/api/v1/groups/5/servers"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
     ("PATCH", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
+    ("POST", "/api/v1/groups/5/drain"): {"leaving": [LEAVING]},
+    ("DELETE", "/api/v1/groups/5/drain"): {"leaving": []},
+    ("POST", "/api/v1/groups/5/servers/h:1/drain"): {"epoch": 10, "id": 5, "servers": []},
     ("DELETE", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": []},
     ("POST", "/api/v1/proxies/3/drain"): {**PROXY, "draining": True},
     ("DELETE", "/api/v1/proxies/3"): {"id": 3, "not_fenced": {"h:1": "[refused]"}},
@@ -129,6 +133,9 @@ VERBS: list[tuple[str, str, str]] = [
     ("status", "status", "127.0.0.1:6378"),
     ("group add 5 h:1", "groups", "group 5 added"),
     ("group remove 5", "groups", "group 5 removed"),
+    ("group drain 5 --why old", "groups", "group 5 leaves"),
+    ("group drain 5 --cancel", "groups", "group 5 stays"),
+    ("server drain 5 h:1", "groups", "h:1 has left group 5"),
     ("server add 5 h:1", "groups", "server h:1 added to group 5"),
     ("group add 5 h:1 --datacenter rome", "groups", "group 5 added"),
     ("server add 5 h:1 --datacenter rome", "groups", "server h:1 added to group 5"),
