@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 
 import structlog
 from fastapi import APIRouter, WebSocket
@@ -35,6 +36,7 @@ from topom.members import Member, Refused
 from topom.scripts import SharedScripts
 from topom.security import authorised
 from topom.service import Topom
+from topom.store import StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -209,7 +211,9 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
             case Heartbeat():
                 member.counters = frame.counters
                 if frame.draining:
-                    await members.drains(member)
+                    # If that cannot be stored now, the next heartbeat says it again.
+                    with suppress(StoreError):
+                        await members.drains(member)
             case Ack():
                 members.acknowledge(member, frame.epoch)
             case Nack():

@@ -2,13 +2,16 @@
 
 import asyncio
 import socket
+import ssl
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.draining import CROWD_SECONDS, CUT_SECONDS, Draining, Partings
 from proxy.listening import refuse_newcomers
+from tests.certificates import Authority
 
 
 class Session:
@@ -135,3 +138,27 @@ def test_who_has_connected_is_accepted_and_nobody_else_comes() -> None:
         assert client.recv(4) == b"here"
     for sock in (*early, *accepted, late):
         sock.close()
+
+
+async def test_a_client_with_tls_is_told_that_it_ends(tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue("proxy")
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server.load_cert_chain(issued.certificate, issued.key)
+    client.check_hostname = False
+    client.verify_mode = ssl.CERT_NONE
+    ours, theirs = socket.socketpair()
+    connecting = asyncio.create_task(
+        asyncio.to_thread(client.wrap_socket, ours, suppress_ragged_eofs=False)  # an end without a word is an error
+    )
+    served = await asyncio.to_thread(server.wrap_socket, theirs, server_side=True)
+    talking = await connecting
+    served.setblocking(False)
+    served.send(b"+OK\r\n")
+    partings = Partings()
+    partings.part(served)
+    async with asyncio.timeout(10):
+        assert await asyncio.to_thread(talking.recv, 100) == b"+OK\r\n"
+        assert await asyncio.to_thread(talking.recv, 100) == b""
+        talking.close()
+        while partings:
+            await asyncio.sleep(0.001)
