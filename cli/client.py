@@ -263,6 +263,22 @@ class TopomClient:
         """All proxies that topom knows."""
         return await self._list("/proxies", "proxies")
 
+    async def drain_group(self, group_id: int, why: str = "") -> Answer:
+        """Have a group leave once its slots have moved to others; what is on its way out."""
+        return await self._object("POST", f"/groups/{group_id}/drain", why=why or None)
+
+    async def keep_group(self, group_id: int) -> Answer:
+        """Have a group that was to leave stay; what is on its way out."""
+        return await self._object("DELETE", f"/groups/{group_id}/drain")
+
+    async def drain_server(self, group_id: int, address: str) -> Answer:
+        """Have a replica leave."""
+        return await self._object("POST", f"/groups/{group_id}/servers/{address}/drain")
+
+    async def drain_proxy(self, proxy_id: int) -> Answer:
+        """Have a proxy let its clients go and leave; what topom knows of it."""
+        return await self._object("POST", f"/proxies/{proxy_id}/drain")
+
     async def remove_proxy(self, proxy_id: int, force: bool = False) -> Answer:
         """Fence a proxy off the servers and forget it; ``force`` even where a server cannot be reached."""
         return await self._object("DELETE", f"/proxies/{proxy_id}", force="true" if force else None)

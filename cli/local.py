@@ -262,6 +262,8 @@ class LocalCluster:
             "token": self.token,
             "workers": self._workers,
             "metrics": "",
+            "drain_seconds": 2.0,
+            "drain_last_seconds": 5.0,
             **self._proxy_settings,
             **own_settings,
         }

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.local import LocalCluster
-from cli.operator.proxies import list_proxies, remove_proxy
+from cli.operator.proxies import drain_proxy, list_proxies, remove_proxy
 from cli.output import fail, note, run
 from cli.signals import until_signal
 
@@ -19,9 +19,10 @@ Config = Annotated[
 
 proxy = typer.Typer(
     invoke_without_command=True,
-    help="Run a proxy, or list and remove those that topom knows.",
+    help="Run a proxy, or list, drain and remove those that topom knows.",
 )
 proxy.command("list")(list_proxies)
+proxy.command("drain")(drain_proxy)
 proxy.command("remove")(remove_proxy)
 
 
@@ -30,7 +31,8 @@ def run_proxy(context: typer.Context, config: Config = None) -> None:
     """Run a proxy until SIGTERM, or, with a verb, look at those that topom knows.
 
     Clients connect to it as to one Redis server. Every setting of configs/proxy.toml may also come from the
-    environment: SLOTFERRY_PROXY_LISTEN for listen, and so on. On SIGTERM it finishes what it owes and ends.
+    environment: SLOTFERRY_PROXY_LISTEN for listen, and so on. On SIGTERM it lets its clients go, one after
+    another and between their requests, and ends.
     """
     if context.invoked_subcommand is not None:
         return

@@ -21,7 +21,7 @@ from proxy import address as addresses
 from proxy.engine.connection import format_address
 from proxy.engine.router import Router
 from proxy.engine.session import Session
-from proxy.listening import certificates
+from proxy.listening import certificates, refuse_newcomers
 from proxy.proxyprotocol import Header, ProxyProtocolError
 from proxy.settings import ProxySettings
 
@@ -31,6 +31,10 @@ ACCEPT_AT_ONCE = 64
 STEPS_AT_ONCE = 2
 """Headers and handshakes that go on in one turn of the event loop."""
 BACKLOG = 1024
+WITHDRAW_SECONDS = 0.2
+"""How long the handshakes of TCP may take that have begun when nobody is let in any more."""
+LAST_HANDSHAKE_SECONDS = 1.0
+"""What TLS and headers have beyond that."""
 ACCEPT_RETRY_SECONDS = 0.5
 """Pause after a connection could not be accepted, for want of a file descriptor for example."""
 LOG_SECONDS = 1.0
@@ -101,6 +105,7 @@ class Arrivals:
         self._scheduled = False
         self._logged = -LOG_SECONDS
         self._unlogged = 0
+        self._withdrawn_at = 0.0
         self.accepted = 0
         self.refused = 0
         """Connections refused for want of room."""
@@ -142,14 +147,32 @@ class Arrivals:
         listener.bind((host, port))
         return listener
 
-    def close(self) -> None:
-        """Accept nothing more; what has not become a session yet is closed."""
+    def withdraw(self) -> None:
+        """Let nobody in any more. Who has connected is not turned away; :meth:`withdrawn` sees to that."""
+        self._withdrawn_at = time.monotonic()
         for door in self._doors:
-            self._shut(door)
-            door.listener.close()
-        for arrival in list(self._under_way):
-            self._forget(arrival)
-            arrival.sock.close()
+            if door.setting != "unix_socket":  # its path is gone already
+                refuse_newcomers(door.listener)
+
+    def withdrawn(self) -> bool:
+        """After :meth:`withdraw`, again and again: take in who has connected; True once all doors are closed.
+
+        With a listening socket the kernel would close the connections that wait to be accepted. So it is closed only
+        when none waits, and none can come any more. bounded: by :data:`WITHDRAW_SECONDS`, after which who has not
+        connected yet, or who still waits for room, has asked for nothing; and by :data:`LAST_HANDSHAKE_SECONDS`.
+        """
+        past = time.monotonic() - self._withdrawn_at
+        for door in self._doors:
+            if door.listener.fileno() >= 0 and (
+                (self._accept(door) and past >= WITHDRAW_SECONDS) or past >= WITHDRAW_SECONDS + LAST_HANDSHAKE_SECONDS
+            ):
+                self._shut(door)
+                door.listener.close()
+        if past >= WITHDRAW_SECONDS + LAST_HANDSHAKE_SECONDS:
+            for arrival in list(self._under_way):
+                self._forget(arrival)
+                arrival.sock.close()
+        return not self._under_way and all(door.listener.fileno() < 0 for door in self._doors)
 
     def _open(self, door: Door) -> None:
         if not door.is_open and door.listener.fileno() >= 0:
@@ -163,16 +186,17 @@ class Arrivals:
 
     # -- accepting -----------------------------------------------------------------------------------------
 
-    def _accept(self, door: Door) -> None:
+    def _accept(self, door: Door) -> bool:
+        """Accept some connections; True if none is left that waits."""
         for _ in range(ACCEPT_AT_ONCE):
             if door.waits and len(self._under_way) >= self._settings.handshakes_at_once:
                 # Opened again when one of them is done.
                 self._shut(door)
-                return
+                return False
             try:
                 sock, peer = door.listener.accept()
             except BlockingIOError:
-                return
+                return True
             except ConnectionAbortedError:
                 continue
             except OSError as error:
@@ -180,7 +204,7 @@ class Arrivals:
                 log.error("accept_failed", reason=str(error), retry_seconds=ACCEPT_RETRY_SECONDS)
                 self._shut(door)
                 asyncio.get_running_loop().call_later(ACCEPT_RETRY_SECONDS, self._open, door)
-                return
+                return False
             sock.setblocking(False)
             if len(self._router.sessions) + len(self._under_way) >= self._settings.max_clients:
                 self._refuse(door, sock)
@@ -198,6 +222,7 @@ class Arrivals:
                 self._wait_to_read(arrival)
             else:
                 self._welcome(sock, shown)
+        return False
 
     def _refuse(self, door: Door, sock: socket.socket) -> None:
         self.refused += 1

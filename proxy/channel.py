@@ -18,8 +18,9 @@ supervisor -> worker
 - ``proxies``: ``own`` and ``nodes``, see :mod:`proxy.clusterview`. In cluster mode only, before the first table.
 - ``ask``: ``id``, ``what`` and whatever else the asking worker gave; answered by ``answer``.
 - ``answer``: ``id``, ``answers``: a list, by worker index, of what the workers answered within a second.
-- ``drain``: stop listening, finish what is owed within ``drain_seconds``, exit: with status 0 if no server can
-  still run anything the worker sent, else with another, and its connections are ended at the servers.
+- ``drain``: stop listening, have the clients leave within ``drain_seconds`` and ``drain_last_seconds``, exit: with
+  status 0 if no server can still run anything the worker sent, else with another, and its connections are ended at
+  the servers.
 
 worker -> supervisor
 

@@ -96,6 +96,9 @@ class Handler(Protocol):
     def shut_out(self, reason: str) -> None:
         """topom refuses the present identity for good (``fenced`` or ``removed``); a new one is needed."""
 
+    def drain(self) -> None:
+        """The proxy is to let its clients go and end."""
+
 
 class Listener(Protocol):
     """Hears what is said of anything but tables. A message that cannot be used raises, and ends the stream."""
@@ -303,6 +306,8 @@ class Control:
                 case "refused":
                     self._refused(message)
                     return
+                case "drain":
+                    self._handler.drain()
                 case "left":
                     self._left.set()
                     return

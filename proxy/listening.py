@@ -5,19 +5,25 @@ clients. So an address is reserved in a way that keeps others out and lets this 
 socket is one for all workers, which inherit it; a lock on a file beside it tells a live one from a stale one.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import socket
 import stat
+import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import structlog
+
 from proxy import address
 from proxy.settings import ProxySettings
 from slots.tls import Certificates, server_context
+
+log = structlog.get_logger()
 
 
 class ListenError(Exception):
@@ -95,6 +101,31 @@ def _bind(family: int, target: tuple[object, ...], *options: int) -> socket.sock
         bound.close()
         raise
     return bound
+
+
+_ATTACH_FILTER = 26  # SO_ATTACH_FILTER
+# A packet's TCP header in the filter's machine: load byte 13; if SYN is set, drop the packet, else take all of it.
+_WITHOUT_SYN = b"".join(
+    struct.pack("=HBBI", *instruction)
+    for instruction in ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
+)
+
+
+def refuse_newcomers(listener: socket.socket) -> None:
+    """Have the kernel begin no more connections at a listening TCP socket; those that have begun go on.
+
+    Whoever tries is not answered; it tries again after a second, and is refused if nobody listens by then. Where the
+    system cannot do that, connections go on coming until the socket is closed.
+    """
+    if sys.platform != "linux":
+        return
+    program = ctypes.create_string_buffer(_WITHOUT_SYN)
+    # struct sock_fprog: the number of instructions, and where they are.
+    described = struct.pack("@HP", len(_WITHOUT_SYN) // 8, ctypes.addressof(program))
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, described)
+    except OSError as error:
+        log.debug("newcomers_not_refused", reason=str(error))
 
 
 def _explain(listen: str, error: OSError, setting: str) -> str:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any, TypeAlias
 
 import structlog
 
@@ -17,6 +17,9 @@ from slots.table import SlotTable
 EXIT_SECONDS = 2.0
 """A worker that has closed its channel and does not end within this time is killed."""
 WORKER_COMMAND: tuple[str, ...] = (sys.executable, "-m", "proxy.worker")
+
+Inherited: TypeAlias = "socket.socket | IO[bytes]"
+"""What a worker gets under the same descriptor."""
 
 log = structlog.get_logger()
 
@@ -45,7 +48,12 @@ class Worker:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], index: int, incarnation: int, instance: str, inherited: Sequence[socket.socket]
+        cls,
+        command: Sequence[str],
+        index: int,
+        incarnation: int,
+        instance: str,
+        inherited: Sequence[Inherited],
     ) -> "Worker":
         """Start a worker process. ``inherited``: sockets that it gets under the same descriptors.
 

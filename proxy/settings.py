@@ -287,8 +287,21 @@ class ProxySettings(BaseSettings):
     migrating_known_keys: Count = Field(
         default=65_536, description="Keys a worker remembers as absent from the source of a migrating slot."
     )
+    table_file: str = Field(
+        default="",
+        description="File of this proxy alone for its last table, by which it serves if it is started while topom is "
+        'away. "": none.',
+    )
+    table_age_limit_seconds: Seconds = Field(
+        default=3600.0, description="Seconds since topom was last heard after which that table is not served by."
+    )
     drain_seconds: Seconds = Field(
-        default=30.0, description="Seconds that sessions have to finish after SIGTERM before they are closed."
+        default=30.0,
+        description="Seconds over which a proxy that drains, as on SIGTERM, spreads the ends of its sessions.",
+    )
+    drain_last_seconds: Seconds = Field(
+        default=10.0,
+        description="Seconds that sessions have after that to come between two requests before they are cut off.",
     )
 
     @field_validator("topom", "any_server_commands", mode="before")

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 import uvloop
 
+from proxy import alone
 from proxy.acknowledging import Acknowledgements
 from proxy.announcing import Announcements
 from proxy.channel import Message
@@ -22,9 +23,11 @@ from proxy.control import Control, ControlError, Product
 from proxy.leftovers import Leftovers
 from proxy.listening import ListenError, Reservations, certificates
 from proxy.metrics import MetricsServer, Number, ProxyCollector
-from proxy.processes import WORKER_COMMAND, Worker
+from proxy.processes import WORKER_COMMAND, Inherited, Worker
 from proxy.settings import ProxySettings
 from proxy.sharedscripts import SharedScripts
+from proxy.tablefile import Kept
+from proxy.tablekeeping import TableKeeping
 from proxy.workforce import Workforce
 from slots import garbage, logs
 from slots.connections import worker_prefix
@@ -33,6 +36,7 @@ from slots.tls import TlsError
 
 TICK_SECONDS = 1.0
 WAITING_TICKS = 5  # between two log events about what is waited for
+CONFIRM_TICKS = 2  # between two notes that the kept table is the newest
 SETTLE_SECONDS = 5.0
 """How long the end of the proxy waits for servers to end what dead workers have left there."""
 
@@ -76,6 +80,7 @@ class Supervisor:
         self._product: Product | None = None
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
+        self._keeping = TableKeeping(settings.table_file, self._consider, self._refuse)
         self._leftovers = Leftovers(settings.redis_access, self._consider)
         self._scripts = SharedScripts(settings, lambda it: self._control.send(it), lambda it: self._workforce.ask(it))
         self._workforce = Workforce(worker_command, self, self._scripts)
@@ -90,6 +95,7 @@ class Supervisor:
         self._announced = False
         self._failed = False
         self._draining = asyncio.Event()
+        self._told_to_stop = False
         self._aborted = asyncio.Event()
         self._withheld_timer: asyncio.TimerHandle | None = None
 
@@ -111,10 +117,13 @@ class Supervisor:
             self._places.reserve()
             if self.settings.metrics:
                 self.metrics_address = await metrics.start(self.settings.metrics)
+            kept = await self._keeping.open()
             garbage.spare_what_is_here()
             log.info("proxy_starts", address=self.address, instance=self.instance, metrics=self.metrics_address)
-            self._begin(self._control.run())
+            self._controlling = self._begin(self._control.run())
             self._begin(self._tick())
+            if kept is not None:
+                self._begin(self._start_alone(kept))
             await self._draining.wait()
             self._control.send(
                 {"type": "heartbeat", **self.heartbeat()}
@@ -129,6 +138,7 @@ class Supervisor:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if self._withheld_timer is not None:
                 self._withheld_timer.cancel()
+            await self._keeping.close()
             await self._leftovers.close()
             await self._scripts.close()
             await metrics.close()
@@ -136,10 +146,17 @@ class Supervisor:
 
     def stop(self) -> None:
         """Drain and end; called once more, end at once."""
-        if self._draining.is_set():
+        if self._told_to_stop:
             log.warning("proxy_aborted")
             self._aborted.set()
+        self._told_to_stop = True
         self._draining.set()
+
+    def drain(self) -> None:
+        """Drain and end, as topom says; however often it says so."""
+        if not self._draining.is_set():
+            log.info("told_to_drain")
+            self._draining.set()
 
     def _begin(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """A task that lives as long as the proxy; if it fails, the proxy drains and ends rather than limp."""
@@ -156,13 +173,18 @@ class Supervisor:
         return task
 
     async def _drain(self) -> None:
-        """Let the workers finish, then leave topom. bounded: by ``drain_seconds`` and a few constants."""
+        """Let the workers finish, then leave topom. bounded: by the settings of draining and a few constants."""
         self._places.withdraw()
-        log.info("proxy_drains", workers=len(self._workforce.alive), seconds=self.settings.drain_seconds)
-        await self._workforce.drain(self._keepers, self.settings.drain_seconds)
+        settings = self.settings
+        log.info("proxy_drains", workers=len(self._workforce.alive), seconds=settings.drain_seconds)
+        # Sessions are cut off, and then what is in flight has the last seconds once more.
+        await self._workforce.drain(self._keepers, settings.drain_seconds + 2 * settings.drain_last_seconds)
         # drained: topom may only forget the proxy once nothing that it sent can still run.
         if not await self._leftovers.wait(SETTLE_SECONDS):
             log.warning("proxy_leaves_unsettled", servers=self._leftovers.servers)
+        # one-owner: a member that has left is neither waited for nor fenced, so nobody may start as it again.
+        elif self._control.connected and not await self._keeping.remove():
+            log.warning("proxy_stays_member", reason="its table_file cannot be removed; topom will fence it")
         elif await self._control.leave():
             log.info("proxy_left")
         elif self._product is not None:
@@ -175,8 +197,36 @@ class Supervisor:
             await asyncio.sleep(TICK_SECONDS)
             ticks += 1
             self._workforce.tick()
+            if ticks % CONFIRM_TICKS == 0 and self._control.connected:
+                self._keeping.confirmed()
             if ticks % WAITING_TICKS == 0 and not self._draining.is_set() and (missing := self._missing()):
                 log.warning("proxy_waits", reason="; ".join(missing))
+
+    async def _start_alone(self, kept: Kept) -> None:
+        """Serve by the table in the file if topom is away, and if that is safe (:mod:`proxy.alone`)."""
+        age = await alone.may_serve(
+            kept, self._keeping.age, self.settings, lambda: self._product is None and not self._draining.is_set()
+        )
+        if age is None:
+            return
+        # A registration under the other identity is not to come to its end behind this.
+        self._controlling.cancel()
+        await asyncio.gather(self._controlling, return_exceptions=True)
+        if self._product is None:
+            log.warning("serves_alone", epoch=kept.table.epoch, instance=kept.instance, age_seconds=round(age))
+            self.instance = self._former_instance = kept.instance
+            self._table = kept.table
+            self._acks.received(kept.table)
+            self._keeping.served(kept)
+            self._fill_seats(kept.product)
+        self._controlling = self._begin(self._control.run())
+
+    def _fill_seats(self, product: Product) -> None:
+        self._product = product
+        inherited: list[Inherited] = [*self._places.inherited.values()]
+        if self._keeping.lock is not None:
+            inherited.append(self._keeping.lock)
+        self._keepers = [self._begin(self._workforce.keep(index, inherited)) for index in range(self._seats)]
 
     # Workers (proxy.workforce.Overseer)
 
@@ -279,8 +329,12 @@ class Supervisor:
             self._withheld_timer = loop.call_later(self.settings.lock_drain_seconds, self._waited_enough)
 
     def _applied(self, newest: SlotTable) -> int:
-        """The epoch that all live workers apply; of a seat that is empty just now nothing has to be drained."""
-        return min((worker.applied for worker in self._workforce.alive.values()), default=newest.epoch)
+        """The epoch that all live workers apply, as far as it is on the disk where it has to be.
+
+        Of a seat that is empty just now nothing has to be drained.
+        """
+        applied = min((worker.applied for worker in self._workforce.alive.values()), default=newest.epoch)
+        return min(applied, self._keeping.covered)
 
     def _waited_enough(self) -> None:
         """drained: topom hears that an epoch cannot be acknowledged as long as a dead worker is not settled."""
@@ -305,6 +359,7 @@ class Supervisor:
             "address": self.address,
             "workers": self._seats,
             "epoch": self._acks.acked,
+            "draining": self._draining.is_set(),
         }
 
     def heartbeat(self) -> Message:
@@ -318,9 +373,7 @@ class Supervisor:
     def registered(self, product: Product) -> None:
         """Start the workers the first time; afterwards repeat what may not have been heard."""
         if self._product is None:
-            self._product = product
-            inherited = list(self._places.inherited.values())
-            self._keepers = [self._begin(self._workforce.keep(index, inherited)) for index in range(self._seats)]
+            self._fill_seats(product)
         elif self._product != product:
             raise ControlError(
                 f"topom now speaks of {product}, but this proxy serves {self._product}; it goes on with what it has. "
@@ -352,6 +405,8 @@ class Supervisor:
         else:
             for worker in self._workforce.alive.values():
                 worker.send_table(new)
+        if self._product is not None:
+            self._keeping.received(self.instance, self._product, new)
         self._leftovers.keep_only({server for group in new.groups.values() for server in group.servers})
         log.debug("table_received", epoch=new.epoch)
         self._consider()

@@ -23,6 +23,7 @@ from proxy.arrivals import Arrivals
 from proxy.backends import BackendOptions
 from proxy.channel import Channel, Message
 from proxy.clusterview import ClusterView, Node
+from proxy.draining import Draining, Partings
 from proxy.engine.requests import Loop
 from proxy.engine.router import Router
 from proxy.holding import Holding
@@ -44,6 +45,7 @@ from slots.tls import TlsError
 log = structlog.get_logger()
 
 TICK_SECONDS = 0.1
+DRAIN_STEP_SECONDS = 0.02
 SLOW_TICK_SECONDS = 1.0
 ASK_SECONDS = 2.0
 """Limit of a question to all workers; the supervisor answers within a second with what it has."""
@@ -256,28 +258,32 @@ class Worker:
     # -- stopping ------------------------------------------------------------------------------------------
 
     async def _drain(self) -> int:
-        """Stop listening, finish what is owed, exit; clients still connected after the limit are closed.
+        """Let nobody in any more, have the clients leave one after another (:mod:`proxy.draining`), exit.
 
         Status 0 says that no server can still run anything that this worker sent (**drained**).
         """
         self._draining = True
         loop = asyncio.get_running_loop()
-        self._arrivals.close()
-        deadline = loop.time() + self._settings.drain_seconds
-        while self._router.sessions and loop.time() < deadline:
-            for session in list(self._router.sessions):
-                session.drain()
-            self._slow_path.draining()
+        settings = self._settings
+        self._arrivals.withdraw()
+        partings = Partings()
+        clients = Draining(
+            self._router.sessions,
+            settings.drain_seconds,
+            settings.drain_last_seconds,
+            partings.part,
+            self._slow_path.retiring,
+            loop.time(),
+        )
+        while not (self._arrivals.withdrawn() & clients.step(loop.time())):
             # The channel is read on: a slot may have to be unlocked for a request that waits.
-            await self._receive_for(0.02)
-        left = len(self._router.sessions)
-        for session in list(self._router.sessions):
-            session.close()
-        while self._in_flight() and loop.time() < deadline:
-            await self._receive_for(0.02)
+            await self._receive_for(DRAIN_STEP_SECONDS)
+        deadline = loop.time() + settings.drain_last_seconds
+        while (self._in_flight() or partings) and loop.time() < deadline:
+            await self._receive_for(DRAIN_STEP_SECONDS)
         unanswered = self._in_flight()
         unsettled = self._settling.unsettled_anywhere()
-        log.info("worker_drained", index=self._index, clients_closed=left, unanswered=unanswered, unsettled=unsettled)
+        log.info("worker_drained", index=self._index, cut=clients.cut, unanswered=unanswered, unsettled=unsettled)
         return 1 if unanswered or unsettled else 0
 
     async def _receive_for(self, seconds: float) -> None:

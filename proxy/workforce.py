@@ -5,7 +5,6 @@ dealt with here.
 """
 
 import asyncio
-import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -14,7 +13,7 @@ import structlog
 from proxy.asking import Asked, Listener, Questions
 from proxy.channel import ChannelError, Message
 from proxy.metrics import Counters
-from proxy.processes import Worker
+from proxy.processes import Inherited, Worker
 
 SILENT_TICKS = 15
 """A worker that says nothing for so many ticks is taken for hung, and killed. Workers report each second."""
@@ -23,7 +22,7 @@ RESTART_SECONDS_MAX = 5.0
 STABLE_SECONDS = 10.0
 """A worker that lived this long is started again at once; one that did not, after a growing wait."""
 DRAIN_MARGIN_SECONDS = 5.0
-"""What workers get beyond ``drain_seconds`` before they are killed."""
+"""What workers get beyond the time they are told they have to drain before they are killed."""
 
 log = structlog.get_logger()
 
@@ -77,7 +76,7 @@ class Workforce:
         """How many workers serve clients."""
         return sum(worker.ready for worker in self.alive.values())
 
-    async def keep(self, index: int, inherited: Sequence[socket.socket]) -> None:
+    async def keep(self, index: int, inherited: Sequence[Inherited]) -> None:
         """Keep one seat filled until :meth:`drain`, and return when its worker has ended after that."""
         loop = asyncio.get_running_loop()
         wait = RESTART_SECONDS_MIN
@@ -139,7 +138,7 @@ class Workforce:
                 log.error("worker_hangs", **worker.describe())
                 worker.kill()
 
-    async def _start(self, index: int, inherited: Sequence[socket.socket]) -> Worker:
+    async def _start(self, index: int, inherited: Sequence[Inherited]) -> Worker:
         self._incarnations += 1
         instance = self._overseer.workers_instance
         worker = await Worker.start(self._command, index, self._incarnations, instance, inherited)

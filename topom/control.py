@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 
 import structlog
 from fastapi import APIRouter, WebSocket
@@ -38,6 +39,7 @@ from topom.proxylist import ProxyList
 from topom.scripts import SharedScripts
 from topom.security import authorised
 from topom.service import Topom
+from topom.store import StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -191,6 +193,9 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
                 "scripts_sequence": topom.scripts.sequence,
             }
         )
+        if member.record.draining and not frame.draining:
+            # It was told so over a stream that it has lost, or could not be told.
+            link.say({"type": "drain"})
     except BaseException:
         topom.scripts.leave(link)
         topom.members.disconnected(member, link)
@@ -227,8 +232,11 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
         members.heard(member)
         match frame:
             case Heartbeat():
-                member.draining = frame.draining
                 member.counters = frame.counters
+                if frame.draining:
+                    # If that cannot be stored now, the next heartbeat says it again.
+                    with suppress(StoreError):
+                        await members.drains(member)
             case Ack():
                 members.acknowledge(member, frame.epoch)
             case Nack():

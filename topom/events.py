@@ -47,6 +47,8 @@ class What(StrEnum):
     PROXY_LOST = "proxy_lost"
     PROXY_BACK = "proxy_back"
     PROXY_LEFT = "proxy_left"
+    LEAVING = "leaving"
+    STAYING = "staying"
     PROXY_FENCED = "proxy_fenced"
     PROXY_CUT_OFF = "proxy_cut_off"
     STATE_CHANGED = "state_changed"

@@ -39,6 +39,7 @@ class Register(_Frame):
     workers: int = Field(ge=1, le=4096)
     version: str = Field(max_length=100)
     epoch: int = Field(ge=0)
+    draining: bool = False
     scripts: ScriptsKnown | None = None
     """None for a proxy that does not share scripts."""
     cluster: ClusterAddress | None = None
@@ -50,8 +51,8 @@ class Heartbeat(_Frame):
 
     type: Literal["heartbeat"]
     epoch: int = Field(ge=0)
-    draining: bool = False
     counters: dict[str, int | float] = Field(default_factory=dict, max_length=100)
+    draining: bool = False
 
 
 class Ack(_Frame):

@@ -39,10 +39,13 @@ class Refused(Exception):
 
 
 class Link(Protocol):
-    """A proxy's connection, as the members see it. Neither method blocks or raises."""
+    """A proxy's connection, as the members see it. No method blocks or raises."""
 
     def wake(self) -> None:
         """There is a newer table to send."""
+
+    def say(self, frame: Mapping[str, object]) -> None:
+        """Send a frame soon."""
 
     def end(self, frame: Mapping[str, object] | None) -> None:
         """Send a last frame, if any, and close."""
@@ -66,8 +69,6 @@ class Member:
         """Whether it has registered with this topom."""
         self.cluster: ClusterAddress | None = None
         """Where cluster clients connect; None if it is not in cluster mode."""
-        self.draining = False
-        """Whether it takes no new clients: nobody is to be sent there any more."""
         self.parting = ("removed", "the proxy was removed")
         """Reason and message for its link, should it stop being a member."""
 
@@ -75,6 +76,11 @@ class Member:
     def state(self) -> str:
         """``online`` or ``lost``."""
         return "lost" if self.lost else "online"
+
+    @property
+    def draining(self) -> bool:
+        """Whether it lets its clients go: nobody is to be sent there any more."""
+        return self.record.draining
 
     @property
     def named(self) -> str:
@@ -155,6 +161,9 @@ class Members:
                 pid=frame.pid,
                 workers=frame.workers,
                 version=frame.version,
+                # A process that was told to drain and has only lost its stream drains on; another one is a new start.
+                draining=frame.draining
+                or bool(known and known.draining and (known.hostname, known.pid) == (frame.hostname, frame.pid)),
             )
             if record == known:
                 return state
@@ -215,6 +224,31 @@ class Members:
         if member.link is link:
             member.link = None
             log.info("proxy_disconnected", proxy=member.record.id)
+
+    async def drain(self, proxy_id: int) -> Member:
+        """Have a proxy let its clients go and leave. Stored first, so that it is told as soon as it can be.
+
+        Raises :class:`~topom.errors.ProxyNotFound`.
+        """
+        member = self.get(proxy_id)
+        await self.drains(member)
+        if member.link is not None:
+            member.link.say({"type": "drain"})
+        return member
+
+    async def drains(self, member: Member) -> None:
+        """Note that a proxy drains, if that is news."""
+        proxy_id = member.record.id
+
+        def note(state: ClusterState, epoch: int) -> ClusterState:
+            record = state.proxies.get(proxy_id)
+            if record is None or record.draining:
+                return state
+            return replace(state, proxies={**state.proxies, proxy_id: replace(record, draining=True)})
+
+        if not member.record.draining:
+            await self._ledger.change(note)
+            log.info("proxy_drains", proxy=proxy_id, address=member.record.address)
 
     async def leave(self, member: Member) -> None:
         """The proxy has drained its workers and ended them: nothing of it is left, and nobody waits for it."""

@@ -6,7 +6,7 @@ the table in the ledger is still one that it fits (**epochs**): else it is made 
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -21,11 +21,13 @@ from topom.planners.request import DEFAULT_TOLERANCE, Plan, PlanRequest
 from topom.sizebook import SizeBook
 from topom.sizes import HOW_TO_MEASURE, Freshness, KnownSizes, NoSizes
 from topom.speed import PairSpeed
-from topom.state import ClusterState, MigrationSettings
+from topom.state import ClusterState, MigrationSettings, leaving_groups
 from topom.topology import Move
 
 log = structlog.get_logger(__name__)
 
+BY_NUMBER = "codis"
+"""The policy that needs nothing but the table."""
 BY_BYTES = "bytes"
 """The policy that needs sizes."""
 TRIES = 5
@@ -40,7 +42,7 @@ class TableChanging(Conflict):
 class Wish:
     """What an operator asks of a plan; the fields are those of :class:`~topom.planners.request.PlanRequest`."""
 
-    policy: str = "codis"
+    policy: str = BY_NUMBER
     tolerance: float = DEFAULT_TOLERANCE
     most_slots: int | None = None
     most_bytes: int | None = None
@@ -116,8 +118,27 @@ class Rebalancing:
         )
         return planned
 
+    async def empty(self, groups: frozenset[int]) -> None:
+        """Put the slots that rest in these groups on their way to others: by bytes where sizes are known.
+
+        Raises:
+            NoGroup: no other group could take them.
+            TableChanging: as :meth:`rebalance`.
+        """
+        wish = Wish(BY_BYTES if self._sizes.known.slots else BY_NUMBER, drain=groups)
+        async with self._one_plan:
+            for _ in range(TRIES):
+                planned = await self._plan(wish)
+                # The rest of the plan is nobody's wish.
+                moves = tuple(move for move in planned.plan.moves if move.source in groups)
+                if await self._begin(replace(planned, plan=replace(planned.plan, moves=moves)), wish.policy):
+                    log.info("groups_are_emptied", groups=sorted(groups), moves=len(moves), policy=wish.policy)
+                    return
+        raise TableChanging(f"slots were sent elsewhere each of the {TRIES} times while a plan was made")
+
     async def _plan(self, wish: Wish) -> Planned:
-        table = self._ledger.table
+        state = self._ledger.state
+        table = state.table
         known = self._sizes.known
         if wish.policy == BY_BYTES and not known.slots:
             raise NoSizes(f"the sizes of slots are not known, so nothing can be planned by bytes; {HOW_TO_MEASURE}")
@@ -129,7 +150,7 @@ class Rebalancing:
             tolerance=wish.tolerance,
             most_slots=wish.most_slots,
             most_bytes=wish.most_bytes,
-            drain=wish.drain,
+            drain=wish.drain | (leaving_groups(state) & table.groups.keys()),
         )
         speed, settings = self._actions.speed, self._actions.settings
 
@@ -156,7 +177,9 @@ class Rebalancing:
 
         def begin(state: ClusterState, epoch: int) -> ClusterState:
             nonlocal fits
-            fits = still_fits(planned.plan.moves, planned.table, state.table)
+            fits = still_fits(planned.plan.moves, planned.table, state.table) and not (
+                leaving_groups(state) & {move.target for move in planned.plan.moves}
+            )
             if not fits:
                 return state
             return interventions.with_table(state, topology.apply_moves(state.table, epoch, planned.plan.moves))

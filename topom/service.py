@@ -11,7 +11,7 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, topology
+from topom import interventions, leaving, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -20,6 +20,7 @@ from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
 from topom.hours import Hours
 from topom.interventions import Cancelled
+from topom.leaving import Departures
 from topom.ledger import Ledger
 from topom.members import Members
 from topom.moving import RedisMover
@@ -88,6 +89,7 @@ class Topom:
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
+        self.departures = Departures(self.ledger, self.rebalancing)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self._frames: TableFrames | None = None
         self._history: TableHistory | None = None
@@ -142,6 +144,7 @@ class Topom:
             group.create_task(self.first_layout.run())
             group.create_task(self.scripts.run())
             group.create_task(self.proxies.run())
+            group.create_task(self.departures.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""
@@ -158,8 +161,13 @@ class Topom:
 
     async def edit(self, make: TableChange) -> SlotTable:
         """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise."""
-        state = await self.ledger.change(lambda state, epoch: interventions.with_table(state, make(state.table, epoch)))
-        return state.table
+
+        def change(state: ClusterState, epoch: int) -> ClusterState:
+            table = make(state.table, epoch)
+            leaving.check(state, table)
+            return interventions.with_table(state, table)
+
+        return (await self.ledger.change(change)).table
 
     async def edit_slots(self, make: TableChange) -> tuple[int, list[int]]:
         """As :meth:`edit`; the epoch that then holds, and ids of the slots that changed."""

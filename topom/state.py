@@ -31,7 +31,8 @@ class ProxyRecord:
     """A member of the barrier. ``instance`` is the id that the process made at its start, 32 hex digits.
 
     ``address`` is ``host:port`` for clients, ``hostname`` and ``pid`` tell the operator where it runs,
-    ``workers`` is its number of worker processes, ``version`` that of its program.
+    ``workers`` is its number of worker processes, ``version`` that of its program. ``draining``: it lets its clients
+    go, or has been told to, and then leaves.
     """
 
     id: int
@@ -41,6 +42,7 @@ class ProxyRecord:
     pid: int
     workers: int
     version: str
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,26 @@ class Fenced:
     instance: str
     proxy_id: int
     at: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What is on its way out (:mod:`topom.leaving`): of what ``kind``, its id, why, and since when (1970, UTC)."""
+
+    kind: str
+    id: str
+    why: str
+    since: float
+
+    @property
+    def key(self) -> str:
+        """By which it is found in :attr:`ClusterState.leaving`."""
+        return self.key_of(self.kind, self.id)
+
+    @staticmethod
+    def key_of(kind: str, id: str) -> str:
+        """The key of what has this kind and id."""
+        return f"{kind}/{id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +112,7 @@ class ClusterState:
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
     keys moved then. ``events`` are the newest ones, by id (:mod:`topom.events`). ``assigned`` is whether any
-    slot ever had a group, now or before.
+    slot ever had a group, now or before. ``leaving`` lists what is on its way out.
     """
 
     version: int
@@ -106,6 +128,7 @@ class ClusterState:
     speed: PairSpeed | None = None
     events: tuple[Event, ...] = ()
     assigned: bool = False
+    leaving: Mapping[str, Leaving] = field(default_factory=dict)
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
@@ -115,3 +138,8 @@ class ClusterState:
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set."""
         return MigrationSettings(**{**asdict(configured), **self.migration_changes})
+
+
+def leaving_groups(state: ClusterState) -> frozenset[int]:
+    """Ids of the groups that are on their way out."""
+    return frozenset(int(entry.id) for entry in state.leaving.values() if entry.kind == "group")

@@ -198,11 +198,22 @@ def _skipped(old: ClusterState, new: ClusterState) -> Iterator[Said]:
         yield Said(What.SLOTS_RETRIED, f"slots {ranges.show(retried)} are tried again")
 
 
+def _leaving(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    for key in sorted(old.leaving.keys() | new.leaving.keys()):
+        before, after = old.leaving.get(key), new.leaving.get(key)
+        if before is None and after is not None:
+            why = f": {after.why}" if after.why else ""
+            yield Said(What.LEAVING, f"{after.kind} {after.id} is on its way out{why}")
+        elif after is None and before is not None:
+            yield Said(What.STAYING, f"{before.kind} {before.id} is not on its way out any more")
+
+
 _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] = {
     "table": _table,
     "proxies": _proxies,
     "fenced": _fenced,
     "migration_changes": _migration,
     "skipped": _skipped,
+    "leaving": _leaving,
 }
 """By the field of the state that changed."""

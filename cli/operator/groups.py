@@ -57,6 +57,46 @@ def remove_group(
     answer(found, as_json, lambda: say(f"group {group_id} removed"))
 
 
+@group.command("drain")
+def drain_group(
+    group_id: GroupId,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Have it stay after all; what has moved does not come back by itself.")
+    ] = False,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why it leaves, for others to see.")] = "",
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Have a group leave: nothing new is put there, its slots move to the others, and then it is removed."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await (client.keep_group(group_id) if cancel else client.drain_group(group_id, why))
+
+    found = run(work())
+    text = "stays" if cancel else "leaves; it is removed once it has no slots: slotferry status"
+    answer(found, as_json, lambda: say(f"group {group_id} {text}"))
+
+
+@server.command("drain")
+def drain_server(
+    group_id: GroupId,
+    address: Address,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Have a replica leave: it is read no more and is removed at once. A master has to be a replica first."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.drain_server(group_id, address)
+
+    found = run(work())
+    answer(found, as_json, lambda: say(f"server {address} has left group {group_id}"))
+
+
 @server.command("add")
 def add_server(
     group_id: GroupId,

@@ -1,4 +1,4 @@
-"""``slotferry proxy list|remove``: the proxies that topom knows."""
+"""``slotferry proxy list|drain|remove``: the proxies that topom knows."""
 
 from typing import Annotated, Any
 
@@ -21,6 +21,31 @@ def list_proxies(
 
     found = run(work())
     answer({"proxies": found}, as_json, lambda: say_proxies(found))
+
+
+def drain_proxy(
+    proxy_id: Annotated[
+        int, typer.Argument(metavar="PROXY", min=1, help="The proxy's id, from `slotferry proxy list`.")
+    ],
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Have a proxy let its clients go, between requests and spread over time; then it leaves and ends."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.drain_proxy(proxy_id)
+
+    found: dict[str, Any] = run(work())
+
+    def tell() -> None:
+        clients = found.get("counters", {}).get("clients", 0)
+        say(f"proxy {proxy_id} at {found['address']} drains: {clients} clients; it leaves the list in the end")
+        if found["state"] == "lost":
+            say("it has not been heard of lately; it is told when it comes back")
+
+    answer(found, as_json, tell)
 
 
 def remove_proxy(

@@ -31,6 +31,8 @@ def _say_status(found: Answer) -> None:
     if found.get("topoms"):
         say_topoms(found["topoms"])
     say_groups(found["groups"])
+    for entry in found.get("leaving", []):
+        say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
 
@@ -74,7 +76,7 @@ def say_proxies(proxies: list[Answer]) -> None:
             proxy["hostname"],
             str(proxy["pid"]),
             proxy["workers"],
-            proxy["state"],
+            "draining" if proxy.get("draining") and proxy["state"] == "online" else proxy["state"],
             proxy["epoch"],
             *(proxy.get("counters", {}).get(name) for name in ("clients", "requests", "errors")),
         )

@@ -40,6 +40,9 @@ cdef class ClientConnection:
         bint processing
         bint woken
         bint closing
+        # Who is given the socket once the client is between two requests; None: it is to stay.
+        object parting
+        bint released
         readonly bint closed
         size_t pause_bytes
         # Replies that may be owed: never more than the first, and now, by how large they have been.
@@ -58,6 +61,9 @@ cdef class ClientConnection:
     cdef void hold_back(self, Backend backend)
     cdef void send_out(self) noexcept
     cdef void watch_leaving(self)
+    cdef bint amid(self)
+    cdef object _part_between_requests(self)
+    cdef object _part(self)
     cdef void watch_again(self) noexcept
     cdef object readable(self)
     cdef object writable(self)

@@ -23,7 +23,10 @@ from proxy.engine.buffer cimport (
 from proxy.engine.memory cimport give_spare
 from proxy.engine.poller cimport READABLE, WRITABLE
 from proxy.engine.requests cimport SCRATCH_SIZE, Loop
-from proxy.engine.stream cimport receive, transmit
+from proxy.engine.stream cimport receive, recv, transmit
+
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_PEEK
 
 cdef enum:
     # Bytes of unsent replies above which reading stops when much is kept for all clients together.
@@ -329,10 +332,15 @@ cdef class ClientConnection:
                     self.watch_again()
                     return
             if self.closing and self.client.head == NULL:
-                self.close()
+                if self.parting is None:
+                    self.close()
+                else:
+                    self._part()
             elif self.paused and not self.over_limits():
                 self.paused = False
                 self._resume()
+            elif self.parting is not None:
+                self._part_between_requests()
         except Exception as error:
             self.loop.event_loop.call_exception_handler({"message": "sending to a client", "exception": error})
 
@@ -362,6 +370,60 @@ cdef class ClientConnection:
         """
         if not (self.stopped or self.paused or self.held_back):
             self._finish()
+
+    # -- parting -------------------------------------------------------------------------------------------
+
+    def retire(self, parting):
+        """Close as soon as the client is between two requests: nothing is owed to it, and nothing of a request has come.
+
+        ``parting(sock)`` is given the socket then: it is open, and all replies are in the kernel's hands. Call again
+        from time to time: what becomes so without anything being sent is only seen then.
+        """
+        if not self.closed:
+            self.parting = parting
+            self.loop.list_client(&self.client.sender)
+
+    def cut(self, parting):
+        """As :meth:`retire`, and take no more requests; what has been taken is answered.
+
+        A request that waits at the front of the input is waited for. Call again until it is closed.
+        """
+        if not self.closed:
+            self.parting = parting
+            if self.stopped:
+                self.loop.list_client(&self.client.sender)
+            else:
+                self._finish()
+
+    cdef bint amid(self):
+        """Whether what the client has sent so far is a part of something longer, such as a transaction."""
+        return False
+
+    cdef object _part_between_requests(self):
+        cdef char byte
+        if (
+            self.client.head != NULL
+            or self.client.owed
+            or self.client.early
+            or buffer_length(&self.client.out)
+            or buffer_length(&self.inbox)
+            or self.stopped
+            or self.paused
+            or self.held_back
+            or self.processing
+            or self.amid()
+            or (self.tls is not None and self.tls.pending())
+        ):
+            return
+        # What has come by now is served first; and a client that has left is seen to have when it is read from.
+        if recv(self.fd, &byte, 1, MSG_PEEK) < 0 and errno == EAGAIN:
+            self._part()
+
+    cdef object _part(self):
+        cdef object parting = self.parting
+        self.released = True
+        self.close()
+        parting(self.sock)
 
     @property
     def owed(self):
@@ -398,7 +460,8 @@ cdef class ClientConnection:
         self.closed = True
         self.loop.kept -= self.counted
         self.loop.poller.forget(&self.watch)
-        self.sock.close()
+        if not self.released:
+            self.sock.close()
         self.loop.forget_client(&self.client)
         buffer_free(&self.client.out)
         self.open_connections.discard(self)

@@ -488,6 +488,12 @@ cdef class Session(ClientConnection):
 
     # -- the end ------------------------------------------------------------------------------------------
 
+    cdef bint amid(self):
+        """Whether a transaction is open, a key watched, or CLIENT REPLY SKIP is about the next request."""
+        return self.muted > MUTED_BIT or (
+            self.state is not None and (self.state.transaction is not None or self.state.watch is not None)
+        )
+
     def close(self):
         """Close the connection now; what is under way for it at the servers runs to its end there."""
         cdef object waiting = self.waiting

@@ -316,9 +316,10 @@ class BlockingCommands(Family):
         if waiter is not None:
             waiter.stop(ERROR)
 
-    def draining(self) -> None:
-        """Close the sessions that wait; one whose reply came just then gets it first."""
-        for waiter in list(self._waiters.values()):
+    def retiring(self, session: Session) -> None:
+        """Close a session that waits, and has been given nothing; one whose reply came just then gets it first."""
+        waiter = self._waiters.get(session.id)
+        if waiter is not None:
             waiter.closing = True
             waiter.stop(ERROR)
 

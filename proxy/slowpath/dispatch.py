@@ -157,10 +157,10 @@ class SlowPath:
         for family in self._families.all:
             family.server_lost(address)
 
-    def draining(self) -> None:
-        """The worker is about to end."""
+    def retiring(self, session: Session) -> None:
+        """A session that waits is to end."""
         for family in self._families.all:
-            family.draining()
+            family.retiring(session)
 
     def tick(self) -> None:
         """Called ten times a second."""

@@ -36,8 +36,8 @@ class Family:
     def session_closed(self, session: Session) -> None:
         """A session that has a state was closed."""
 
-    def draining(self) -> None:
-        """The worker is about to end: what waits without limit has to be over. Called again and again until it is."""
+    def retiring(self, session: Session) -> None:
+        """A session that waits is to end: what it waits for without limit is over. Called again until it is closed."""
 
     def tick(self) -> None:
         """Called ten times a second."""

@@ -266,6 +266,24 @@ async def test_topom_stops_in_order_and_starts_again(topom: TopomProcess) -> Non
         assert status["slots"]["assigned"] == 16
 
 
+async def test_a_proxy_that_is_to_drain_is_told_so_by_the_next_topom_too(topom: TopomProcess) -> None:
+    async with HandProxy(topom) as proxy:
+        proxy_id = proxy.registered["proxy_id"]
+        assert not (await topom.call("GET", "/proxies"))["proxies"][0]["draining"]
+        assert (await topom.call("POST", f"/proxies/{proxy_id}/drain"))["draining"]
+
+        async def told(times: int) -> None:
+            async with asyncio.timeout(60):
+                while sum(frame["type"] == "drain" for frame in proxy.frames) < times:
+                    await asyncio.sleep(0.01)
+
+        await told(1)
+        assert topom.stop() == 0
+        await topom.start()
+        await told(2)
+        assert (await topom.call("GET", "/status"))["proxies"][0]["draining"]
+
+
 async def test_a_data_folder_is_used_by_one_topom(topom: TopomProcess) -> None:
     other = TopomProcess(topom.data)
     address = (topom.data / "address").read_text()

@@ -1,6 +1,9 @@
 """Groups and their servers."""
 
-from fastapi import APIRouter
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from slots.table import SlotTable
 from topom import topology
@@ -36,6 +39,12 @@ async def describe(topom: Topom) -> list[models.Group]:
     ]
 
 
+def describe_leaving(topom: Topom) -> list[models.Leaving]:
+    """What is on its way out, in the order in which it was told to go."""
+    entries = sorted(topom.ledger.state.leaving.values(), key=lambda entry: entry.since)
+    return [models.Leaving(**asdict(entry)) for entry in entries]
+
+
 @router.get("")
 async def list_groups(topom: ServedTopom) -> models.Groups:
     """All groups, with the status of their servers."""
@@ -55,6 +64,24 @@ async def remove_group(topom: ServedTopom, group_id: int) -> models.Changed:
     """Remove a group that owns no slot and is no slot's target."""
     table = await topom.edit(lambda table, epoch: topology.remove_group(table, epoch, group_id))
     return models.Changed(epoch=table.epoch)
+
+
+@router.post("/{group_id}/drain")
+async def drain_group(
+    topom: ServedTopom,
+    group_id: int,
+    why: Annotated[str, Query(max_length=200, description="Shown with it.")] = "an operator drains it",
+) -> models.LeavingList:
+    """Have a group leave: it gets nothing new, its slots move to the others, and then it is removed."""
+    await topom.departures.drain(group_id, why)
+    return models.LeavingList(leaving=describe_leaving(topom))
+
+
+@router.delete("/{group_id}/drain")
+async def keep_group(topom: ServedTopom, group_id: int) -> models.LeavingList:
+    """Have a group stay after all. What has moved or is moving does not come back by itself."""
+    await topom.departures.keep(group_id)
+    return models.LeavingList(leaving=describe_leaving(topom))
 
 
 @router.post("/{group_id}/servers", status_code=201)
@@ -81,6 +108,13 @@ async def change_server(
 async def remove_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
     """Remove a server from a group. The master of a group that is in use has to stay."""
     table = await topom.edit(lambda table, epoch: topology.remove_server(table, epoch, group_id, address))
+    return _changed(group_id, table)
+
+
+@router.post("/{group_id}/servers/{address}/drain")
+async def drain_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
+    """Have a replica leave: it is read no more and is removed at once. A master has to be a replica first."""
+    table = await topom.edit(lambda table, epoch: topology.drain_server(table, epoch, group_id, address))
     return _changed(group_id, table)
 
 

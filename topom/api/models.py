@@ -105,6 +105,7 @@ class Proxy(BaseModel):
     state: Literal["online", "lost", "unknown"] = Field(
         description="`lost`: nothing heard within the lease; `unknown`: no topom leads that could have heard of it."
     )
+    draining: bool = Field(description="It lets its clients go, or is to, and then leaves by itself.")
     epoch: int = Field(description="The newest epoch that all its workers acknowledged to this topom.")
     counters: dict[str, int | float]
 
@@ -336,6 +337,21 @@ class Migration(BaseModel):
     skipped: list[SkippedSlots] = Field(default_factory=list, description="Slots that step aside until retried.")
 
 
+class Leaving(BaseModel):
+    """Something on its way out."""
+
+    kind: Literal["group"]
+    id: str
+    why: str
+    since: float = Field(description="Seconds since 1970, UTC.")
+
+
+class LeavingList(BaseModel):
+    """All that is on its way out."""
+
+    leaving: list[Leaving]
+
+
 class Status(BaseModel):
     """The whole cluster at a glance."""
 
@@ -347,6 +363,7 @@ class Status(BaseModel):
     groups: list[Group]
     proxies: list[Proxy]
     slots: SlotCounts
+    leaving: list[Leaving]
     migration: Migration
     topoms: list[TopomShown] = Field(default_factory=list, description="Where several share a store: the leader first.")
     problem: str = Field(default="", description="Why nothing can be changed now.")

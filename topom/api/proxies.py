@@ -34,6 +34,12 @@ async def remove_proxy(
     return models.ProxyRemoved(id=proxy_id, not_fenced=await topom.remove_proxy(proxy_id, force))
 
 
+@router.post("/{proxy_id}/drain")
+async def drain_proxy(topom: ServedTopom, proxy_id: int) -> models.Proxy:
+    """Have a proxy let its clients go, between requests and spread over time, then leave and end."""
+    return _describe(await topom.members.drain(proxy_id), True)
+
+
 def _describe(member: Member, known: bool) -> models.Proxy:
     record = member.record
     return models.Proxy(
@@ -45,6 +51,7 @@ def _describe(member: Member, known: bool) -> models.Proxy:
         workers=record.workers,
         version=record.version,
         state=cast(Literal["online", "lost"], member.state) if known else "unknown",
+        draining=record.draining,
         epoch=member.acked,
         counters=dict(member.counters),
     )

@@ -32,6 +32,7 @@ async def show(request: Request, topom: ServedTopom) -> models.Status:
             offline=offline,
             moving=sum(slot.action is not None for slot in slots),
         ),
+        leaving=groups.describe_leaving(topom),
         migration=migration.describe(topom),
         topoms=topoms.describe(node),
         problem="" if node is None else node.problem,

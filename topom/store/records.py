@@ -10,6 +10,7 @@
 | ``migration`` | migration settings that an operator changed |
 | ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
+| ``leaving`` | what is on its way out, why and since when; missing until there was something |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
@@ -22,7 +23,7 @@ from typing import Any
 from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Product, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, Product, ProxyRecord
 from topom.store import Stored, StoreDamaged, event_records
 
 SLOTS_A_DOCUMENT = 256
@@ -65,6 +66,7 @@ def decode(stored: Stored) -> ClusterState | None:
             speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
             events=event_records.decode(documents),
             assigned=cluster.get("assigned", False),
+            leaving={entry.key: entry for entry in (Leaving(**raw) for raw in documents.get("leaving", []))},
         )
         # Stores of versions that did not keep it say it by their tables.
         return state if "assigned" in cluster else state.with_assigned()
@@ -99,6 +101,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["skipped"] = _encode(dict(new.skipped))
     if (old is None or old.moved is not new.moved) and new.moved:
         documents["moved"] = _encode(_by_time(new.moved))
+    if new.leaving != ({} if old is None else old.leaving):
+        documents["leaving"] = _encode([asdict(entry) for entry in new.leaving.values()])
     if new.speed is not None and (old is None or old.speed != new.speed):
         documents["speed"] = _encode(asdict(new.speed))
     documents |= event_records.differences(old.events if old else (), new.events)

@@ -52,6 +52,7 @@ PROXY = {
     "epoch": 9,
     "counters": {"clients": 5, "requests": 1234567, "errors": 0},
 }
+LEAVING = {"kind": "group", "id": "5", "why": "old", "since": 1.0}
 SLOTS = {
     "epoch": 9,
     "slots": [
@@ -128,7 +129,11 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("DELETE", "/api/v1/groups/5"): {"epoch": 10},
     ("POST", "/api/v1/groups/5/servers"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
     ("PATCH", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
+    ("POST", "/api/v1/groups/5/drain"): {"leaving": [LEAVING]},
+    ("DELETE", "/api/v1/groups/5/drain"): {"leaving": []},
+    ("POST", "/api/v1/groups/5/servers/h:1/drain"): {"epoch": 10, "id": 5, "servers": []},
     ("DELETE", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": []},
+    ("POST", "/api/v1/proxies/3/drain"): {**PROXY, "draining": True},
     ("DELETE", "/api/v1/proxies/3"): {"id": 3, "not_fenced": {"h:1": "[refused]"}},
     ("POST", "/api/v1/slots/assign"): {"epoch": 10, "slots": [0, 1]},
     ("POST", "/api/v1/slots/move"): {"epoch": 10, "slots": []},
@@ -141,12 +146,16 @@ VERBS: list[tuple[str, str, str]] = [
     ("events --since 6 --limit 1", "events", "8 to 9"),
     ("group add 5 h:1", "groups", "group 5 added"),
     ("group remove 5", "groups", "group 5 removed"),
+    ("group drain 5 --why old", "groups", "group 5 leaves"),
+    ("group drain 5 --cancel", "groups", "group 5 stays"),
+    ("server drain 5 h:1", "groups", "h:1 has left group 5"),
     ("server add 5 h:1", "groups", "server h:1 added to group 5"),
     ("group add 5 h:1 --datacenter rome", "groups", "group 5 added"),
     ("server add 5 h:1 --datacenter rome", "groups", "server h:1 added to group 5"),
     ("server set 5 h:1 --datacenter rome", "groups", "server h:1 is in datacenter rome"),
     ("server remove 5 h:1", "groups", "server h:1 removed from group 5"),
     ("proxy list", "proxies", "1,234,567"),
+    ("proxy drain 3", "proxies", "drains: 5 clients"),
     ("proxy remove 3 --force", "proxies", "could not be cut off h:1: [refused]"),
     ("slots show", "slots", "1-2"),
     ("slots show", "slots", "a[1]\\x1b, 2.0 KB"),

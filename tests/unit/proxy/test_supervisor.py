@@ -453,11 +453,32 @@ async def test_draining_lets_workers_finish_and_leaves_topom(proxy: Proxy) -> No
     assert await proxy.ended() == 0
 
 
+async def test_topom_may_have_it_drain_and_a_signal_then_is_the_first(proxy: Proxy) -> None:
+    stream, workers, _ = await proxy.begin(number_of_slots=1)
+    assert not (await stream.next("heartbeat"))["draining"]
+    for _ in range(2):
+        await stream.send({"type": "drain"})
+    for worker in workers:
+        await worker.next("drain")
+    while not (await stream.next("heartbeat"))["draining"]:
+        continue
+    await stream.close()
+    stream = await proxy.topom.stream()
+    assert (await stream.register(number_of_slots=1))["draining"], "another topom is told"
+    await stream.send({"type": "drain"})
+    proxy.supervisor.stop()
+    for worker in workers:
+        worker.order(do="exit", status=0)
+    await stream.next("leave")
+    await stream.send({"type": "left"})
+    assert await proxy.ended() == 0
+
+
 async def test_a_worker_that_does_not_drain_is_killed(
     topom: FakeTopom, director: Director, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workforce, "DRAIN_MARGIN_SECONDS", 0.5)
-    async with running(topom, director, drain_seconds=0.1) as proxy:
+    async with running(topom, director, drain_seconds=0.1, drain_last_seconds=0.1) as proxy:
         stream, workers, _ = await proxy.begin(number_of_slots=1)
         proxy.supervisor.stop()
         await workers[0].next("drain")

@@ -29,6 +29,8 @@ TOKEN = "secret"
 class SilentLink:
     def wake(self) -> None: ...
 
+    def say(self, frame: object) -> None: ...
+
     def end(self, frame: object) -> None: ...
 
 
@@ -148,6 +150,7 @@ async def test_datacenters(client: httpx.AsyncClient) -> None:
         ("PATCH", "/groups/1/servers/h:1", {"datacenter": "x"}, 404, "ServerNotFound"),
         ("PATCH", "/groups/9/servers/h:1", {"datacenter": "x"}, 404, "GroupNotFound"),
         ("DELETE", "/proxies/1", None, 404, "ProxyNotFound"),
+        ("POST", "/proxies/1/drain", None, 404, "ProxyNotFound"),
         ("POST", "/slots/assign", {"slots": "0", "group_id": 2}, 409, "SlotsOwned"),
         ("POST", "/slots/assign", {"slots": "16", "group_id": 2}, 422, "InvalidSlots"),
         ("POST", "/slots/move", {"slots": "0-x", "group_id": 2}, 422, "InvalidSlots"),

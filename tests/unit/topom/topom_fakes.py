@@ -210,7 +210,11 @@ class FakeProxy:
         self.member: Member | None = None
         self.seen: list[SlotTable] = []
         self.last_frames: list[Mapping[str, object] | None] = []
+        self.told: list[Mapping[str, object]] = []
         self._ended = False
+
+    def say(self, frame: Mapping[str, object]) -> None:
+        self.told.append(frame)
 
     async def register(self) -> "FakeProxy":
         self._ended = False

@@ -1,0 +1,130 @@
+"""Whether a proxy that is started while topom is away may serve by the table in its file.
+
+The danger is **one-owner**: slots may have moved since, and only the fence would keep this proxy from their former
+owners (:mod:`slots.connections`). The argument, on what :mod:`proxy.tablefile` upholds:
+
+- A slot leaves a server of this table only through a barrier of a newer epoch. This member has acknowledged no newer
+  epoch, so the barrier has passed only once the member's fence stood at that server.
+- So if every master in the table is looked at, and none has the fence, no slot had left any of them by then. Whatever
+  leaves later is fenced first, and each connection of a worker looks for the fence before it sends anything; one that
+  is open is ended by the fence. That is how it is with any proxy that topom does not hear.
+- A server that was restarted may have forgotten the fence, which can only have come after the last word with topom: so
+  every master has to have been up since before that. One that is a replica now, or cannot be asked, is no ground to
+  begin on either.
+- What a former process under this identity has left at the servers is ended there first, so that what is acknowledged
+  from now on is true of it as well (**drained**).
+
+**bounded**: each server is asked within a few seconds, all at once; while one does not answer, it is tried again.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from proxy import address
+from proxy.settings import ProxySettings
+from proxy.tablefile import Kept
+from slots.access import ServerAccess
+from slots.connections import FENCED, SETTLING, RedisClient, end_connections, fence_user, proxy_prefix
+from slots.failures import FAILURES
+
+ALONE_SECONDS = 3.0
+"""How long topom is tried for before the proxy looks whether it may do without."""
+RETRY_SECONDS = 1.0
+CONNECT_SECONDS = 1.0
+REPLY_SECONDS = 2.0
+MARGIN_SECONDS = 8.0
+"""By so much the last word with topom may be older than the file's time: a link that is cut is noticed that late."""
+
+log = structlog.get_logger()
+
+
+async def may_serve(
+    kept: Kept, age_now: Callable[[], float], settings: ProxySettings, wanted: Callable[[], bool]
+) -> float | None:
+    """The table's age in seconds once the proxy may serve by it; None if it may not, or need not any more.
+
+    Args:
+        kept: what was in the file.
+        age_now: seconds since the table was last known to be topom's newest; may raise OSError.
+        settings: of the proxy.
+        wanted: whether topom has not been reached so far.
+    """
+    await asyncio.sleep(ALONE_SECONDS)
+    while wanted():
+        try:
+            age = age_now()
+            if -MARGIN_SECONDS < age < settings.table_age_limit_seconds:
+                reason = await obstacle(kept, settings.redis_access, age)
+            else:
+                reason = f"it is {age:.0f} s old, and table_age_limit_seconds is {settings.table_age_limit_seconds:g}"
+        except (Unknown, OSError) as error:
+            log.warning("kept_table_not_served_yet", reason=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        if reason is None:
+            return age
+        log.error("kept_table_not_served", epoch=kept.table.epoch, reason=f"{reason}; topom has to be met first")
+        return None
+    return None
+
+
+class Unknown(Exception):
+    """A server cannot be asked now. The message says which and why."""
+
+
+async def obstacle(kept: Kept, access: ServerAccess, age: float) -> str | None:
+    """Why the proxy may not serve by this table, for good; None if it may.
+
+    Args:
+        kept: what was in the file.
+        access: how to get in at the servers.
+        age: seconds since the table was last known to be topom's newest.
+
+    Raises:
+        Unknown: try again.
+    """
+    masters = sorted({group.master for group in kept.table.groups.values() if group.master is not None})
+    found = await asyncio.gather(*(_look(kept.instance, master, access, age) for master in masters))
+    return next((reason for reason in found if reason is not None), None)
+
+
+async def _look(instance: str, server: str, access: ServerAccess, age: float) -> str | None:
+    host, port = address.split(server)
+    client = access.client(
+        host,
+        port,
+        client_name=SETTLING,
+        socket_connect_timeout=CONNECT_SECONDS,
+        socket_timeout=REPLY_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+        single_connection_client=True,
+    )
+    try:
+        if await client.hexists(FENCED.decode(), instance) or await _has_user(client, fence_user(instance)):
+            return f"server {server} has fenced this proxy off: slots have moved since"
+        facts = await client.info()
+        if facts["role"] != "master":
+            return f"server {server} is no master any more"
+        if facts["uptime_in_seconds"] < age + MARGIN_SECONDS:
+            return f"server {server} was started after the table was kept, and may have forgotten a fence"
+        ended = await end_connections(client, proxy_prefix(instance))
+        log.info("server_looked_at", server=server, ended=ended)
+    except (*FAILURES, KeyError) as error:
+        raise Unknown(f"server {server} cannot be asked: {error}") from error
+    finally:
+        await client.aclose()
+    return None
+
+
+async def _has_user(client: RedisClient, name: str) -> bool:
+    try:
+        return await client.execute_command("ACL", "GETUSER", name) is not None
+    except ResponseError as error:
+        if "unknown command" in str(error).lower():  # a server without ACL has the hash only
+            return False
+        raise

@@ -1,0 +1,165 @@
+"""Keeps the file with the proxy's last table up to date, and says what may be acknowledged (:mod:`proxy.tablefile`).
+
+Files are written in a thread: the supervisor's event loop has heartbeats to send while a disk is slow.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import structlog
+
+from proxy.control import Product
+from proxy.tablefile import Kept, TableFile
+from slots.states import SlotState
+from slots.table import SlotTable
+
+RETRY_SECONDS = 1.0
+LOCK_SECONDS = 3.0
+"""How long the workers of a proxy that has just died may take to end."""
+LOCK_RETRY_SECONDS = 0.05
+EVERYTHING = sys.maxsize
+
+log = structlog.get_logger()
+
+
+def is_unsettled(table: SlotTable) -> bool:
+    """Whether a slot is locked, or about to be."""
+    return any(
+        slot.action is not None and slot.action.state in (SlotState.PREPARING, SlotState.PREPARED)
+        for slot in table.slots
+    )
+
+
+class TableKeeping:
+    """What becomes of the file.
+
+    Args:
+        path: of the file; "" for none.
+        changed: called when more may be acknowledged.
+        refused: called with an epoch and the reason why it cannot be, when the file can be neither written nor removed.
+    """
+
+    def __init__(self, path: str, changed: Callable[[], None], refused: Callable[[int, str], None]) -> None:
+        self._file = TableFile(Path(path)) if path else None
+        self._changed = changed
+        self._refused = refused
+        self._instance = ""
+        self._wanted: Kept | None = None
+        self._working: asyncio.Task[None] | None = None
+        self._removed = False
+        self.covered = 0 if path else EVERYTHING
+        """The newest epoch that may be acknowledged, by what is on the disk."""
+        self.lock: IO[bytes] | None = None
+        """What workers have to inherit."""
+
+    async def open(self) -> Kept | None:
+        """Take the file, and give what is in it. What is in the way of that is logged: then there is no file."""
+        deadline = asyncio.get_running_loop().time() + LOCK_SECONDS
+        if self._file is None:
+            return None
+        try:
+            self.lock = self._file.lock()
+            while self.lock is None and asyncio.get_running_loop().time() < deadline:
+                await asyncio.sleep(LOCK_RETRY_SECONDS)
+                self.lock = self._file.lock()
+            if self.lock is not None:
+                return self._file.read()
+            reason = "another proxy, or a worker of one that has just ended, uses it"
+        except OSError as error:
+            reason = str(error)
+        log.error("table_file_not_used", path=str(self._file.path), reason=reason)
+        self._file.unlock()
+        self._file = self.lock = None
+        self.covered = EVERYTHING
+        return None
+
+    def age(self) -> float:
+        """Seconds since the table in the file was last known to be topom's newest. Raises OSError."""
+        assert self._file is not None
+        return self._file.age()
+
+    def served(self, kept: Kept) -> None:
+        """The proxy serves by what was in the file, under the identity there."""
+        self._instance = kept.instance
+        self.covered = kept.table.epoch
+
+    def received(self, instance: str, product: Product, table: SlotTable) -> None:
+        """A table came. It is on the disk before it may be acknowledged."""
+        if self._file is None or self._removed:
+            return
+        if instance != self._instance:
+            # What is on the disk is another member's, and says nothing of what this one may acknowledge.
+            self._instance = instance
+            self.covered = 0
+        self._wanted = Kept(instance, product, table)
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+
+    def confirmed(self) -> None:
+        """topom is there, and has no newer table than that in the file."""
+        if self._file is not None and self._working is None and 0 < self.covered < EVERYTHING:
+            try:
+                self._file.touch()
+            except OSError as error:
+                log.warning("table_file_not_touched", path=str(self._file.path), reason=str(error))
+
+    async def remove(self) -> bool:
+        """Have no file any more; say whether that is sure. After this nothing is written."""
+        if self._file is None:
+            return True
+        self._removed = True
+        await self._stop()
+        try:
+            await asyncio.to_thread(self._file.remove)
+        except OSError as error:
+            log.error("table_file_not_removed", path=str(self._file.path), reason=str(error))
+            return False
+        self.covered = EVERYTHING
+        return True
+
+    async def close(self) -> None:
+        """Write nothing more, and let others have the file."""
+        await self._stop()
+        if self._file is not None:
+            self._file.unlock()
+
+    async def _stop(self) -> None:
+        self._wanted = None
+        if self._working is not None:
+            # A write under way is not to come to its end behind what is done next.
+            await asyncio.gather(self._working, return_exceptions=True)
+
+    async def _work(self) -> None:
+        try:
+            while (kept := self._wanted) is not None:
+                if await self._put(kept) and self._wanted is kept:
+                    self._wanted = None
+        finally:
+            self._working = None
+
+    async def _put(self, kept: Kept) -> bool:
+        """Bring the disk to this table; False if it has to be tried again."""
+        assert self._file is not None
+        try:
+            if not is_unsettled(kept.table):
+                # Where there was no file, all could be acknowledged; from now on there may be this one at any time.
+                self.covered = min(self.covered, kept.table.epoch)
+                await asyncio.to_thread(self._file.write, kept)
+                covered = kept.table.epoch
+            elif self.covered == EVERYTHING:
+                return True
+            else:
+                await asyncio.to_thread(self._file.remove)
+                covered = EVERYTHING
+        except OSError as error:
+            log.error("table_not_kept", path=str(self._file.path), epoch=kept.table.epoch, reason=str(error))
+            self._refused(kept.table.epoch, f"the proxy's table_file cannot be written: {error}")
+            await asyncio.sleep(RETRY_SECONDS)
+            return False
+        if self._instance == kept.instance:
+            self.covered = covered
+            self._changed()
+        return True

@@ -1,0 +1,134 @@
+"""Proxies that are started while topom is away: they serve by the table they have kept, unless slots have moved."""
+
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.exceptions import RedisError
+
+from cli.redis_server import RedisServer, start_redis
+from proxy import alone
+from proxy.control import Product
+from proxy.tablefile import Kept
+from slots.access import ServerAccess
+from slots.connections import FENCED, fence_user, proxy_prefix
+from slots.table import Group, Slot, SlotTable
+from tests.integration.cluster.conftest import StartCluster
+from tests.integration.cluster.harness import Cluster, eventually, log_of, plain_client
+
+INSTANCE = "ab" * 16
+
+
+async def kill(cluster: Cluster) -> None:
+    """Kill the proxy with its workers, and wait until topom has noticed."""
+    cluster.signal_proxy(0, signal.SIGKILL)
+    await cluster.proxies[0].wait(30)
+
+
+async def events(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
+    """The proxy's log events of these names."""
+    return [entry for entry in log_of(cluster.proxies[0]) if entry.get("event") in names]
+
+
+async def test_one_owner_a_proxy_serves_alone_only_where_no_slot_has_moved(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    path = tmp_path / "table"
+    cluster = await start_cluster(
+        groups=2,
+        number_of_slots=64,
+        slots_on=[1],
+        topom_settings={"proxy_lease_seconds": 1.0, "heartbeat_seconds": 0.2},
+        proxy_settings={"table_file": str(path)},
+    )
+    address = cluster.proxy_addresses[0]
+    (before,) = await cluster.online(1)
+
+    async def value() -> bytes | None:
+        async with plain_client(address) as client:
+            found: bytes | None = await client.get("k")
+            return found
+
+    async with plain_client(address) as client:
+        await client.set("k", "1")
+
+    async def uptimes() -> list[float]:
+        """Seconds from the start of each server to the time of the file, which is that of the last word with topom."""
+        found = []
+        age = time.time() - path.stat().st_mtime
+        for servers in cluster.groups.values():
+            async with plain_client(servers[0]) as server:
+                found.append((await server.info("server"))["uptime_in_seconds"] - age)
+        return found
+
+    await eventually(uptimes, lambda found: min(found) > alone.MARGIN_SECONDS + 1, "servers to be old enough")
+    await kill(cluster)
+    assert await cluster.topom.stop() == 0
+    cluster.proxies[0].start()
+    await eventually(value, lambda found: found == b"1", "the proxy to serve without topom")
+    assert [entry["instance"] for entry in await events(cluster, "serves_alone")] == [before["instance"]]
+    await cluster.restart_topom()
+    (again,) = await cluster.online(1)
+    assert (again["id"], again["instance"]) == (before["id"], before["instance"]), "it is the member that it was"
+
+    async def kept() -> int:
+        return path.stat().st_size
+
+    await eventually(kept, bool, "the newest table to be kept")
+    await kill(cluster)
+    # Slots move while it is away, which fences it; then topom goes.
+    await cluster.api.move_slots("0-63", 2)
+    await cluster.at_rest({1: 0, 2: 64})
+    async with plain_client(cluster.groups[2][0]) as server:
+        await server.set("k", "2")
+    assert await cluster.topom.stop() == 0
+    cluster.proxies[0].start()
+    (refused,) = await eventually(
+        lambda: events(cluster, "kept_table_not_served"), bool, "the kept table to be refused"
+    )
+    assert "has fenced this proxy off" in refused["reason"]
+    with pytest.raises((RedisError, OSError)):
+        await value()
+    await cluster.restart_topom()
+    (new,) = await cluster.online(1)
+    assert new["instance"] != before["instance"]
+    assert await eventually(value, bool, "the proxy to serve with topom") == b"2"
+    assert len(await events(cluster, "serves_alone")) == 1
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    started = await start_redis("redis", tmp_path)
+    yield started
+    await started.stop()
+
+
+async def test_what_keeps_a_proxy_from_serving_alone(server: RedisServer) -> None:
+    table = SlotTable(3, (Slot(0, 1),), {1: Group(1, (server.address,))})
+    kept = Kept(INSTANCE, Product("p", 1, "crc32", 16), table)
+    long_since = -alone.MARGIN_SECONDS
+
+    async def found(age: float = long_since) -> str | None:
+        return await alone.obstacle(kept, ServerAccess(), age)
+
+    async with plain_client(server.address) as client, plain_client(server.address) as old:
+        await old.client_setname(f"{proxy_prefix(INSTANCE)}1.1.")
+        assert await found() is None
+        names = [entry["name"] for entry in await client.client_list()]
+        assert not any(name.startswith(proxy_prefix(INSTANCE)) for name in names), "what a former process left is ended"
+        assert "was started after" in str(await found(0.0))
+        await client.hset(FENCED.decode(), INSTANCE, "1")
+        assert "fenced" in str(await found())
+        await client.delete(FENCED.decode())
+        await client.execute_command("ACL", "SETUSER", fence_user(INSTANCE), "reset", "off")
+        assert "fenced" in str(await found())
+        await client.execute_command("ACL", "DELUSER", fence_user(INSTANCE))
+        await client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        assert "no master any more" in str(await found())
+        await client.execute_command("REPLICAOF", "NO", "ONE")
+    await server.stop()
+    with pytest.raises(alone.Unknown, match="cannot be asked"):
+        await found()
