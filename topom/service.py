@@ -119,6 +119,7 @@ class Topom:
         if self._frames is None:
             self.ledger.show(state)
             self._frames = TableFrames(state.table)
+            self._history = TableHistory(state.table)
             self.ledger.listen(self._publish)
             self.members.start()
         else:
