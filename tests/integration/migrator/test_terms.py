@@ -15,6 +15,8 @@ from slots.moving import LEADER, STATE, WRITING
 from tests.integration.migrator.pairs import Pair, client_of
 
 OLD, NEW = "0" * 32, "1" * 32
+FORMER, LATTER = 2**40 + 1, 2**40 + 2
+"""Terms, as large as ZooKeeper numbers them."""
 SLOTS = 16
 
 
@@ -61,7 +63,7 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
     """The old leader was moving keys; the new one has turned that round, and is done with it."""
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await source.set("key", "moves")
-        await moved(pair, OLD, 1)
+        await moved(pair, OLD, FORMER)
         assert await target.get("key") == b"moves"
         late = [
             await opened(pair, f"{migrator_prefix(OLD)}100"),
@@ -71,20 +73,20 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
         ]
         # As the new leader turns the move.
         addresses = pair.source.address, pair.target.address
-        await settle(*addresses, access=ServerAccess(), instance=NEW, term=2)
-        await moved(pair, NEW, 2, back=True)
-        await clear(*reversed(addresses), access=ServerAccess(), instance=NEW, term=2)
+        await settle(*addresses, access=ServerAccess(), instance=NEW, term=LATTER)
+        await moved(pair, NEW, LATTER, back=True)
+        await clear(*reversed(addresses), access=ServerAccess(), instance=NEW, term=LATTER)
         assert await source.get("key") == b"moves"
         before = await source.hgetall(STATE)
         for connection in late:
             with pytest.raises(SourceUnavailable):
                 await connection.call("PING")
         for act in (
-            moved(pair, OLD, 1),
-            settle(*addresses, access=ServerAccess(), instance=OLD, term=1),
-            clear(*addresses, access=ServerAccess(), instance=OLD, term=1),
+            moved(pair, OLD, FORMER),
+            settle(*addresses, access=ServerAccess(), instance=OLD, term=FORMER),
+            clear(*addresses, access=ServerAccess(), instance=OLD, term=FORMER),
         ):
-            with pytest.raises(Superseded, match="term 2"):
+            with pytest.raises(Superseded, match=f"term {LATTER}"):
                 await act
         assert await source.get("key") == b"moves"
         assert await source.hgetall(STATE) == before
@@ -94,12 +96,12 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
 async def test_a_leader_that_died_before_it_had_ended_the_others_leaves_that_to_its_successor(pair: Pair) -> None:
     async with client_of(pair.source) as source:
         # It had noted its term, and no more.
-        await source.hset(LEADER, "term", 2)
+        await source.hset(LEADER, "term", LATTER)
         late = await opened(pair, f"{migrator_prefix(OLD)}100")
-        await moved(pair, NEW, 2)
+        await moved(pair, NEW, LATTER)
         with pytest.raises(SourceUnavailable):
             await late.call("PING")
-        assert await source.hgetall(LEADER) == {b"term": b"2", b"alone": b"2"}
+        assert await source.hgetall(LEADER) == {b"term": b"%d" % LATTER, b"alone": b"%d" % LATTER}
 
 
 async def test_a_leader_ends_no_connection_of_its_own_and_a_topom_by_itself_leaves_no_mark(pair: Pair) -> None:

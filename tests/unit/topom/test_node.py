@@ -92,9 +92,11 @@ class Network(httpx.AsyncBaseTransport):
     def __init__(self) -> None:
         self.transports: dict[str, httpx.ASGITransport] = {}
         self.silent: set[str] = set()
+        self.unanswered = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if request.url.host in self.silent:
+            self.unanswered += 1
             await asyncio.Event().wait()
         transport = self.transports.get(request.url.host)
         if transport is None:
@@ -212,6 +214,16 @@ async def test_a_follower_answers_reads_from_the_store_and_says_so(two: Topoms) 
     answer = await two.ask("b", "GET", "/slots")
     assert [slot["group_id"] for slot in answer.json()["slots"]][:5] == [1, 1, 1, 1, 0]
     assert answer.headers["slotferry-view"] == f"epoch={answer.json()['epoch']}"
+
+
+async def test_a_follower_tells_whoever_waits_what_changed(two: Topoms) -> None:
+    epoch = two.nodes["b"].view.topom.ledger.table.epoch
+    waiting = asyncio.create_task(two.ask("b", "GET", f"/slots?epoch={epoch}&wait=20"))
+    await eventually(lambda: two.nodes["b"].view.topom.waiters.waiting == 1)
+    await two.ask("a", "POST", "/slots/assign", {"slots": "0-3", "group_id": 1})
+    news = (await waiting).json()
+    assert news["since"] == epoch
+    assert [slot["id"] for slot in news["slots"]] == [0, 1, 2, 3]
 
 
 async def test_a_follower_asks_for_the_token_itself(two: Topoms) -> None:
@@ -335,11 +347,10 @@ async def test_a_leader_that_falls_silent_over_a_request(two: Topoms, method: st
     two.network.silent.add("a")
     path = "/topoms" if method == "GET" else "/migration/pause"
     asking = asyncio.create_task(two.ask("b", method, path))
-    await asyncio.sleep(0)
+    await eventually(lambda: two.network.unanswered > 0)
     place = two.store.place
     assert place is not None
-    two.nodes["b"].view.leader = Leader("c" * 32, "http://c", place.leader.term + 1)
-    two.nodes["b"].view.changed.set()
+    two.store.place = Place(Leader("c" * 32, "http://c", place.leader.term + 1), two.store)
     answer = await asking
     assert (answer.status_code, answer.json()["error"]) == (status, error)
 
@@ -347,10 +358,10 @@ async def test_a_leader_that_falls_silent_over_a_request(two: Topoms, method: st
 async def test_a_read_at_a_leader_that_falls_silent_is_answered_by_its_successor(two: Topoms) -> None:
     two.network.silent.add("a")
     asking = asyncio.create_task(two.ask("b", "GET", "/status"))
-    await asyncio.sleep(0)
+    await eventually(lambda: two.network.unanswered > 0)
     assert two.store.place is not None
-    two.store.end(two.store.place)
     two.tasks["a"].cancel()
+    two.store.end(two.store.place)
     answer = await asking
     assert answer.status_code == 200
     assert [(one["url"], one["state"], one["term"]) for one in answer.json()["topoms"]] == [("http://b", "leads", 2)]
