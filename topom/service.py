@@ -25,6 +25,7 @@ from topom.moving import RedisMover
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.scripts import SharedScripts
+from topom.sentinels.service import Sentinels
 from topom.settings import TopomSettings
 from topom.sizebook import SizeBook
 from topom.sizes import Freshness, freshness
@@ -71,6 +72,15 @@ class Topom:
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
+        self.sentinels = Sentinels(
+            settings.ha,
+            self.ledger,
+            self.servers,
+            settings.sentinels,
+            settings.sentinel_settings(),
+            settings.sentinel_access,
+            settings.redis_timeout_seconds,
+        )
         self._frames: TableFrames | None = None
         self._one_assignment = asyncio.Lock()
 
@@ -91,13 +101,14 @@ class Topom:
         self.members.start()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables, run batches and store scripts, until cancelled."""
+        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.members.watch())
             group.create_task(self.barrier.tell_again())
             group.create_task(self.actions.run())
             group.create_task(self._follow_clock())
             group.create_task(self.scripts.run())
+            group.create_task(self.sentinels.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

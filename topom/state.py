@@ -88,7 +88,8 @@ class ClusterState:
     what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
-    keys moved then.
+    keys moved then. ``sentinels`` are the addresses of the Sentinels, once an operator has added or removed one; None
+    until then, while those in the settings count.
     """
 
     version: int
@@ -102,6 +103,7 @@ class ClusterState:
     skipped: Mapping[int, str] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
     speed: PairSpeed | None = None
+    sentinels: tuple[str, ...] | None = None
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set."""

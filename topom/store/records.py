@@ -11,6 +11,7 @@
 | ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
+| ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 """
 
 import json
@@ -62,6 +63,7 @@ def decode(stored: Stored) -> ClusterState | None:
                 for slot in ranges.parse(text, product.number_of_slots)
             },
             speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
+            sentinels=tuple(documents["sentinels"]) if "sentinels" in documents else None,
         )
     except (KeyError, TypeError, ValueError, TableError) as error:
         raise StoreDamaged(
@@ -95,6 +97,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["moved"] = _encode(_by_time(new.moved))
     if new.speed is not None and (old is None or old.speed != new.speed):
         documents["speed"] = _encode(asdict(new.speed))
+    if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):
+        documents["sentinels"] = _encode(list(new.sentinels))
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
     return documents
