@@ -41,9 +41,11 @@ async def test_a_key_that_is_waited_for_comes_from_the_new_source(start_worker: 
         await promoted.set(KEY, "replicated")
         for state in (SlotState.PREPARED, SlotState.MIGRATING):
             await worker.act([SLOT], state)
+        # The connection over which keys are moved is there already.
+        await client.get(f"{{{KEY}}}")
         async with frozen(worker.servers[0]):
             waiting = asyncio.create_task(client.get(KEY))
-            await asyncio.sleep(0)
+            await worker.next(lambda message: message["type"] == "counters" and message["counters"]["moving"] > 0)
             moving = Slot(SLOT, 1, Action(SlotState.MIGRATING, 2, failed_over=True))
             await worker.apply([moving], [Group(1, (new, hung))])
             assert await waiting == b"replicated"
