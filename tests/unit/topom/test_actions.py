@@ -16,8 +16,8 @@ from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStor
 from topom import topology
 from topom.batches import Batch
 from topom.errors import SlotsInAction
-from topom.failover import fail_over
 from topom.steps import MasterChanged
+from topom.succession import fail_over
 from topom.topology import Move
 
 MakeBench = Callable[..., Awaitable[Bench]]
