@@ -18,7 +18,7 @@ SECONDS = 10
 async def test_what_is_under_way_at_a_master_that_hangs_is_given_up(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3, lock_drain_seconds=0.2, backend_reply_seconds=60)
     hung, new = worker.servers[0].address, worker.servers[2].address
-    async with worker.client() as client, worker.client() as other, asyncio.timeout(SECONDS):
+    async with worker.client(socket_timeout=60) as client, worker.client() as other, asyncio.timeout(SECONDS):
         await client.set(KEY, "0")
         async with frozen(worker.servers[0]):
             running = asyncio.create_task(client.incr(KEY))
@@ -36,7 +36,7 @@ async def test_what_is_under_way_at_a_master_that_hangs_is_given_up(start_worker
 async def test_a_key_that_is_waited_for_comes_from_the_new_source(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3, lock_drain_seconds=0.2, backend_reply_seconds=60, move_seconds=60)
     hung, new = worker.servers[0].address, worker.servers[2].address
-    async with worker.client() as client, worker.direct(3) as promoted, asyncio.timeout(SECONDS):
+    async with worker.client(socket_timeout=60) as client, worker.direct(3) as promoted, asyncio.timeout(SECONDS):
         await client.set(KEY, "at the hung one")
         await promoted.set(KEY, "replicated")
         for state in (SlotState.PREPARED, SlotState.MIGRATING):
