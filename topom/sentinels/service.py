@@ -6,7 +6,7 @@ does. Another decides (:mod:`topom.sentinels.following`).
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,7 +18,7 @@ from slots.failures import FAILURES
 from topom.backoff import Backoff
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers
-from topom.sentinels import addresses, monitoring
+from topom.sentinels import monitoring
 from topom.sentinels.addresses import Resolver
 from topom.sentinels.errors import (
     SentinelKnown,
@@ -30,7 +30,7 @@ from topom.sentinels.errors import (
 from topom.sentinels.following import Astray, Following, Verdict, View
 from topom.sentinels.link import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, SentinelLink
 from topom.sentinels.monitoring import SentinelSettings
-from topom.sentinels.standing import standing_of
+from topom.sentinels.telling import Telling
 from topom.state import ClusterState
 from topom.topology import parse_address
 
@@ -81,7 +81,6 @@ class Sentinels:
         self._ledger = ledger
         self._servers = servers
         self._configured = tuple(configured)
-        self._settings = settings
         self._access = access
         self._timeout = timeout_seconds
         self._links: dict[str, SentinelLink] = {}
@@ -89,6 +88,7 @@ class Sentinels:
         self._resolver = Resolver()
         self._following = Following(ledger, servers)
         self._astray = Astray()
+        self._telling = Telling(ledger, servers, self._resolver, settings, lambda: len(self.known))
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
         # Groups of which Sentinels and slot table do not agree, and since when.
@@ -203,12 +203,12 @@ class Sentinels:
         """
         self._require_on()
         outcome: dict[str, str] = {}
-        healthy = await self._masters_that_are(self.watched())
+        healthy = await self._telling.masters_that_are(self.watched())
         # One after the other, so that the others watch meanwhile.
         for link in list(self._links.values()):
             outcome[link.address] = ""
             try:
-                await self._begin_anew(link, healthy)
+                await self._telling.begin_anew(link, healthy)
             except FAILURES as error:
                 outcome[link.address] = str(error) or "no answer in time"
         log.info("sentinels_resynced", groups=sorted(healthy), failed=[one for one in outcome if outcome[one]])
@@ -295,7 +295,7 @@ class Sentinels:
                 if link.due or loop.time() >= link.step_at:
                     link.due = False
                     link.step_at = loop.time() + STEP_SECONDS
-                    await self._keep_in_step(link)
+                    await self._telling.keep_in_step(link)
             except Exception as error:
                 # Beside failures to reach it nothing is expected; whatever it is, this one is asked again.
                 if not isinstance(error, FAILURES):
@@ -338,7 +338,7 @@ class Sentinels:
                 if verdict is Verdict.OUTDATED:
                     astray = [one for one, named in view.named.items() if named not in (view.master, None)]
                 if astray:
-                    await self._correct(view, astray)
+                    await self._telling.correct(view, [self._links[one] for one in astray if one in self._links])
 
     def _named(self) -> set[str]:
         found = (link.named for link in self._links.values())
@@ -358,82 +358,6 @@ class Sentinels:
                     address = await self._resolver.same(address, group.servers) or address
                 said[link.address] = address
         return View(group_id, group.servers[0], group.servers, said)
-
-    # -- telling Sentinels what to watch -------------------------------------------------------------------
-
-    async def _masters_that_are(self, wanted: Mapping[int, str]) -> dict[int, tuple[str, int]]:
-        """Where masters are, by group, of those that are there and say that they are masters.
-
-        Told a replica, a Sentinel would take it for a master that has failed.
-        """
-
-        async def look(master: str) -> tuple[str, int] | None:
-            found = await standing_of(self._servers, master)
-            return addresses.first(await self._resolver.ends(master)) if found and found.is_master else None
-
-        ends = await asyncio.gather(*(look(master) for master in wanted.values()))
-        return {group_id: end for group_id, end in zip(wanted, ends, strict=True) if end is not None}
-
-    async def _keep_in_step(self, link: SentinelLink) -> None:
-        """Have a Sentinel watch what it is to watch, as it is to; what it watches under another address is left."""
-        product = self._ledger.state.product.name
-        async with link.correcting:
-            found = await link.masters()
-            wanted = self.watched()
-            for name in monitoring.superfluous(product, found, wanted):
-                await link.forget(name)
-                log.info("sentinel_forgets", sentinel=link.address, name=name)
-            healthy = await self._masters_that_are(
-                {id: master for id, master in wanted.items() if monitoring.name_of(product, id) not in found}
-            )
-            for group_id in wanted:
-                name = monitoring.name_of(product, group_id)
-                if name in found:
-                    login = () if name in link.told else self._settings.login
-                    for command in monitoring.adjust(name, found[name], self._options(), login):
-                        await link.call(command)
-                    link.told.add(name)
-                elif group_id in healthy:
-                    await self._begin(link, name, healthy[group_id])
-                else:
-                    link.due = True
-
-    async def _begin(self, link: SentinelLink, name: str, end: tuple[str, int]) -> None:
-        for command in monitoring.begin(name, *end, self._options(), self._settings.login):
-            await link.call(command)
-        link.told.add(name)
-        log.info("sentinel_watches", sentinel=link.address, name=name, master=addresses.text(*end))
-
-    async def _begin_anew(self, link: SentinelLink, healthy: Mapping[int, tuple[str, int]]) -> None:
-        product = self._ledger.state.product.name
-        async with link.correcting:
-            for name in monitoring.superfluous(product, await link.masters(), self.watched().keys() - healthy.keys()):
-                await link.forget(name)
-            for group_id, end in healthy.items():
-                await self._begin(link, monitoring.name_of(product, group_id), end)
-        link.wake.set()
-
-    async def _correct(self, view: View, sentinels: Collection[str]) -> None:
-        """Tell Sentinels the master in the slot table instead of the one they name."""
-        end = (await self._masters_that_are({view.group_id: view.master})).get(view.group_id)
-        links = [self._links[address] for address in sentinels if address in self._links]
-        if end is None or self._ledger.table.master_of(view.group_id) != view.master:
-            return
-        name = monitoring.name_of(self._ledger.state.product.name, view.group_id)
-        log.warning("sentinels_corrected", group=view.group_id, master=view.master, sentinels=sorted(sentinels))
-        # All forget first: one that still knew the other master would tell it to one that has just begun with this.
-        for link in links:
-            with suppress(*FAILURES):
-                async with link.correcting:
-                    await link.forget(name)
-        for link in links:
-            with suppress(*FAILURES):
-                async with link.correcting:
-                    await self._begin(link, name, end)
-            link.wake.set()
-
-    def _options(self) -> dict[str, int]:
-        return self._settings.options(len(self.known))
 
 
 async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
