@@ -40,8 +40,11 @@ class SentinelLink:
         correcting: held while it is told what to watch.
     """
 
-    def __init__(self, address: str, access: ServerAccess, timeout_seconds: float) -> None:
+    def __init__(
+        self, address: str, access: ServerAccess, timeout_seconds: float, leads: Callable[[], bool] = lambda: True
+    ) -> None:
         self.address = address
+        self._leads = leads
         self.reason = "it was not asked yet"
         self.correcting = asyncio.Lock()
         self.wake = asyncio.Event()
@@ -106,11 +109,13 @@ class SentinelLink:
         return {fields["name"]: fields for fields in found}
 
     async def call(self, command: Command) -> list[list[str]]:
-        """Send one command of the SENTINEL family.
+        """Send one command of the SENTINEL family. A topom that does not lead any more only asks.
 
         Raises:
             One of :data:`slots.failures.FAILURES`.
         """
+        if command[0] != "MASTERS" and not self._leads():
+            raise ConnectionAbortedError("this topom does not lead any more")
         async with asyncio.timeout(self._timeout):
             answer: list[list[str]] = await self._client.execute_command("SENTINEL", *command)
         return answer

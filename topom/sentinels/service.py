@@ -6,7 +6,7 @@ does. Another decides (:mod:`topom.sentinels.following`).
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -65,6 +65,7 @@ class Sentinels:
     Args:
         configured: those that the settings name, which count until an operator adds or removes one.
         access: how to get in at the Sentinels.
+        leads: whether this topom may change anything at this instant.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Sentinels:
         settings: SentinelSettings,
         access: ServerAccess,
         timeout_seconds: float,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self.mode = mode
         self._ledger = ledger
@@ -83,6 +85,7 @@ class Sentinels:
         self._configured = tuple(configured)
         self._access = access
         self._timeout = timeout_seconds
+        self._leads = leads
         self._links: dict[str, SentinelLink] = {}
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._resolver = Resolver()
@@ -279,7 +282,7 @@ class Sentinels:
             await link.close()
 
     def _link(self, address: str) -> SentinelLink:
-        return SentinelLink(address, self._access, self._timeout)
+        return SentinelLink(address, self._access, self._timeout, self._leads)
 
     async def _attend(self, link: SentinelLink) -> None:
         """Ask one Sentinel again and again, and keep it in step."""
