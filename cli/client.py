@@ -259,6 +259,22 @@ class TopomClient:
         """Remove a server from a group."""
         return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}")
 
+    async def sentinels(self) -> Answer:
+        """``{"ha", "majority", "sentinels": [...], "groups": [...]}``: what they say of each group."""
+        return await self._object("GET", "/sentinels")
+
+    async def add_sentinel(self, address: str) -> Answer:
+        """Have one more Sentinel, ``host:port``, watch all groups."""
+        return await self._object("POST", "/sentinels", {"address": address})
+
+    async def remove_sentinel(self, address: str) -> Answer:
+        """Have a Sentinel watch nothing any more: ``{"failed": {address: reason}}``."""
+        return await self._object("DELETE", f"/sentinels/{quote(address, safe=':')}")
+
+    async def resync_sentinels(self) -> Answer:
+        """Have all Sentinels watch the groups anew: ``{"failed": {address: reason}}``."""
+        return await self._object("POST", "/sentinels/resync")
+
     async def proxies(self) -> list[Answer]:
         """All proxies that topom knows."""
         return await self._list("/proxies", "proxies")

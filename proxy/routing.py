@@ -28,6 +28,8 @@ from slots.table import Slot, SlotTable
 
 log = structlog.get_logger()
 
+FORMER = "is not its group's master any more and did not reply in time; the command may have run there"
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -95,6 +97,8 @@ class Routing:
         self._slots_leaving = slots_leaving
         self._routes: dict[int, Route] = {}
         self._migrations = 0
+        # Servers that slots on the move came from until another master took over there.
+        self._former_sources: set[str] = set()
         # Slots whose replies are still awaited, with the server they went to.
         self._undrained: dict[int, str] = {}
         self._locked: dict[int, str] = {}
@@ -129,6 +133,8 @@ class Routing:
                     route = routes[alike] = route_of(table, slot)
                 self._set(slot.id, route)
         self._router.next_generation()
+        self._mover.leave(self._former_sources)
+        self._former_sources.clear()
         self._mover.close_idle()
         self._holding.release()
         self._unacknowledged = table.epoch
@@ -173,6 +179,8 @@ class Routing:
             if not same:
                 self._migrations += 1
             migration = self._router.route(slot)[2] if same else self._migrations
+        if old is not None and old.source is not None and route.source not in (None, old.source):
+            self._former_sources.add(old.source)
         origin = None if route.source is None else Origin(route.source, route.keeps_target, route.carried)
         self._mover.set_source(slot, origin)
         if slot in self._undrained and route.state == OPEN:
@@ -224,11 +232,16 @@ class Routing:
         self._timer = None
         if self._unacknowledged is None:
             return
+        silent = set()
         for slot, route in list(self._relocating.items()):
             # The old server is as good as gone, and its group's new master has been named.
             del self._relocating[slot]
-            self._undrained.pop(slot, None)
+            silent.add(self._undrained.pop(slot, None))
             self._router.set_route(slot, route.state, route.address, 0)
+        for backend in self._router.shared_backends:
+            if backend.address in silent and backend.queued:
+                # in-order: sessions that it owes replies get no others before, so they are not left waiting.
+                backend.reset(FORMER)
         given_up = set(self._locked) - self._firm
         if not given_up:
             # Nothing to give up. The replies come, or their connection is lost, within backend_reply_seconds.

@@ -74,10 +74,13 @@ class RedisMover:
             manner=Manner(self._bounds, keeps_target, carried, self._confirmation),
         )
 
-    async def clear(self, source: str, target: str) -> None:
-        """Take away what moving has left at both. Raises :class:`migrator.errors.MigrationError`."""
+    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
+        """Take away what moving from the source, or from ``former`` ones, has left at both.
+
+        Raises :class:`migrator.errors.MigrationError`.
+        """
         self._require()
-        await clear(source, target, access=self._access, instance=self._instance, term=self._term)
+        await clear(source, target, access=self._access, instance=self._instance, former=former, term=self._term)
 
     def _require(self) -> None:
         if not self._leads():

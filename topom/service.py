@@ -28,6 +28,7 @@ from topom.proxylist import ProxyList
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.scripts import SharedScripts
+from topom.sentinels.service import Sentinels
 from topom.settings import TopomSettings
 from topom.sizebook import SizeBook
 from topom.sizes import Freshness, freshness
@@ -91,6 +92,16 @@ class Topom:
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
+        self.sentinels = Sentinels(
+            settings.ha,
+            self.ledger,
+            self.servers,
+            settings.sentinels,
+            settings.sentinel_settings(),
+            settings.sentinel_access,
+            settings.redis_timeout_seconds,
+            leads,
+        )
         self._frames: TableFrames | None = None
         self._history: TableHistory | None = None
         self._one_assignment = asyncio.Lock()
@@ -135,7 +146,7 @@ class Topom:
         self.waiters.release()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables, run batches and store scripts, until cancelled."""
+        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.members.watch())
             group.create_task(self.barrier.tell_again())
@@ -145,6 +156,7 @@ class Topom:
             group.create_task(self.scripts.run())
             group.create_task(self.proxies.run())
             group.create_task(self.departures.run())
+            group.create_task(self.sentinels.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

@@ -12,14 +12,18 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from slots import functions
 from slots.access import ServerAccess, ServerTls
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
+from topom.errors import InvalidAddress
 from topom.hours import Hours
+from topom.sentinels.monitoring import SentinelSettings
 from topom.state import MigrationSettings, Product
+from topom.topology import parse_address
 
+SENTINEL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 ENVIRONMENT_PREFIX = "SLOTFERRY_TOPOM_"
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -168,6 +172,36 @@ class TopomSettings(BaseSettings):
         description="Requests that may wait at a time for news of slots or events; more are refused.",
     )
 
+    ha: Literal["off", "topom", "sentinel"] = Field(
+        default="off",
+        description='Who finds another master when one fails: "off": nobody; "topom"; "sentinel": Redis Sentinels.',
+    )
+    sentinels: Annotated[list[str], NoDecode] = Field(
+        default=[],
+        description="Sentinels, host:port each, until `slotferry sentinel add` or `remove` changes them. In the "
+        "environment: separated by commas.",
+    )
+    sentinel_quorum: int = Field(
+        default=0, ge=0, description="Sentinels that have to find a master down. 0: a majority of them."
+    )
+    sentinel_down_after_milliseconds: int = Field(
+        default=5_000, ge=100, description="Milliseconds without an answer after which a Sentinel finds a server down."
+    )
+    sentinel_failover_timeout_milliseconds: int = Field(
+        default=60_000,
+        ge=1_000,
+        description="Milliseconds that a failover may take before it is given up; after twice that it is tried again.",
+    )
+    sentinel_parallel_syncs: int = Field(
+        default=1, ge=1, description="Replicas that are pointed to a new master at a time."
+    )
+    sentinel_user: str = Field(
+        default="", description='The ACL user as whom topom logs in at the Sentinels. "": their user default.'
+    )
+    sentinel_password: SecretStr = Field(
+        default=SecretStr(""), description='What topom sends to the Sentinels with AUTH. "": nothing.'
+    )
+
     migration_parallel_slots: int = Field(
         default=512, ge=1, le=MAXIMUM_SLOTS, description="Slots of one pair of groups that are moved together."
     )
@@ -237,6 +271,23 @@ class TopomSettings(BaseSettings):
         split_listen(value)
         return value
 
+    @field_validator("sentinels", mode="before")
+    @classmethod
+    def _split_sentinels(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("sentinels")
+    @classmethod
+    def _check_sentinels(cls, value: list[str]) -> list[str]:
+        for address in value:
+            try:
+                parse_address(address)
+            except InvalidAddress as error:
+                raise ValueError(str(error)) from None
+        if len(set(value)) < len(value):
+            raise ValueError("one of them stands there twice")
+        return value
+
     @field_validator("url")
     @classmethod
     def _check_url(cls, value: str) -> str:
@@ -293,6 +344,12 @@ class TopomSettings(BaseSettings):
             raise ValueError("redis_tls_certificate: needs redis_tls_key, and the other way round")
         if self.redis_user and not self.redis_password.get_secret_value():
             raise ValueError("redis_user: needs redis_password")
+        if self.sentinel_user and not self.sentinel_password.get_secret_value():
+            raise ValueError("sentinel_user: needs sentinel_password")
+        if self.ha == "topom":
+            raise ValueError('ha: "topom" is not to be had yet; take "sentinel" or "off"')
+        if self.ha == "sentinel" and not SENTINEL_NAME.fullmatch(self.product):
+            raise ValueError("product: may have letters, digits, dots, hyphens and underscores only for Sentinels")
         if self.store != "sqlite" and not self.store_servers:
             raise ValueError(f"store_servers: is needed for a store in {self.store}")
         if bool(self.store_user) != bool(self.store_password.get_secret_value()):
@@ -324,6 +381,26 @@ class TopomSettings(BaseSettings):
         """How to get in at the servers. Raises :class:`slots.tls.TlsError`."""
         tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
         return ServerAccess(self.redis_password.get_secret_value(), self.redis_user, tls if self.redis_tls else None)
+
+    @cached_property
+    def sentinel_access(self) -> ServerAccess:
+        """How to get in at the Sentinels. Raises :class:`slots.tls.TlsError`."""
+        tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
+        return ServerAccess(
+            self.sentinel_password.get_secret_value(), self.sentinel_user, tls if self.redis_tls else None
+        )
+
+    def sentinel_settings(self) -> SentinelSettings:
+        """How Sentinels watch the servers."""
+        password = self.redis_password.get_secret_value()
+        login = ("auth-pass", password) if password else ()
+        return SentinelSettings(
+            quorum=self.sentinel_quorum,
+            down_after_milliseconds=self.sentinel_down_after_milliseconds,
+            failover_timeout_milliseconds=self.sentinel_failover_timeout_milliseconds,
+            parallel_syncs=self.sentinel_parallel_syncs,
+            login=(*login, "auth-user", self.redis_user) if self.redis_user else login,
+        )
 
     @property
     def store_access_tls(self) -> ServerTls | None:

@@ -112,7 +112,8 @@ class ClusterState:
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
     keys moved then. ``events`` are the newest ones, by id (:mod:`topom.events`). ``assigned`` is whether any
-    slot ever had a group, now or before. ``leaving`` lists what is on its way out.
+    slot ever had a group, now or before. ``leaving`` lists what is on its way out. ``sentinels`` are the addresses of
+    the Sentinels, once an operator has added or removed one; None until then, while those in the settings count.
     """
 
     version: int
@@ -126,6 +127,7 @@ class ClusterState:
     skipped: Mapping[int, str] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
     speed: PairSpeed | None = None
+    sentinels: tuple[str, ...] | None = None
     events: tuple[Event, ...] = ()
     assigned: bool = False
     leaving: Mapping[str, Leaving] = field(default_factory=dict)

@@ -12,6 +12,7 @@
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
 | ``leaving`` | what is on its way out, why and since when; missing until there was something |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
+| ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
 
@@ -64,6 +65,7 @@ def decode(stored: Stored) -> ClusterState | None:
                 for slot in ranges.parse(text, product.number_of_slots)
             },
             speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
+            sentinels=tuple(documents["sentinels"]) if "sentinels" in documents else None,
             events=event_records.decode(documents),
             assigned=cluster.get("assigned", False),
             leaving={entry.key: entry for entry in (Leaving(**raw) for raw in documents.get("leaving", []))},
@@ -105,6 +107,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["leaving"] = _encode([asdict(entry) for entry in new.leaving.values()])
     if new.speed is not None and (old is None or old.speed != new.speed):
         documents["speed"] = _encode(asdict(new.speed))
+    if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):
+        documents["sentinels"] = _encode(list(new.sentinels))
     documents |= event_records.differences(old.events if old else (), new.events)
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)

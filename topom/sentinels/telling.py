@@ -1,0 +1,124 @@
+"""Telling Sentinels what to watch, and as whose master.
+
+A Sentinel is told a master only if that says itself that it is one: told a replica, it would take it for a master that
+has failed.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import structlog
+
+from slots.failures import FAILURES
+from topom.ledger import Ledger
+from topom.redis_servers import RedisServers
+from topom.sentinels import addresses, monitoring
+from topom.sentinels.addresses import Resolver
+from topom.sentinels.following import View
+from topom.sentinels.link import SentinelLink
+from topom.sentinels.monitoring import SentinelSettings
+from topom.sentinels.standing import standing_of
+
+log = structlog.get_logger(__name__)
+
+
+class Telling:
+    """Brings Sentinels in step with the slot table. ``count`` gives how many are known."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        servers: RedisServers,
+        resolver: Resolver,
+        settings: SentinelSettings,
+        count: Callable[[], int],
+    ) -> None:
+        self._ledger = ledger
+        self._servers = servers
+        self._resolver = resolver
+        self._settings = settings
+        self._count = count
+
+    async def masters_that_are(self, wanted: Mapping[int, str]) -> dict[int, tuple[str, int]]:
+        """Where masters are, by group, of those that are there and say that they are masters.
+
+        Told a replica, a Sentinel would take it for a master that has failed.
+        """
+
+        async def look(master: str) -> tuple[str, int] | None:
+            found = await standing_of(self._servers, master)
+            return addresses.first(await self._resolver.ends(master)) if found and found.is_master else None
+
+        ends = await asyncio.gather(*(look(master) for master in wanted.values()))
+        return {group_id: end for group_id, end in zip(wanted, ends, strict=True) if end is not None}
+
+    async def keep_in_step(self, link: SentinelLink) -> None:
+        """Have a Sentinel watch what it is to watch, as it is to; what it watches under another address is left.
+
+        Raises as calls to a Sentinel do (:meth:`topom.sentinels.link.SentinelLink.call`).
+        """
+        product = self._ledger.state.product.name
+        async with link.correcting:
+            found = await link.masters()
+            wanted = monitoring.watched(self._ledger.table)
+            for name in monitoring.superfluous(product, found, wanted):
+                await link.forget(name)
+                log.info("sentinel_forgets", sentinel=link.address, name=name)
+            healthy = await self.masters_that_are(
+                {id: master for id, master in wanted.items() if monitoring.name_of(product, id) not in found}
+            )
+            for group_id in wanted:
+                name = monitoring.name_of(product, group_id)
+                if name in found:
+                    login = () if name in link.told else self._settings.login
+                    for command in monitoring.adjust(name, found[name], self._options(), login):
+                        await link.call(command)
+                    link.told.add(name)
+                elif group_id in healthy:
+                    await self._begin(link, name, healthy[group_id])
+                else:
+                    link.due = True
+
+    async def _begin(self, link: SentinelLink, name: str, end: tuple[str, int]) -> None:
+        for command in monitoring.begin(name, *end, self._options(), self._settings.login):
+            await link.call(command)
+        link.told.add(name)
+        log.info("sentinel_watches", sentinel=link.address, name=name, master=addresses.text(*end))
+
+    async def begin_anew(self, link: SentinelLink, healthy: Mapping[int, tuple[str, int]]) -> None:
+        """Have a Sentinel forget all groups but those that are not ``healthy``, and watch anew those that are.
+
+        Raises as :meth:`keep_in_step` does.
+        """
+        product = self._ledger.state.product.name
+        left = monitoring.watched(self._ledger.table).keys() - healthy.keys()
+        async with link.correcting:
+            for name in monitoring.superfluous(product, await link.masters(), left):
+                await link.forget(name)
+            for group_id, end in healthy.items():
+                await self._begin(link, monitoring.name_of(product, group_id), end)
+        link.wake.set()
+
+    async def correct(self, view: View, links: Sequence[SentinelLink]) -> None:
+        """Tell Sentinels the master in the slot table instead of the one they name."""
+        end = (await self.masters_that_are({view.group_id: view.master})).get(view.group_id)
+        if end is None or self._ledger.table.master_of(view.group_id) != view.master:
+            return
+        name = monitoring.name_of(self._ledger.state.product.name, view.group_id)
+        log.warning(
+            "sentinels_corrected", group=view.group_id, master=view.master, sentinels=[link.address for link in links]
+        )
+        # All forget first: one that still knew the other master would tell it to one that has just begun with this.
+        for link in links:
+            with suppress(*FAILURES):
+                async with link.correcting:
+                    await link.forget(name)
+        for link in links:
+            with suppress(*FAILURES):
+                async with link.correcting:
+                    await self._begin(link, name, end)
+            link.wake.set()
+
+    def _options(self) -> dict[str, int]:
+        return self._settings.options(self._count())
