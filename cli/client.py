@@ -164,6 +164,10 @@ class TopomClient:
         """Remove a group that owns no slots."""
         return await self._object("DELETE", f"/groups/{group_id}")
 
+    async def promote(self, group_id: int, address: str) -> Answer:
+        """Make a replica the master of its group."""
+        return await self._object("POST", f"/groups/{group_id}/promote", {"server": address})
+
     async def add_server(self, group_id: int, address: str, datacenter: str = "") -> Answer:
         """Add a server to a group."""
         named = {"datacenter": datacenter} if datacenter else {}

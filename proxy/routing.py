@@ -45,11 +45,13 @@ class Route:
 
 
 def route_of(table: SlotTable, slot: Slot) -> Route:
-    """What a proxy does with a slot, by the table of states in :mod:`slots.states`."""
+    """What a proxy does with a slot, by the table of states in :mod:`slots.states`, and by its group's lock."""
     master = table.master_of(slot.group_id)
     action = slot.action
     if action is None or action.state in (SlotState.PENDING, SlotState.PREPARING):
-        return Route(OPEN if master else OFFLINE, master)
+        group = table.groups.get(slot.group_id)
+        at_master = LOCKED if group is not None and group.locked else OPEN
+        return Route(at_master if master else OFFLINE, master)
     target = table.master_of(action.target_id)
     if action.state is SlotState.PREPARED:
         # An offline slot has nothing in flight to wait for, and nobody to hold requests for.
@@ -114,15 +116,17 @@ class Routing:
         self.table = table
         # caught-up: before anything is acknowledged.
         self._replicas.apply(table)
-        masters_changed = old is None or any(
-            old.master_of(group_id) != group.master for group_id, group in table.groups.items()
+        groups_changed = old is None or any(
+            (former := old.groups.get(group_id)) is None
+            or (former.master, former.locked) != (group.master, group.locked)
+            for group_id, group in table.groups.items()
         )
         # Hundreds of slots change alike, and clients wait meanwhile. The table keeps the actions alive.
         routes: dict[tuple[int, int], Route] = {}
         for index, slot in enumerate(table.slots):
             # A lock that was given up is taken again by any newer table that has it.
             given_up = slot.id not in self._locked and self._routes.get(slot.id, UNKNOWN).state == LOCKED
-            if masters_changed or old is None or slot is not old.slots[index] or given_up:
+            if groups_changed or old is None or slot is not old.slots[index] or given_up:
                 alike = slot.group_id, id(slot.action)
                 route = routes.get(alike)
                 if route is None:

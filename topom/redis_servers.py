@@ -70,7 +70,7 @@ class RedisServers:
     async def unreachable(self, addresses: Iterable[str]) -> Mapping[str, str]:
         """Why servers do not answer, by address; those that do are left out."""
         wanted = list(addresses)
-        outcomes = await asyncio.gather(*(self._guarded(address, self._ping) for address in wanted))
+        outcomes = await asyncio.gather(*(self.guarded(address, self._ping) for address in wanted))
         return {address: outcome for address, outcome in zip(wanted, outcomes, strict=True) if outcome is not None}
 
     async def close(self) -> None:
@@ -92,19 +92,19 @@ class RedisServers:
                 )
             )
 
-        await self._guarded(address, info)
+        await self.guarded(address, info)
         return found[0] if found else DOWN
 
     async def _fence_one(self, instance: str, address: str) -> str | None:
         async def fence(client: Redis) -> None:
             await connections.fence(client, instance)
 
-        return await self._guarded(address, fence)
+        return await self.guarded(address, fence)
 
     async def _ping(self, client: Redis) -> None:
         await client.execute_command("PING")
 
-    async def _guarded(self, address: str, work: Any) -> str | None:
+    async def guarded(self, address: str, work: Any) -> str | None:
         """Run ``work`` with the server's client, in time; the reason when that fails."""
         async with self._places:
             try:

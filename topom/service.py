@@ -22,8 +22,10 @@ from topom.interventions import Cancelled
 from topom.ledger import Ledger
 from topom.members import Members
 from topom.moving import RedisMover
+from topom.promotions import Promotions
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
+from topom.replication import ServerReplication
 from topom.scripts import SharedScripts
 from topom.settings import TopomSettings
 from topom.sizebook import SizeBook
@@ -68,6 +70,15 @@ class Topom:
             settings.barrier_seconds,
             on_step,
         )
+        self.promotions = Promotions(
+            self.ledger,
+            self.barrier,
+            ServerReplication(self.servers),
+            self.actions.steps.locking,
+            settings.barrier_seconds,
+            settings.promotion_seconds,
+            on_step,
+        )
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
@@ -96,6 +107,7 @@ class Topom:
             group.create_task(self.members.watch())
             group.create_task(self.barrier.tell_again())
             group.create_task(self.actions.run())
+            group.create_task(self.promotions.run())
             group.create_task(self._follow_clock())
             group.create_task(self.scripts.run())
 

@@ -94,6 +94,11 @@ class TopomSettings(BaseSettings):
         description="Seconds that slots may be locked until every proxy has acknowledged; then they are unlocked, "
         "and locked again later.",
     )
+    promotion_seconds: Seconds = Field(
+        default=2.0,
+        description="Seconds that a group may be locked for a replica to become its master; then the master stays. As "
+        "long, at the most, the replica is waited for before.",
+    )
     redis_timeout_seconds: Seconds = Field(
         default=1.0, description="Seconds that a Redis server may take to answer topom's own questions."
     )

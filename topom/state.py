@@ -52,6 +52,18 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True)
+class Promotion:
+    """The latest change of a group's master, until all of the group's servers that answer follow the master.
+
+    ``server`` is the one to be master, ``former`` the master before. Whether it is decided who is master is said by
+    the group in the slot table: it is locked until then.
+    """
+
+    server: str
+    former: str
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time."""
 
@@ -88,7 +100,7 @@ class ClusterState:
     what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
-    keys moved then.
+    keys moved then. ``promotions`` holds the changes of masters that are not over, by group.
     """
 
     version: int
@@ -102,6 +114,7 @@ class ClusterState:
     skipped: Mapping[int, str] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
     speed: PairSpeed | None = None
+    promotions: Mapping[int, Promotion] = field(default_factory=dict)
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set."""

@@ -57,6 +57,24 @@ def remove_group(
     answer(found, as_json, lambda: say(f"group {group_id} removed"))
 
 
+@group.command("promote")
+def promote(
+    group_id: GroupId,
+    address: Address,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Make a replica the master of its group, without losing anything. The former master becomes a replica."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.promote(group_id, address)
+
+    found = run(work())
+    answer(found, as_json, lambda: say(f"{address} is the master of group {group_id}"))
+
+
 @server.command("add")
 def add_server(
     group_id: GroupId,

@@ -31,6 +31,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                 for address in table.groups[group_id].servers
             ],
             slots=len(table.by_group[group_id]),
+            locked=table.groups[group_id].locked,
         )
         for group_id in sorted(table.groups)
     ]
@@ -64,6 +65,12 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
         lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter)
     )
     return _changed(group_id, table)
+
+
+@router.post("/{group_id}/promote")
+async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> models.GroupChanged:
+    """Make a replica the master of its group; nothing that was acknowledged is lost."""
+    return _changed(group_id, await topom.promotions.promote(group_id, new.server))
 
 
 @router.patch("/{group_id}/servers/{address}")

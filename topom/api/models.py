@@ -53,6 +53,7 @@ class Group(BaseModel):
     id: int
     servers: list[Server] = Field(description="The master first.")
     slots: int = Field(description="Slots the group owns.")
+    locked: bool = Field(default=False, description="While another of its servers is being made its master.")
 
 
 class Groups(BaseModel):
@@ -81,6 +82,12 @@ class ServerChange(In):
     """What is to be changed of a server."""
 
     datacenter: Datacenter
+
+
+class NewMaster(In):
+    """Which of a group's replicas is to be its master."""
+
+    server: Address
 
 
 class GroupChanged(BaseModel):

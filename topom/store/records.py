@@ -10,6 +10,7 @@
 | ``migration`` | migration settings that an operator changed |
 | ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
+| ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 """
 
@@ -21,7 +22,7 @@ from typing import Any
 from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Product, ProxyRecord
+from topom.state import ClusterState, Fenced, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged
 
 SLOTS_A_DOCUMENT = 256
@@ -62,6 +63,7 @@ def decode(stored: Stored) -> ClusterState | None:
                 for slot in ranges.parse(text, product.number_of_slots)
             },
             speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
+            promotions={int(group): Promotion(**raw) for group, raw in documents.get("promotions", {}).items()},
         )
     except (KeyError, TypeError, ValueError, TableError) as error:
         raise StoreDamaged(
@@ -93,6 +95,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["skipped"] = _encode(dict(new.skipped))
     if (old is None or old.moved is not new.moved) and new.moved:
         documents["moved"] = _encode(_by_time(new.moved))
+    if new.promotions != ({} if old is None else old.promotions):
+        documents["promotions"] = _encode({str(group): asdict(entry) for group, entry in new.promotions.items()})
     if new.speed is not None and (old is None or old.speed != new.speed):
         documents["speed"] = _encode(asdict(new.speed))
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
