@@ -27,6 +27,7 @@ from proxy.sharedscripts import SharedScripts
 from proxy.workforce import Workforce
 from slots import garbage, logs
 from slots.connections import worker_prefix
+from slots.probing import Probing
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
 
@@ -34,6 +35,10 @@ TICK_SECONDS = 1.0
 WAITING_TICKS = 5  # between two log events about what is waited for
 SETTLE_SECONDS = 5.0
 """How long the end of the proxy waits for servers to end what dead workers have left there."""
+
+PROBE_SECONDS = 0.5
+"""Between two questions to a server whether it answers, for topom to know."""
+PROBE_LIMIT_SECONDS = 1.0
 
 log = structlog.get_logger()
 
@@ -75,6 +80,7 @@ class Supervisor:
         self._product: Product | None = None
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
+        self._probing = Probing(settings.redis_access, PROBE_SECONDS, PROBE_LIMIT_SECONDS)
         self._leftovers = Leftovers(settings.redis_access, self._consider)
         self._scripts = SharedScripts(settings, lambda it: self._control.send(it), lambda it: self._workforce.ask(it))
         self._workforce = Workforce(worker_command, self, self._scripts)
@@ -122,6 +128,7 @@ class Supervisor:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if self._withheld_timer is not None:
                 self._withheld_timer.cancel()
+            await self._probing.close()
             await self._leftovers.close()
             await self._scripts.close()
             await metrics.close()
@@ -293,7 +300,11 @@ class Supervisor:
 
     def heartbeat(self) -> Message:
         """The fields of ``heartbeat``."""
-        return {"epoch": self._acks.acked, "counters": self._workforce.counters.total()}
+        return {
+            "epoch": self._acks.acked,
+            "counters": self._workforce.counters.total(),
+            "servers": self._probing.silences(),
+        }
 
     def registered(self, product: Product) -> None:
         """Start the workers the first time; afterwards repeat what may not have been heard."""
@@ -332,7 +343,9 @@ class Supervisor:
         else:
             for worker in self._workforce.alive.values():
                 worker.send_table(new)
-        self._leftovers.keep_only({server for group in new.groups.values() for server in group.servers})
+        servers = {server for group in new.groups.values() for server in group.servers}
+        self._leftovers.keep_only(servers)
+        self._probing.keep(servers)
         log.debug("table_received", epoch=new.epoch)
         self._consider()
 

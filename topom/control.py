@@ -205,6 +205,7 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
         match frame:
             case Heartbeat():
                 member.counters = frame.counters
+                topom.health.heard(member.record.id, frame.servers)
             case Ack():
                 members.acknowledge(member, frame.epoch)
             case Nack():

@@ -36,11 +36,15 @@ class Register(_Frame):
 
 
 class Heartbeat(_Frame):
-    """The proxy lives. ``counters`` are shown to operators as they are."""
+    """The proxy lives. ``counters`` are shown to operators as they are.
+
+    ``servers``: seconds since each server's latest answer to the proxy, by address (:mod:`topom.detector`).
+    """
 
     type: Literal["heartbeat"]
     epoch: int = Field(ge=0)
     counters: dict[str, int | float] = Field(default_factory=dict, max_length=100)
+    servers: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict, max_length=100_000)
 
 
 class Ack(_Frame):

@@ -17,6 +17,7 @@ from topom.barrier import Barrier
 from topom.batches import all_servers
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.frames import TableFrames
+from topom.health import Health
 from topom.hours import Hours
 from topom.interventions import Cancelled
 from topom.ledger import Ledger
@@ -70,6 +71,13 @@ class Topom:
             settings.barrier_seconds,
             on_step,
         )
+        self.health = Health(
+            self.ledger,
+            access,
+            settings.detector_settings(),
+            settings.server_probe_seconds,
+            settings.redis_timeout_seconds,
+        )
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
@@ -108,6 +116,7 @@ class Topom:
             group.create_task(self.barrier.tell_again())
             group.create_task(self.actions.run())
             group.create_task(self.promotions.run())
+            group.create_task(self.health.run())
             group.create_task(self._follow_clock())
             group.create_task(self.scripts.run())
 

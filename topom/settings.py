@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from slots import functions
 from slots.access import ServerAccess, ServerTls
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
+from topom.detector import DetectorSettings
 from topom.hours import Hours
 from topom.state import MigrationSettings, Product
 
@@ -98,6 +99,19 @@ class TopomSettings(BaseSettings):
         default=2.0,
         description="Seconds that a group may be locked for a replica to become its master; then the master stays. As "
         "long, at the most, the replica is waited for before.",
+    )
+    server_probe_seconds: Seconds = Field(
+        default=0.5, description="Seconds between two questions of topom to a Redis server whether it answers."
+    )
+    server_suspect_seconds: Seconds = Field(
+        default=2.0, description="Seconds without an answer to topom or a proxy after which a server is suspected."
+    )
+    server_fail_seconds: Seconds = Field(
+        default=5.0,
+        description="Seconds without an answer to most of them, topom and proxies, after which a server has failed.",
+    )
+    server_view_seconds: Seconds = Field(
+        default=5.0, description="Seconds for which it counts what a proxy said of the servers."
     )
     redis_timeout_seconds: Seconds = Field(
         default=1.0, description="Seconds that a Redis server may take to answer topom's own questions."
@@ -241,6 +255,10 @@ class TopomSettings(BaseSettings):
     def product_settings(self) -> Product:
         """What proxies have to agree on."""
         return Product(self.product, self.number_of_slots, self.slot_function, self.databases)
+
+    def detector_settings(self) -> DetectorSettings:
+        """When a server counts as suspected and as failed."""
+        return DetectorSettings(self.server_suspect_seconds, self.server_fail_seconds, self.server_view_seconds)
 
     def migration_settings(self) -> MigrationSettings:
         """How migrations run as long as no operator changed it."""

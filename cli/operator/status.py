@@ -43,13 +43,22 @@ def say_groups(groups: list[Answer]) -> None:
                     group["slots"] if first else " ",
                     server.get("address"),
                     "master" if first and server else server.get("role"),
-                    "up" if server.get("up") else ("down" if server else None),
+                    _state(server) if server else None,
                     server.get("datacenter"),
                     server.get("keys"),
                     size(server.get("used_memory")),
                 )
             )
     table(("group", "slots", "server", "role", "state", "datacenter", "keys", "memory"), rows, title="groups")
+
+
+def _state(server: Answer) -> str:
+    """Whether a server answers topom, and what is thought of it if it does not answer everybody."""
+    state = "up" if server.get("up") else "down"
+    condition = server.get("condition", "alive")
+    if condition == "alive":
+        return state
+    return f"{state}, {condition} ({server['silent']} of {server['views']})"
 
 
 def say_proxies(proxies: list[Answer]) -> None:

@@ -27,6 +27,9 @@ async def describe(topom: Topom) -> list[models.Group]:
                     keys=status[address].keys,
                     used_memory=status[address].used_memory,
                     datacenter=table.groups[group_id].datacenter_of(address),
+                    condition=topom.health.of(address).condition.value,
+                    silent=topom.health.of(address).silent,
+                    views=topom.health.of(address).views,
                 )
                 for address in table.groups[group_id].servers
             ],

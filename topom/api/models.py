@@ -45,6 +45,11 @@ class Server(BaseModel):
     keys: int | None = Field(description="Over all databases.")
     used_memory: int | None = Field(description="Bytes.")
     datacenter: str = Field(description="Empty where nobody said.")
+    condition: Literal["alive", "suspected", "failed"] = Field(
+        default="alive", description="What is thought of it: topom and the proxies say how long it has been silent."
+    )
+    silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
+    views: int = Field(default=0, description="How many of them have said something lately.")
 
 
 class Group(BaseModel):
