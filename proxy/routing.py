@@ -33,7 +33,8 @@ log = structlog.get_logger()
 class Route:
     """Where one slot's requests go: a state of :mod:`proxy.engine.router`, the server, and the source if it moves.
 
-    A slot that is locked to be turned round has a source too, the one that its keys have come from until then.
+    A slot that is locked to be turned round has a source too, the one that its keys have come from until then. One
+    whose master is ``lost`` is locked without waiting for what that server owes.
     ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`.
     """
 
@@ -42,6 +43,7 @@ class Route:
     source: str | None = None
     keeps_target: bool = False
     carried: bool = False
+    lost: bool = False
 
 
 def route_of(table: SlotTable, slot: Slot) -> Route:
@@ -50,8 +52,9 @@ def route_of(table: SlotTable, slot: Slot) -> Route:
     action = slot.action
     if action is None or action.state in (SlotState.PENDING, SlotState.PREPARING):
         group = table.groups.get(slot.group_id)
-        at_master = LOCKED if group is not None and group.locked else OPEN
-        return Route(at_master if master else OFFLINE, master)
+        if master is None or group is None:
+            return Route(OFFLINE, master)
+        return Route(LOCKED, master, lost=group.lost) if group.locked else Route(OPEN, master)
     target = table.master_of(action.target_id)
     if action.state is SlotState.PREPARED:
         # An offline slot has nothing in flight to wait for, and nobody to hold requests for.
@@ -118,7 +121,7 @@ class Routing:
         self._replicas.apply(table)
         groups_changed = old is None or any(
             (former := old.groups.get(group_id)) is None
-            or (former.master, former.locked) != (group.master, group.locked)
+            or (former.master, former.locked, former.lost) != (group.master, group.locked, group.lost)
             for group_id, group in table.groups.items()
         )
         # Hundreds of slots change alike, and clients wait meanwhile. The table keeps the actions alive.
@@ -164,7 +167,7 @@ class Routing:
             # A lock that was acknowledged stays so at another master of its group, which has had nothing sent for it.
             self._firm.discard(slot)
         busy_at = old.address if old is not None and self._router.loop.slot_in_flight(slot) else None
-        if route.state == LOCKED and route.address is not None:
+        if route.state == LOCKED and route.address is not None and not route.lost:
             self._locked[slot] = self._undrained[slot] = route.address
         elif busy_at is not None and route.address != busy_at:
             self._undrained[slot] = busy_at

@@ -51,6 +51,10 @@ Observer = Callable[[str], Awaitable[None]]
 """Told of each step, by name, before the next one."""
 
 
+Choose = Callable[[], Awaitable[str]]
+"""Says which replica is to become the master."""
+
+
 class NotReady(Conflict):
     """The server cannot become its group's master now."""
 
@@ -104,6 +108,33 @@ class Promotions:
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
+
+    async def fail_over(self, group_id: int, choose: Choose) -> SlotTable:
+        """Make a replica the master of a group whose master is lost; the table that then holds.
+
+        **one-owner**: the replica becomes a master only after every proxy has acknowledged that it sends nothing to the
+        former one any more. A proxy that is lost is fenced off it first; as long as that cannot be done, there is no
+        other master.
+
+        Args:
+            group_id: of the group.
+            choose: says which replica; asked again once no proxy sends anything. Raises :class:`NotReady`.
+
+        Raises:
+            as :meth:`promote`.
+        """
+        group = topology.group_of(self._ledger.table, group_id)
+        if group.master is None:
+            raise NotReady(f"group {group_id} has no master")
+        async with self._locking:
+            promotion = Promotion(await choose(), group.master)
+            self._busy.add(group_id)
+            try:
+                await self._lock(group_id, promotion, lost=True)
+                return await self._take_over(group_id, promotion, choose)
+            finally:
+                self._busy.discard(group_id)
+                self._wake.set()
 
     async def run(self) -> None:
         """Go on with what a topom before has left, and see to servers that have yet to follow, until cancelled."""
@@ -172,16 +203,16 @@ class Promotions:
                 raise NotReady(f"{problem}; nothing was changed")
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _lock(self, group_id: int, promotion: Promotion) -> None:
+    async def _lock(self, group_id: int, promotion: Promotion, lost: bool = False) -> None:
         def lock(state: ClusterState, epoch: int) -> ClusterState:
             group = topology.group_of(state.table, group_id)
             if group.master != promotion.former or promotion.server not in group.servers:
                 raise NotReady(f"group {group_id} was changed meanwhile; look at it, and try again")
-            new = with_table(state, topology.lock_group(state.table, epoch, group_id))
+            new = with_table(state, topology.lock_group(state.table, epoch, group_id, lost))
             return replace(new, promotions={**state.promotions, group_id: promotion})
 
         state = await self._ledger.change(lock)
-        log.info("group_locked", group=group_id, server=promotion.server, epoch=state.table.epoch)
+        log.info("group_locked", group=group_id, server=promotion.server, lost=lost, epoch=state.table.epoch)
         await self._observe("lock stored")
 
     async def _switch(self, group_id: int, promotion: Promotion) -> SlotTable:
@@ -205,6 +236,23 @@ class Promotions:
         except Exception as error:
             # Whatever it is, the group must not stay locked for it.
             await self._observe("failed")
+            return await self._decide(group_id, promotion, str(error) or type(error).__name__)
+        await self._observe("replica is master")
+        return await self._complete(group_id, promotion)
+
+    async def _take_over(self, group_id: int, promotion: Promotion, choose: Choose) -> SlotTable:
+        """As :meth:`_switch`, while the former master does not answer."""
+        table = self._ledger.table
+        servers = table.groups[group_id].servers
+        try:
+            await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=True)
+            await self._observe("lock acknowledged")
+            if await choose() != promotion.server:
+                raise NotReady(f"{promotion.server} is not the best choice any more")
+            if not self._barrier.passed(table.epoch, servers):
+                raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+            await self._replication.make_master(promotion.server)
+        except Exception as error:
             return await self._decide(group_id, promotion, str(error) or type(error).__name__)
         await self._observe("replica is master")
         return await self._complete(group_id, promotion)

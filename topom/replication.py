@@ -35,7 +35,8 @@ class Replication:
 
     ``stream`` is the id of the stream of writes that it is in, ``offset`` how many bytes of it the server has run,
     ``following`` host and port of its master as it was told them, None for a master. ``link_up`` is whether a replica
-    is connected to its master and holds a whole copy.
+    is connected to its master and holds a whole copy, ``filling`` whether it is just being given one, ``silent_seconds``
+    for how long it has not heard from its master, as far as it is connected.
     """
 
     is_master: bool
@@ -43,6 +44,8 @@ class Replication:
     offset: int
     following: tuple[str, int] | None = None
     link_up: bool = False
+    filling: bool = False
+    silent_seconds: int = 0
 
     def follows(self, master: str) -> bool:
         """Whether it is a replica of the server of this address, by the very name."""
@@ -132,12 +135,15 @@ def read(info: dict[str, Any]) -> Replication:
     try:
         if is_master:
             return Replication(True, str(info.get("master_replid", "")), int(info["master_repl_offset"]))
+        filling = bool(int(info.get("master_sync_in_progress", 0)))
         return Replication(
             False,
             str(info.get("master_replid", "")),
             int(info.get("slave_repl_offset", 0)),
             (str(info["master_host"]), int(info["master_port"])),
-            info.get("master_link_status") == "up" and not int(info.get("master_sync_in_progress", 0)),
+            info.get("master_link_status") == "up" and not filling,
+            filling,
+            int(info.get("master_last_io_seconds_ago", 0)),
         )
     except KeyError as error:
         raise ResponseError(f"INFO replication lacks {error}") from error

@@ -131,17 +131,20 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
     return table.changed(epoch, groups=[without])
 
 
-def lock_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
-    """A group locked, for another of its servers to become its master. None of its slots may be in motion."""
+def lock_group(table: SlotTable, epoch: int, group_id: int, lost: bool = False) -> SlotTable:
+    """A group locked, for another of its servers to become its master. None of its slots may be in motion.
+
+    ``lost`` if nobody is to wait for what the master owes.
+    """
     _require_unlocked(table, group_id)
     _require_rest(table.slots[slot] for slot in _users(table, group_id))
-    return table.changed(epoch, groups=[replace(group_of(table, group_id), locked=True)])
+    return table.changed(epoch, groups=[replace(group_of(table, group_id), locked=True, lost=lost)])
 
 
 def unlock_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
     """A group unlocked, its master the one that it has."""
     group = group_of(table, group_id)
-    return table.changed(epoch, groups=[replace(group, locked=False)]) if group.locked else table
+    return table.changed(epoch, groups=[replace(group, locked=False, lost=False)]) if group.locked else table
 
 
 def promote(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
@@ -151,7 +154,7 @@ def promote(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTa
     if address == group.master:
         return unlock_group(table, epoch, group_id)
     servers = (address, *(server for server in group.servers if server != address))
-    return table.changed(epoch, groups=[replace(group, servers=servers, locked=False)])
+    return table.changed(epoch, groups=[replace(group, servers=servers, locked=False, lost=False)])
 
 
 def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
