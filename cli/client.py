@@ -164,9 +164,13 @@ class TopomClient:
         """Remove a group that owns no slots."""
         return await self._object("DELETE", f"/groups/{group_id}")
 
-    async def promote(self, group_id: int, address: str) -> Answer:
-        """Make a replica the master of its group."""
-        return await self._object("POST", f"/groups/{group_id}/promote", {"server": address})
+    async def promote(self, group_id: int, address: str, force: bool = False) -> Answer:
+        """Make a replica the master of its group; with ``force`` although the master does not answer."""
+        return await self._object("POST", f"/groups/{group_id}/promote", {"server": address, "force": force})
+
+    async def lift_protection(self) -> Answer:
+        """Have done by itself what is due although many members are lost."""
+        return await self._object("POST", "/protection/lift", {})
 
     async def add_server(self, group_id: int, address: str, datacenter: str = "") -> Answer:
         """Add a server to a group."""
@@ -181,6 +185,22 @@ class TopomClient:
     async def remove_server(self, group_id: int, address: str) -> Answer:
         """Remove a server from a group."""
         return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}")
+
+    async def sentinels(self) -> Answer:
+        """``{"ha", "majority", "sentinels": [...], "groups": [...]}``: what they say of each group."""
+        return await self._object("GET", "/sentinels")
+
+    async def add_sentinel(self, address: str) -> Answer:
+        """Have one more Sentinel, ``host:port``, watch all groups."""
+        return await self._object("POST", "/sentinels", {"address": address})
+
+    async def remove_sentinel(self, address: str) -> Answer:
+        """Have a Sentinel watch nothing any more: ``{"failed": {address: reason}}``."""
+        return await self._object("DELETE", f"/sentinels/{quote(address, safe=':')}")
+
+    async def resync_sentinels(self) -> Answer:
+        """Have all Sentinels watch the groups anew: ``{"failed": {address: reason}}``."""
+        return await self._object("POST", "/sentinels/resync")
 
     async def proxies(self) -> list[Answer]:
         """All proxies that topom knows."""

@@ -249,9 +249,17 @@ class _Run:
 
 
 async def clear(
-    source: str, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None
+    source: str,
+    target: str,
+    *,
+    access: ServerAccess,
+    instance: str,
+    former: Sequence[str] = (),
+    timeouts: Timeouts | None = None,
 ) -> None:
     """Take away what moving has left at a source and its target, once no mover sends them anything any more.
+
+    ``former`` are servers that may have been the source before. Nothing is done at these: they follow the source.
 
     one-way: with the permit goes what a lost connection's script could still move, when the slot is back here.
 
@@ -261,4 +269,4 @@ async def clear(
     async with AsyncExitStack() as stack:
         ends = Ends(stack, source, target, access, instance, timeouts or Timeouts())
         await moving.clear_source(await ends.at_source())
-        await moving.clear_target(await ends.at_target(CHECKING), source)
+        await moving.clear_target(await ends.at_target(CHECKING), source, *former)

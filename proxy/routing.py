@@ -47,7 +47,7 @@ class Route:
 
 
 def route_of(table: SlotTable, slot: Slot) -> Route:
-    """What a proxy does with a slot, by the table of states in :mod:`slots.states`, and by its group's lock."""
+    """What a proxy does with a slot, by the table of states in :mod:`slots.states`, and by the locks of its groups."""
     master = table.master_of(slot.group_id)
     action = slot.action
     if action is None or action.state in (SlotState.PENDING, SlotState.PREPARING):
@@ -55,6 +55,12 @@ def route_of(table: SlotTable, slot: Slot) -> Route:
         if master is None or group is None:
             return Route(OFFLINE, master)
         return Route(LOCKED, master, lost=group.lost) if group.locked else Route(OPEN, master)
+    owner = table.master_of(slot.owner_id)
+    if owner is not None and any(
+        (group := table.groups.get(group_id)) is not None and group.lost
+        for group_id in (slot.group_id, action.target_id)
+    ):
+        return Route(LOCKED, owner, lost=True)
     target = table.master_of(action.target_id)
     if action.state is SlotState.PREPARED:
         # An offline slot has nothing in flight to wait for, and nobody to hold requests for.

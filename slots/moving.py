@@ -307,13 +307,13 @@ async def clear_source(source: RedisClient) -> None:
     await source.execute_command("EVAL", _CLEAR, 2, STATE, WANTED)
 
 
-async def clear_target(target: RedisClient, source_address: str) -> None:
-    """Take away what a migration from that source has left at its target. Only when nobody moves keys from there."""
-    await target.execute_command("EVAL", _FORGET, 1, ARRIVING, source_address)
+async def clear_target(target: RedisClient, *source_addresses: str) -> None:
+    """Take away what a migration from these sources has left at its target. Only when nobody moves keys from there."""
+    await target.execute_command("EVAL", _FORGET, 1, ARRIVING, *source_addresses)
 
 
 _CLEAR = _SELECT + "return redis.call('DEL', unpack(KEYS))"
-_FORGET = _SELECT + "return redis.call('HDEL', KEYS[1], ARGV[1])"
+_FORGET = _SELECT + "return redis.call('HDEL', KEYS[1], unpack(ARGV))"
 
 
 def _may_be_migration(entry: Mapping[str, str]) -> bool:

@@ -29,21 +29,25 @@ class Action:
     """What is happening to a slot: its state, the group it is on its way to, and whether it was turned round.
 
     ``carried`` is whether the migrator takes all keys itself, because the source cannot or is not to send them.
+    ``failed_over`` is whether the group that had the slot before has lost its master since keys began to leave it. The
+    new one may have keys back that had left, as they were once.
     """
 
     state: SlotState
     target_id: int
     course: Course = Course.FORWARD
     carried: bool = False
+    failed_over: bool = False
 
     @property
     def keeps_target(self) -> bool:
         """Whether, of a key that is on both servers, the target's copy is the truth and the source's a leftover.
 
-        So it is after a turn, for the target was the source until then: an earlier MIGRATE may have copied the key
-        without deleting it. Otherwise the source's copy is the truth for as long as it is there.
+        The truth is where the slot was before: an earlier MIGRATE may have copied the key without deleting it. That is
+        the source, and after a turn the target, which was the source until then. Only if that group has failed over is
+        it the other one.
         """
-        return self.course is Course.BACK
+        return (self.course is Course.BACK) is not self.failed_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,9 @@ class Slot:
         return self.action.target_id
 
     def to_wire(self) -> dict[str, Any]:
-        """``{"id", "group_id", "action": {"state", "target_id", "course", "carried"}}``; ``{}`` for a slot at rest.
+        """``{"id", "group_id", "action": {"state", "target_id", "course", "carried", "failed_over"}}``; ``{}`` at rest.
 
-        ``course`` is left out where it is ``forward``, ``carried`` where it is false.
+        ``course`` is left out where it is ``forward``, ``carried`` and ``failed_over`` where they are false.
         """
         action: dict[str, Any] = {}
         if self.action is not None:
@@ -80,6 +84,8 @@ class Slot:
                 action["course"] = str(self.action.course)
             if self.action.carried:
                 action["carried"] = True
+            if self.action.failed_over:
+                action["failed_over"] = True
         return {"id": self.id, "group_id": self.group_id, "action": action}
 
     @classmethod
@@ -90,7 +96,8 @@ class Slot:
             state = raw.get("state") or ""
             course = Course(raw.get("course") or Course.FORWARD)
             carried = bool(raw.get("carried"))
-            action = Action(SlotState(state), int(raw["target_id"]), course, carried) if state else None
+            failed_over = bool(raw.get("failed_over"))
+            action = Action(SlotState(state), int(raw["target_id"]), course, carried, failed_over) if state else None
             return cls(int(wire["id"]), int(wire["group_id"]), action)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableError(f"not a slot: {wire!r} ({error})") from error
@@ -126,9 +133,10 @@ class Group:
         return self.datacenters.get(server, "")
 
     def to_wire(self) -> dict[str, Any]:
-        """``{"id", "servers": ["host:port", ...], "datacenters": {"host:port": name}, "locked", "lost"}``, the master first.
+        """``{"id", "servers": ["host:port", ...], "datacenters": {"host:port": name}, "locked", "lost"}``.
 
-        ``datacenters`` is left out where no server has one, ``locked`` and ``lost`` where they are false.
+        The master comes first. ``datacenters`` is left out where no server has one, ``locked`` and ``lost`` where they
+        are false.
         """
         wire: dict[str, Any] = {"id": self.id, "servers": list(self.servers)}
         if self.datacenters:

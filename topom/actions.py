@@ -162,6 +162,9 @@ class Actions:
             self._apply_settings()
         if old.table is not new.table or old.skipped is not new.skipped:
             for batch in self._running.values():
+                if any(old.table.master_of(group) != new.table.master_of(group) for group in batch.groups):
+                    # complete: its keys are at another server by now, or have to go to another.
+                    batch.changed.set()
                 if batch.writing:
                     batch.writing = False
                 elif batch.remaining(new) != batch.slots:

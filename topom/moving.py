@@ -58,9 +58,12 @@ class RedisMover:
             manner=Manner(self._bounds, keeps_target, carried, self._confirmation),
         )
 
-    async def clear(self, source: str, target: str) -> None:
-        """Take away what moving has left at both. Raises :class:`migrator.errors.MigrationError`."""
-        await clear(source, target, access=self._access, instance=self._instance)
+    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
+        """Take away what moving from the source, or from ``former`` ones, has left at both.
+
+        Raises :class:`migrator.errors.MigrationError`.
+        """
+        await clear(source, target, access=self._access, instance=self._instance, former=former)
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from the next batch of keys on, those of big keys and replicas from the next call on.

@@ -27,7 +27,7 @@ from dataclasses import replace
 import structlog
 
 from slots.table import SlotTable
-from topom import topology
+from topom import failover, topology
 from topom.backoff import Backoff
 from topom.barrier import Barrier, BarrierFailed
 from topom.errors import Conflict, ServerNotFound, Unavailable
@@ -44,6 +44,9 @@ LOOK_SECONDS = 0.1
 """The same, before."""
 NEAR_BYTES = 1_048_576
 """How far behind its master a replica may be when its group is locked."""
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 2.0
+"""Between two looks at servers that do not follow their master yet; with full jitter."""
 SPARE_SECONDS = 1.0
 """For how long the former master holds writes beyond the time that the promotion has."""
 
@@ -109,16 +112,40 @@ class Promotions:
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
-    async def fail_over(self, group_id: int, choose: Choose) -> SlotTable:
+    async def force(self, group_id: int, address: str) -> SlotTable:
+        """Make a replica the master of a group whose master an operator knows to be gone; what only that had is lost.
+
+        Raises as :meth:`promote`.
+        """
+        group = topology.group_of(self._ledger.table, group_id)
+        if address not in group.servers:
+            raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers)}")
+        if address == group.master:
+            return self._ledger.table
+
+        async def choose() -> str:
+            if await self._ask(group.servers[0]) is not None:
+                raise NotReady(f"{group.master} answers; promote {address} without force, and nothing is lost")
+            if (await self._replication.look(address)).is_master:
+                raise NotReady(f"{address} is a master itself, not a replica")
+            return address
+
+        task = asyncio.create_task(self.fail_over(group_id, choose, wait_for_lost_proxies=False))
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    async def fail_over(self, group_id: int, choose: Choose, wait_for_lost_proxies: bool) -> SlotTable:
         """Make a replica the master of a group whose master is lost; the table that then holds.
 
         **one-owner**: the replica becomes a master only after every proxy has acknowledged that it sends nothing to the
-        former one any more. A proxy that is lost is fenced off it first; as long as that cannot be done, there is no
-        other master.
+        former one any more. A proxy that is lost is fenced off it first, if ``wait_for_lost_proxies``; as long as that
+        cannot be done, there is no other master.
 
         Args:
             group_id: of the group.
             choose: says which replica; asked again once no proxy sends anything. Raises :class:`NotReady`.
+            wait_for_lost_proxies: False if it is sure that no lost proxy can reach the former master.
 
         Raises:
             as :meth:`promote`.
@@ -131,7 +158,7 @@ class Promotions:
             self._busy.add(group_id)
             try:
                 await self._lock(group_id, promotion, lost=True)
-                return await self._take_over(group_id, promotion, choose)
+                return await self._take_over(group_id, promotion, choose, wait_for_lost_proxies)
             finally:
                 self._busy.discard(group_id)
                 self._wake.set()
@@ -139,7 +166,7 @@ class Promotions:
     async def run(self) -> None:
         """Go on with what a topom before has left, and see to servers that have yet to follow, until cancelled."""
         self._ledger.listen(self._changed)
-        backoff = Backoff(0.1, 10.0)
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, least=0.0)
         try:
             while True:
                 self._wake.clear()
@@ -240,10 +267,11 @@ class Promotions:
         await self._observe("replica is master")
         return await self._complete(group_id, promotion)
 
-    async def _take_over(self, group_id: int, promotion: Promotion, choose: Choose) -> SlotTable:
+    async def _take_over(self, group_id: int, promotion: Promotion, choose: Choose, fence_former: bool) -> SlotTable:
         """As :meth:`_switch`, while the former master does not answer."""
         table = self._ledger.table
-        servers = table.groups[group_id].servers
+        group = table.groups[group_id]
+        servers = group.servers if fence_former else group.replicas
         try:
             await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=True)
             await self._observe("lock acknowledged")
@@ -303,11 +331,15 @@ class Promotions:
     async def _complete(self, group_id: int, promotion: Promotion) -> SlotTable:
         """The replica is a master with all that was acknowledged: store it, and have the others follow it."""
         others = [server for server in self._ledger.table.groups[group_id].servers if server != promotion.server]
+        lost = self._ledger.table.groups[group_id].lost
+        promote = failover.fail_over if lost else topology.promote
+
+        def promoted(table: SlotTable, epoch: int) -> SlotTable:
+            return promote(table, epoch, group_id, promotion.server)
+
         following = [asyncio.create_task(self._tell(server, promotion)) for server in others]
         try:
-            state = await self._ledger.change(
-                lambda state, epoch: with_table(state, topology.promote(state.table, epoch, group_id, promotion.server))
-            )
+            state = await self._ledger.change(lambda state, epoch: with_table(state, promoted(state.table, epoch)))
         finally:
             await asyncio.gather(*following)
         log.info("server_promoted", group=group_id, server=promotion.server, epoch=state.table.epoch)
@@ -363,7 +395,9 @@ class Promotions:
         if group is None or group.master is None:
             return True
         concerned = {promotion.server, promotion.former}
-        outcomes = [await self._follows(server, group.master, server in concerned) for server in group.servers[1:]]
+        outcomes = await asyncio.gather(
+            *(self._follows(server, group.servers[0], server in concerned) for server in group.replicas)
+        )
         if not all(outcomes):
             return False
         try:

@@ -25,8 +25,8 @@ class ServerFailed(Unavailable):
 class Servers(Protocol):
     """Runs work with a server's client; see :class:`topom.redis_servers.RedisServers`."""
 
-    async def guarded(self, address: str, work: Callable[[Redis], Awaitable[object]]) -> str | None:
-        """Run ``work`` with the server's client, in time; the reason when that fails."""
+    async def run(self, address: str, work: Callable[[Redis], Awaitable[None]]) -> str | None:
+        """Run ``work`` with the server's client; None when it was done in time, else the reason. Does not raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Replication:
 
     ``stream`` is the id of the stream of writes that it is in, ``offset`` how many bytes of it the server has run,
     ``following`` host and port of its master as it was told them, None for a master. ``link_up`` is whether a replica
-    is connected to its master and holds a whole copy, ``filling`` whether it is just being given one, ``silent_seconds``
-    for how long it has not heard from its master, as far as it is connected.
+    is connected to its master and holds a whole copy, ``filling`` whether it is just being given one,
+    ``silent_seconds`` for how long it has not heard from its master, as far as it is connected.
     """
 
     is_master: bool
@@ -123,7 +123,7 @@ class ServerReplication:
         async def answered(client: Redis) -> None:
             answers.append(await work(client))
 
-        reason = await self._servers.guarded(address, answered)
+        reason = await self._servers.run(address, answered)
         if reason is not None:
             raise ServerFailed(f"{address} does not do what is needed: {reason}")
         return answers[0]

@@ -21,13 +21,16 @@ from topom.health import Health
 from topom.hours import Hours
 from topom.interventions import Cancelled
 from topom.ledger import Ledger
+from topom.masters import Masters
 from topom.members import Members
 from topom.moving import RedisMover
 from topom.promotions import Promotions
+from topom.protection import Protection
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.replication import ServerReplication
 from topom.scripts import SharedScripts
+from topom.sentinels.service import Sentinels
 from topom.settings import TopomSettings
 from topom.sizebook import SizeBook
 from topom.sizes import Freshness, freshness
@@ -87,9 +90,29 @@ class Topom:
             settings.promotion_seconds,
             on_step,
         )
+        self.protection = Protection(settings.protection_share)
+        self.masters = Masters(
+            self.ledger,
+            self.members,
+            self.barrier,
+            self.health,
+            self.promotions,
+            ServerReplication(self.servers),
+            self.protection,
+            settings.masters_settings(),
+        )
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
+        self.sentinels = Sentinels(
+            settings.ha,
+            self.ledger,
+            self.servers,
+            settings.sentinels,
+            settings.sentinel_settings(),
+            settings.sentinel_access,
+            settings.redis_timeout_seconds,
+        )
         self._frames: TableFrames | None = None
         self._one_assignment = asyncio.Lock()
 
@@ -110,15 +133,17 @@ class Topom:
         self.members.start()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables, run batches and store scripts, until cancelled."""
+        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.members.watch())
             group.create_task(self.barrier.tell_again())
             group.create_task(self.actions.run())
             group.create_task(self.promotions.run())
             group.create_task(self.health.run())
+            group.create_task(self.masters.run())
             group.create_task(self._follow_clock())
             group.create_task(self.scripts.run())
+            group.create_task(self.sentinels.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

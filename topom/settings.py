@@ -4,21 +4,27 @@ They are read from a TOML file and from the environment (``SLOTFERRY_TOPOM_LISTE
 environment wins, so that secrets can stay out of files. ``configs/topom.toml`` lists them all.
 """
 
+import re
 import tomllib
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from slots import functions
 from slots.access import ServerAccess, ServerTls
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 from topom.detector import DetectorSettings
+from topom.errors import InvalidAddress
 from topom.hours import Hours
+from topom.masters import MastersSettings
+from topom.sentinels.monitoring import SentinelSettings
 from topom.state import MigrationSettings, Product
+from topom.topology import parse_address
 
+SENTINEL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 ENVIRONMENT_PREFIX = "SLOTFERRY_TOPOM_"
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -113,6 +119,23 @@ class TopomSettings(BaseSettings):
     server_view_seconds: Seconds = Field(
         default=5.0, description="Seconds for which it counts what a proxy said of the servers."
     )
+    protection_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Share of the members, servers and proxies, beyond which nothing is done by itself if they are "
+        "lost at a time.",
+    )
+    ha_lag_bytes_max: int = Field(
+        default=67_108_864,
+        ge=0,
+        description='Bytes that a replica may be behind a failed master to take its place, with ha = "topom". 64 MiB.',
+    )
+    ha_lost_proxies: Literal["wait", "ignore"] = Field(
+        default="wait",
+        description='Whether a failed master is replaced while a proxy is lost that may still write to it: "wait": not '
+        'before the proxy is back, or removed and fenced; "ignore": it is.',
+    )
     redis_timeout_seconds: Seconds = Field(
         default=1.0, description="Seconds that a Redis server may take to answer topom's own questions."
     )
@@ -123,6 +146,36 @@ class TopomSettings(BaseSettings):
         default=67_108_864,
         ge=1,
         description="Bytes of scripts that topom remembers; those merely run go first, then the oldest. 64 MiB.",
+    )
+
+    ha: Literal["off", "topom", "sentinel"] = Field(
+        default="off",
+        description='Who finds another master when one fails: "off": nobody; "topom"; "sentinel": Redis Sentinels.',
+    )
+    sentinels: Annotated[list[str], NoDecode] = Field(
+        default=[],
+        description="Sentinels, host:port each, until `slotferry sentinel add` or `remove` changes them. In the "
+        "environment: separated by commas.",
+    )
+    sentinel_quorum: int = Field(
+        default=0, ge=0, description="Sentinels that have to find a master down. 0: a majority of them."
+    )
+    sentinel_down_after_milliseconds: int = Field(
+        default=5_000, ge=100, description="Milliseconds without an answer after which a Sentinel finds a server down."
+    )
+    sentinel_failover_timeout_milliseconds: int = Field(
+        default=60_000,
+        ge=1_000,
+        description="Milliseconds that a failover may take before it is given up; after twice that it is tried again.",
+    )
+    sentinel_parallel_syncs: int = Field(
+        default=1, ge=1, description="Replicas that are pointed to a new master at a time."
+    )
+    sentinel_user: str = Field(
+        default="", description='The ACL user as whom topom logs in at the Sentinels. "": their user default.'
+    )
+    sentinel_password: SecretStr = Field(
+        default=SecretStr(""), description='What topom sends to the Sentinels with AUTH. "": nothing.'
     )
 
     migration_parallel_slots: int = Field(
@@ -194,6 +247,23 @@ class TopomSettings(BaseSettings):
         split_listen(value)
         return value
 
+    @field_validator("sentinels", mode="before")
+    @classmethod
+    def _split_sentinels(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("sentinels")
+    @classmethod
+    def _check_sentinels(cls, value: list[str]) -> list[str]:
+        for address in value:
+            try:
+                parse_address(address)
+            except InvalidAddress as error:
+                raise ValueError(str(error)) from None
+        if len(set(value)) < len(value):
+            raise ValueError("one of them stands there twice")
+        return value
+
     @field_validator("number_of_slots")
     @classmethod
     def _check_number_of_slots(cls, value: int) -> int:
@@ -226,6 +296,10 @@ class TopomSettings(BaseSettings):
             raise ValueError("redis_tls_certificate: needs redis_tls_key, and the other way round")
         if self.redis_user and not self.redis_password.get_secret_value():
             raise ValueError("redis_user: needs redis_password")
+        if self.sentinel_user and not self.sentinel_password.get_secret_value():
+            raise ValueError("sentinel_user: needs sentinel_password")
+        if self.ha == "sentinel" and not SENTINEL_NAME.fullmatch(self.product):
+            raise ValueError("product: may have letters, digits, dots, hyphens and underscores only for Sentinels")
         return self
 
     @classmethod
@@ -252,9 +326,35 @@ class TopomSettings(BaseSettings):
         tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
         return ServerAccess(self.redis_password.get_secret_value(), self.redis_user, tls if self.redis_tls else None)
 
+    @cached_property
+    def sentinel_access(self) -> ServerAccess:
+        """How to get in at the Sentinels. Raises :class:`slots.tls.TlsError`."""
+        tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
+        return ServerAccess(
+            self.sentinel_password.get_secret_value(), self.sentinel_user, tls if self.redis_tls else None
+        )
+
+    def sentinel_settings(self) -> SentinelSettings:
+        """How Sentinels watch the servers."""
+        password = self.redis_password.get_secret_value()
+        login = ("auth-pass", password) if password else ()
+        return SentinelSettings(
+            quorum=self.sentinel_quorum,
+            down_after_milliseconds=self.sentinel_down_after_milliseconds,
+            failover_timeout_milliseconds=self.sentinel_failover_timeout_milliseconds,
+            parallel_syncs=self.sentinel_parallel_syncs,
+            login=(*login, "auth-user", self.redis_user) if self.redis_user else login,
+        )
+
     def product_settings(self) -> Product:
         """What proxies have to agree on."""
         return Product(self.product, self.number_of_slots, self.slot_function, self.databases)
+
+    def masters_settings(self) -> MastersSettings:
+        """When topom replaces a master by itself."""
+        return MastersSettings(
+            self.ha == "topom", self.ha_lag_bytes_max, self.server_fail_seconds, self.ha_lost_proxies == "wait"
+        )
 
     def detector_settings(self) -> DetectorSettings:
         """When a server counts as suspected and as failed."""

@@ -101,6 +101,8 @@ class ClusterState:
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
     keys moved then. ``promotions`` holds the changes of masters that are not over, by group.
+    ``sentinels`` are the addresses of the Sentinels, once an operator has added or removed one; None until then, while
+    those in the settings count.
     """
 
     version: int
@@ -115,6 +117,7 @@ class ClusterState:
     moved: Mapping[int, float] = field(default_factory=dict)
     speed: PairSpeed | None = None
     promotions: Mapping[int, Promotion] = field(default_factory=dict)
+    sentinels: tuple[str, ...] | None = None
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set."""

@@ -30,7 +30,7 @@ from migrator.errors import MigrationError
 from migrator.progress import Progress
 from slots import ranges
 from slots.states import Course, SlotState
-from slots.table import SlotTable
+from slots.table import Action, SlotTable
 from topom import topology
 from topom.barrier import Barrier, BarrierFailed
 from topom.batches import Batch, servers_of, share_of
@@ -47,6 +47,10 @@ Observer = Callable[[str], Awaitable[None]]
 
 class TargetWithoutServer(Unavailable):
     """Slots are on their way to a group that has lost its servers."""
+
+
+class MasterChanged(Unavailable):
+    """A group has another master than the one whose keys were moved."""
 
 
 class TurnTimeout(Unavailable):
@@ -80,8 +84,10 @@ class Mover(Protocol):
         Called while no migrator and no proxy sends keys this way. Raises :class:`~migrator.errors.MigrationError`.
         """
 
-    async def clear(self, source: str, target: str) -> None:
+    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
         """Take away what moving has left at both servers, of which nobody moves keys any more.
+
+        ``former`` are replicas of the source that may have been the source before.
 
         Raises :class:`~migrator.errors.MigrationError`.
         """
@@ -176,7 +182,8 @@ class Steps:
                 source = self._ledger.table.master_of(batch.source_id)
                 if source is not None:
                     # one-way: before the slot may come back, nothing that is left may move keys from there.
-                    await self._mover.clear(source, self._target_of(batch))
+                    former = self._ledger.table.groups[batch.source_id].replicas
+                    await self._mover.clear(source, self._target_of(batch), former)
                 await self._change(batch, topology.settle, arrives=source is not None)
                 if batch.course is Course.FORWARD:
                     self.slots_moved += len(batch.slots)
@@ -283,16 +290,31 @@ class Steps:
         target = self._target_of(batch)
         if source is not None:
             # complete: the mover's scan begins here, after the barrier, and covers every database.
-            keeps_target = batch.course is Course.BACK
+            keeps_target = any(action.keeps_target for action in self._actions(batch))
             with self.speed.following(batch.progress):
                 await self._mover.move(source, target, batch.slots, batch.progress, keeps_target, self._carried(batch))
         await self._observe("complete")
-        await self._store(batch, SlotState.FINISHED)
+        await self._finish(batch, source)
+
+    async def _finish(self, batch: Batch, source: str | None) -> None:
+        def finish(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
+            # complete: what was scanned has to be the source still.
+            now = table.master_of(batch.source_id)
+            if now != source:
+                raise MasterChanged(f"the master of group {batch.source_id} is {now} by now; its keys are moved, too")
+            return topology.advance(table, epoch, slots, SlotState.MIGRATING, SlotState.FINISHED)
+
+        await self._change(batch, finish)
+        batch.state = SlotState.FINISHED
+        await self._advanced(batch)
+
+    def _actions(self, batch: Batch) -> list[Action]:
+        found = (self._ledger.table.slots[slot].action for slot in batch.slots)
+        return [action for action in found if action is not None]
 
     def _carried(self, batch: Batch) -> bool:
         """Whether keys are carried, if only of some slots: which is right for all."""
-        actions = [self._ledger.table.slots[slot].action for slot in batch.slots]
-        return any(action is not None and action.carried for action in actions)
+        return any(action.carried for action in self._actions(batch))
 
     def _target_of(self, batch: Batch) -> str:
         target = self._ledger.table.master_of(batch.target_id)

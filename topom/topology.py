@@ -134,10 +134,11 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
 def lock_group(table: SlotTable, epoch: int, group_id: int, lost: bool = False) -> SlotTable:
     """A group locked, for another of its servers to become its master. None of its slots may be in motion.
 
-    ``lost`` if nobody is to wait for what the master owes.
+    Unless the master is ``lost``: then nobody waits for what it owes either.
     """
     _require_unlocked(table, group_id)
-    _require_rest(table.slots[slot] for slot in _users(table, group_id))
+    if not lost:
+        _require_rest(table.slots[slot] for slot in _users(table, group_id))
     return table.changed(epoch, groups=[replace(group_of(table, group_id), locked=True, lost=lost)])
 
 

@@ -61,6 +61,9 @@ def remove_group(
 def promote(
     group_id: GroupId,
     address: Address,
+    force: Annotated[
+        bool, typer.Option("--force", help="Although the master is gone: what it had not sent to the replica is lost.")
+    ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -69,7 +72,7 @@ def promote(
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.promote(group_id, address)
+            return await client.promote(group_id, address, force)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"{address} is the master of group {group_id}"))

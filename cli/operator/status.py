@@ -3,6 +3,7 @@
 from cli.client import Answer
 from cli.operator import options
 from cli.operator.migration import say_migration
+from cli.operator.protection import say_protection
 from cli.output import answer, run, say, size, table
 
 
@@ -29,6 +30,11 @@ def _say_status(found: Answer) -> None:
     say_groups(found["groups"])
     say_proxies(found["proxies"])
     say_migration(found["migration"])
+    for group in found["groups"]:
+        if group.get("trouble"):
+            say(f"group {group['id']}: its master has failed and is not replaced yet: {group['trouble']}")
+    if found.get("protection", {}).get("active"):
+        say_protection(found["protection"])
 
 
 def say_groups(groups: list[Answer]) -> None:

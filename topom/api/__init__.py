@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import APIRouter, Depends, FastAPI
 
 from topom import control
-from topom.api import groups, migration, proxies, rebalance, sizes, slots, status
+from topom.api import groups, migration, proxies, rebalance, sentinels, sizes, slots, status
 from topom.api.access import require_token
 from topom.api.errors import add_handlers
 from topom.api.limit import BodyLimit
@@ -47,7 +47,7 @@ def build(topom: Topom, token: str) -> FastAPI:
             )
         },
     )
-    for resource in (status, groups, proxies, slots, sizes, rebalance, migration):
+    for resource in (status, groups, proxies, slots, sizes, rebalance, migration, sentinels):
         api.include_router(resource.router)
     app.include_router(api)
     app.include_router(control.router)

@@ -7,6 +7,7 @@ from topom import topology
 from topom.api import models
 from topom.api.access import ServedTopom
 from topom.batches import all_servers
+from topom.promotions import NotReady
 from topom.service import Topom
 
 router = APIRouter(prefix="/groups", tags=["groups"])
@@ -35,6 +36,7 @@ async def describe(topom: Topom) -> list[models.Group]:
             ],
             slots=len(table.by_group[group_id]),
             locked=table.groups[group_id].locked,
+            trouble=topom.masters.reasons.get(group_id, ""),
         )
         for group_id in sorted(table.groups)
     ]
@@ -72,8 +74,14 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
 
 @router.post("/{group_id}/promote")
 async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> models.GroupChanged:
-    """Make a replica the master of its group; nothing that was acknowledged is lost."""
-    return _changed(group_id, await topom.promotions.promote(group_id, new.server))
+    """Make a replica the master of its group; nothing that was acknowledged is lost, unless by force."""
+    if topom.settings.ha == "sentinel":
+        raise NotReady("Redis Sentinels say who is master; have them do it, with SENTINEL FAILOVER")
+    if new.force:
+        table = await topom.promotions.force(group_id, new.server)
+    else:
+        table = await topom.promotions.promote(group_id, new.server)
+    return _changed(group_id, table)
 
 
 @router.patch("/{group_id}/servers/{address}")

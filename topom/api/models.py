@@ -59,6 +59,7 @@ class Group(BaseModel):
     servers: list[Server] = Field(description="The master first.")
     slots: int = Field(description="Slots the group owns.")
     locked: bool = Field(default=False, description="While another of its servers is being made its master.")
+    trouble: str = Field(default="", description="Why its failed master was not replaced yet, if topom is to do that.")
 
 
 class Groups(BaseModel):
@@ -93,6 +94,9 @@ class NewMaster(In):
     """Which of a group's replicas is to be its master."""
 
     server: Address
+    force: bool = Field(
+        default=False, description="Although the master does not answer: what it had not sent to this replica is lost."
+    )
 
 
 class GroupChanged(BaseModel):
@@ -351,6 +355,14 @@ class Migration(BaseModel):
     skipped: list[SkippedSlots] = Field(default_factory=list, description="Slots that step aside until retried.")
 
 
+class Protection(BaseModel):
+    """Whether so many members are lost that nothing is done by itself."""
+
+    active: bool
+    lost: int = Field(description="Servers that have failed, and proxies that are lost.")
+    members: int = Field(description="All servers and proxies.")
+
+
 class Status(BaseModel):
     """The whole cluster at a glance."""
 
@@ -363,3 +375,4 @@ class Status(BaseModel):
     proxies: list[Proxy]
     slots: SlotCounts
     migration: Migration
+    protection: Protection

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from slots.table import OFFLINE
 from topom.api import groups, migration, models, proxies
 from topom.api.access import ServedTopom
+from topom.service import Topom
 
 router = APIRouter(tags=["status"])
 
@@ -31,4 +32,17 @@ async def show(topom: ServedTopom) -> models.Status:
             moving=sum(slot.action is not None for slot in slots),
         ),
         migration=migration.describe(topom),
+        protection=_protection(topom),
     )
+
+
+@router.post("/protection/lift")
+async def lift_protection(topom: ServedTopom) -> models.Protection:
+    """Have done by itself what is due although many members are lost, until those are back."""
+    topom.protection.lift()
+    return _protection(topom)
+
+
+def _protection(topom: Topom) -> models.Protection:
+    found = topom.protection
+    return models.Protection(active=found.active, lost=found.lost, members=found.members)

@@ -12,6 +12,7 @@
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
 | ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
+| ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 """
 
 import json
@@ -64,6 +65,7 @@ def decode(stored: Stored) -> ClusterState | None:
             },
             speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
             promotions={int(group): Promotion(**raw) for group, raw in documents.get("promotions", {}).items()},
+            sentinels=tuple(documents["sentinels"]) if "sentinels" in documents else None,
         )
     except (KeyError, TypeError, ValueError, TableError) as error:
         raise StoreDamaged(
@@ -99,6 +101,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["promotions"] = _encode({str(group): asdict(entry) for group, entry in new.promotions.items()})
     if new.speed is not None and (old is None or old.speed != new.speed):
         documents["speed"] = _encode(asdict(new.speed))
+    if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):
+        documents["sentinels"] = _encode(list(new.sentinels))
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
     return documents

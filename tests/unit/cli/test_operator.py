@@ -51,6 +51,12 @@ PROXY = {
     "epoch": 9,
     "counters": {"clients": 5, "requests": 1234567, "errors": 0},
 }
+SENTINELS = {
+    "ha": "sentinel",
+    "majority": 2,
+    "sentinels": [{"address": "h:1", "up": True, "reason": "", "masters": {"1": "127.0.0.1:7001"}}],
+    "groups": [{"id": 1, "master": "127.0.0.1:7001", "problem": ""}],
+}
 SLOTS = {
     "epoch": 9,
     "slots": [
@@ -118,6 +124,10 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("POST", "/api/v1/groups/5/servers"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
     ("PATCH", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
     ("DELETE", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": []},
+    ("GET", "/api/v1/sentinels"): SENTINELS,
+    ("POST", "/api/v1/sentinels"): SENTINELS,
+    ("DELETE", "/api/v1/sentinels/h:1"): {"failed": {"h:1": "[refused]"}},
+    ("POST", "/api/v1/sentinels/resync"): {"failed": {}},
     ("DELETE", "/api/v1/proxies/3"): {"id": 3, "not_fenced": {"h:1": "[refused]"}},
     ("POST", "/api/v1/slots/assign"): {"epoch": 10, "slots": [0, 1]},
     ("POST", "/api/v1/slots/move"): {"epoch": 10, "slots": []},
@@ -133,6 +143,10 @@ VERBS: list[tuple[str, str, str]] = [
     ("server add 5 h:1 --datacenter rome", "groups", "server h:1 added to group 5"),
     ("server set 5 h:1 --datacenter rome", "groups", "server h:1 is in datacenter rome"),
     ("server remove 5 h:1", "groups", "server h:1 removed from group 5"),
+    ("sentinel list", "sentinels", "127.0.0.1:7001"),
+    ("sentinel add h:1", "sentinels", "sentinel h:1 added"),
+    ("sentinel remove h:1", "sentinels", "h:1 could not be told: [refused]"),
+    ("sentinel resync", "sentinels/resync", "watch the groups anew"),
     ("proxy list", "proxies", "1,234,567"),
     ("proxy remove 3 --force", "proxies", "could not be cut off h:1: [refused]"),
     ("slots show", "slots", "1-2"),

@@ -11,7 +11,7 @@ from slots.states import SlotState
 from slots.table import SlotTable
 from tests.unit.topom.operators import in_state, send
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
-from topom import topology
+from topom import promotions, topology
 from topom.errors import GroupLocked, SlotsInAction
 from topom.promotions import NotReady, PromotionFailed, Promotions
 from topom.replication import Replication, ServerFailed, ServerReplication
@@ -59,7 +59,8 @@ class FakeServers(ServerReplication):
         server = await self._reach(address)
         if server.follows is None:
             return Replication(True, "stream", server.data)
-        return Replication(False, "stream", server.data, parse_address(server.follows), link_up=True)
+        link_up = not self.all[server.follows].down
+        return Replication(False, "stream", server.data, parse_address(server.follows), link_up)
 
     async def pause_writes(self, address: str, seconds: float) -> None:
         await self._reach(address)
@@ -149,6 +150,12 @@ class Case:
         assert [self.servers.all[replica].follows for replica in replicas] == [master, master]
         assert self.servers.all[master].data == self.acknowledged > 0
         return ledger.table
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has to be looked at again is so at once."""
+    monkeypatch.setattr(promotions, "LONGEST_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture

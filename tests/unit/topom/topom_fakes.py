@@ -154,7 +154,7 @@ class FakeMover:
         self.carried.append(carried)
         progress.moved(len(slots), 100 * len(slots))
 
-    async def clear(self, source: str, target: str) -> None:
+    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
         """Nothing is left."""
 
     def set_pace(self, settings: MigrationSettings) -> None:

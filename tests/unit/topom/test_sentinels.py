@@ -1,0 +1,193 @@
+"""What Sentinels are told, whom of them is believed, and what a failover changes in the slot table."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from slots.states import Course, SlotState
+from slots.table import Action, Group, Slot, SlotTable
+from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
+from topom import api, topology
+from topom.failover import fail_over
+from topom.sentinels import addresses, monitoring
+from topom.sentinels.addresses import Resolver
+from topom.sentinels.following import ASTRAY_SECONDS, Astray, View
+from topom.sentinels.monitoring import SentinelSettings
+from topom.sentinels.votes import elected, majority_of
+from topom.service import Topom
+from topom.settings import SettingsError, TopomSettings
+from topom.store import records
+from topom.store.records import decode
+
+A, B, C = "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"
+
+
+@pytest.mark.parametrize(
+    ("named", "known", "expected"),
+    [
+        ([], 0, None),
+        ([A], 1, A),
+        ([A, A], 3, A),
+        ([A, B, None], 3, None),
+        ([A], 3, None),
+        ([A, A], 4, None),
+        ([A, A, A, B], 5, A),
+        ([None, None, A], 3, None),
+    ],
+)
+def test_a_majority_of_all_known_elects(named: list[str | None], known: int, expected: str | None) -> None:
+    assert elected(named, known) == expected
+
+
+def test_two_disjoint_sets_of_sentinels_never_both_elect() -> None:
+    for known in range(1, 100):
+        assert 2 * majority_of(known) > known
+
+
+def test_names_are_this_products_own() -> None:
+    assert monitoring.group_id_of("a", monitoring.name_of("a", 12)) == 12
+    assert monitoring.group_id_of("a", "a-1-2") is None
+    assert monitoring.group_id_of("a", "b-1") is None
+    assert monitoring.superfluous("a", ["a-1", "a-2", "a-1-3", "mymaster"], [2]) == ["a-1"]
+
+
+def test_only_groups_with_a_replica_are_watched() -> None:
+    table = SlotTable(1, (Slot(0),), {1: Group(1, (A, B)), 2: Group(2, (C,)), 3: Group(3)})
+    assert monitoring.watched(table) == {1: A}
+
+
+def test_what_differs_is_set_and_nothing_else() -> None:
+    options = SentinelSettings(down_after_milliseconds=700).options(known=5)
+    assert options["quorum"] == 3
+    found = {option: str(value) for option, value in options.items()}
+    assert monitoring.adjust("a-1", found, options, ()) == []
+    assert monitoring.adjust("a-1", {**found, "quorum": "2"}, options, ("auth-pass", "x")) == [
+        ("SET", "a-1", "quorum", 3, "auth-pass", "x")
+    ]
+    assert SentinelSettings(quorum=2).options(known=5)["quorum"] == 2
+
+
+async def test_a_server_is_recognised_by_where_it_is() -> None:
+    resolver = Resolver()
+    assert await resolver.same("127.0.0.1:7001", ["localhost:7000", "localhost:7001"]) == "localhost:7001"
+    assert await resolver.same("[::1]:7001", ["[0:0:0:0:0:0:0:1]:7001"]) == "[0:0:0:0:0:0:0:1]:7001"
+    assert await resolver.same("10.9.9.9:7001", ["localhost:7001", "no-such-host.invalid:7001"]) is None
+    assert addresses.first(frozenset({("::1", 1), ("127.0.0.1", 1)})) == ("127.0.0.1", 1)
+
+
+def test_one_astray_is_told_in_time_and_only_while_the_others_name_the_master() -> None:
+    def view(named: Mapping[str, str | None]) -> View:
+        return View(1, A, (A, B), named)
+
+    astray = Astray()
+    one = {"s1": A, "s2": A, "s3": B}
+    assert astray.note(view(one), 3, 0.0) == []
+    assert astray.note(view(one), 3, ASTRAY_SECONDS - 1) == []
+    assert astray.note(view(one), 3, ASTRAY_SECONDS) == ["s3"]
+    # It may be the first to know of a switch.
+    assert astray.note(view({"s1": A, "s2": B, "s3": B}), 3, ASTRAY_SECONDS + 1) == []
+    assert astray.note(view(one), 3, ASTRAY_SECONDS + 2) == []
+
+
+def table_of(action: Action | None, source: int = 1) -> SlotTable:
+    return SlotTable(1, (Slot(0, source, action),), {1: Group(1, (A, B)), 2: Group(2, (C,))})
+
+
+@pytest.mark.parametrize(
+    ("action", "source", "kept"),
+    [
+        # Keys had begun to leave group 1: what its new master has of them may be old.
+        (Action(SlotState.MIGRATING, 2), 1, True),
+        (Action(SlotState.MIGRATING, 2, Course.TURNING), 1, True),
+        (Action(SlotState.MIGRATING, 2, Course.BACK), 1, True),
+        (Action(SlotState.PREPARED, 1, Course.BACK), 2, False),
+        # They had not, or come to it.
+        (Action(SlotState.PREPARED, 2), 1, False),
+        (Action(SlotState.MIGRATING, 1), 2, False),
+        (Action(SlotState.MIGRATING, 1, Course.BACK), 2, True),
+    ],
+)
+def test_copies_of_a_master_that_took_over_do_not_count(action: Action, source: int, kept: bool) -> None:
+    table = fail_over(table_of(action, source), 2, 1, B)
+    assert table.groups[1].servers == (B, A)
+    changed = table.slots[0].action
+    assert changed is not None
+    assert changed.keeps_target is kept
+    # The way there and back over the wire and the store.
+    assert Slot.from_wire(table.slots[0].to_wire()) == table.slots[0]
+
+
+def test_a_slot_turned_round_after_a_failover_has_its_truth_where_it_leaves() -> None:
+    failed = fail_over(table_of(Action(SlotState.MIGRATING, 2, Course.TURNING)), 2, 1, B)
+    turned = topology.turn(failed, 3, [0])
+    action = turned.slots[0].action
+    assert action is not None
+    assert not action.keeps_target
+    unlocked = topology.unlock(turned, 4, [0]).slots[0].action
+    assert unlocked is not None
+    assert unlocked.keeps_target
+
+
+def test_a_table_without_motion_changes_its_group_only() -> None:
+    table = table_of(None)
+    assert fail_over(table, 2, 1, B).slots == table.slots
+    assert fail_over(table, 2, 1, A) is table
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"ha": "topom"}, "not to be had yet"),
+        ({"ha": "sentinel", "product": "a b"}, "product"),
+        ({"sentinels": "h:1,nonsense"}, "nonsense"),
+        ({"sentinels": "h:1, h:1"}, "twice"),
+        ({"sentinel_user": "me"}, "sentinel_password"),
+    ],
+)
+def test_settings_that_cannot_be(settings: Mapping[str, str], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        TopomSettings.load(None, **settings)
+
+
+def test_sentinels_are_given_the_login_of_the_servers() -> None:
+    settings = TopomSettings.load(None, redis_user="me", redis_password="secret", sentinels="h:1, h:2")
+    assert settings.sentinel_settings().login == ("auth-pass", "secret", "auth-user", "me")
+    assert settings.sentinels == ["h:1", "h:2"]
+
+
+@pytest.fixture
+async def idle(tmp_path: Path) -> AsyncIterator[tuple[Topom, MemoryStore]]:
+    """A topom with ``ha = "off"`` that does nothing by itself."""
+    store = MemoryStore()
+    topom = Topom(TopomSettings.load(None, data=tmp_path, number_of_slots=16), store, FakeMover())
+    await topom.start()
+    yield topom, store
+    await topom.close()
+
+
+async def test_nothing_is_left_to_sentinels_unless_it_is_said(idle: tuple[Topom, MemoryStore]) -> None:
+    topom, _ = idle
+    transport = httpx.ASGITransport(api.build(topom, "t"))
+    headers = {"Authorization": "Bearer t"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://topom/api/v1", headers=headers) as client:
+        assert (await client.get("/sentinels")).json() == {"ha": "off", "majority": 1, "sentinels": [], "groups": []}
+        for answer in (
+            await client.post("/sentinels", json={"address": "h:1"}),
+            await client.delete("/sentinels/h:1"),
+            await client.post("/sentinels/resync"),
+        ):
+            assert answer.status_code == 409
+            assert answer.json()["error"] == "SentinelsOff"
+
+
+async def test_sentinels_are_stored_once_an_operator_changed_them(idle: tuple[Topom, MemoryStore]) -> None:
+    topom, store = idle
+    assert "sentinels" not in (await store.read()).documents
+    state = await topom.ledger.change(lambda state, epoch: replace(state, sentinels=("h:1",)))
+    assert records.differences(state, replace(state, sentinels=()))["sentinels"] == b"[]"
+    stored = decode(await store.read())
+    assert stored is not None
+    assert stored.sentinels == ("h:1",)

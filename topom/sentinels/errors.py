@@ -1,0 +1,23 @@
+"""What can go wrong with Sentinels, as types."""
+
+from topom.errors import Conflict, Invalid, NotFound
+
+
+class SentinelsOff(Conflict):
+    """Groups are not left to Sentinels."""
+
+
+class SentinelKnown(Conflict):
+    """The Sentinel is known already."""
+
+
+class TooManySentinels(Invalid):
+    """There are as many as topom will ask."""
+
+
+class SentinelNotFound(NotFound):
+    """topom knows no such Sentinel."""
+
+
+class SentinelUnusable(Conflict):
+    """What is at the address does not answer, or is no Sentinel."""

@@ -1,0 +1,156 @@
+"""topom's connections to one Sentinel: its questions and commands, and one over which switches are announced.
+
+**bounded**: every call has a limit in time, and who does not answer is asked again after waits that grow, with full
+jitter.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from slots.access import ServerAccess
+from slots.connections import PREFIX
+from slots.failures import FAILURES
+from topom.backoff import Backoff
+from topom.sentinels import addresses
+from topom.sentinels.monitoring import Command
+from topom.topology import parse_address
+
+log = structlog.get_logger(__name__)
+
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 5.0
+FRESH_SECONDS = 5.0
+"""For how long what a Sentinel said counts: it is asked each second, so longer means that somebody was held up."""
+SWITCH = "+switch-master"
+"""The channel on which a Sentinel says that a group has another master."""
+NO_SUCH_MASTER = "no such master"
+
+
+class SentinelLink:
+    """One Sentinel.
+
+    Attributes:
+        reason: why it cannot be used; empty while it answers.
+        correcting: held while it is told what to watch.
+    """
+
+    def __init__(self, address: str, access: ServerAccess, timeout_seconds: float) -> None:
+        self.address = address
+        self.reason = "it was not asked yet"
+        self.correcting = asyncio.Lock()
+        self.wake = asyncio.Event()
+        """Set to have it asked at once."""
+        self.told: set[str] = set()
+        """Names at which it was given the login since this topom began, or since it was last away."""
+        self.due = True
+        """Whether it may have to watch something else than it did."""
+        self.step_at = 0.0
+        """When it is looked anyway whether it watches what it is to."""
+        self._timeout = timeout_seconds
+        self._named: Mapping[str, str | None] = {}
+        self._named_at = 0.0
+        host, port = parse_address(address)
+        self._client: Redis = access.client(
+            host,
+            port,
+            client_name=f"{PREFIX}.topom",
+            socket_timeout=timeout_seconds,
+            socket_connect_timeout=timeout_seconds,
+            retry=Retry(NoBackoff(), 0),
+            max_connections=4,
+            decode_responses=True,
+        )
+
+    @property
+    def up(self) -> bool:
+        """Whether it answered when it was last asked."""
+        return not self.reason
+
+    @property
+    def named(self) -> Mapping[str, str | None] | None:
+        """Masters it names, ``host:port``, by the group's name; None for one it does not watch.
+
+        None in all when it does not answer, or has not done so lately.
+        """
+        fresh = asyncio.get_running_loop().time() - self._named_at < FRESH_SECONDS
+        return self._named if self.up and fresh else None
+
+    async def look(self, names: Sequence[str]) -> None:
+        """Ask for the masters of these names. Raises as :meth:`call`."""
+        at = asyncio.get_running_loop().time()
+        async with asyncio.timeout(self._timeout):
+            async with self._client.pipeline(transaction=False) as pipeline:
+                pipeline.execute_command("PING")
+                for name in names:
+                    pipeline.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
+                _, *answers = await pipeline.execute()
+        self._named = {
+            name: addresses.text(answer[0], answer[1]) if answer else None
+            for name, answer in zip(names, answers, strict=True)
+        }
+        self._named_at = at
+        if self.reason:
+            log.info("sentinel_up", sentinel=self.address)
+            self.reason = ""
+
+    async def masters(self) -> dict[str, dict[str, str]]:
+        """All that it watches, by name: the fields of SENTINEL MASTERS. Raises as :meth:`call`."""
+        listed = await self.call(("MASTERS",))
+        found = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in listed)
+        return {fields["name"]: fields for fields in found}
+
+    async def call(self, command: Command) -> list[list[str]]:
+        """Send one command of the SENTINEL family.
+
+        Raises:
+            One of :data:`slots.failures.FAILURES`.
+        """
+        async with asyncio.timeout(self._timeout):
+            answer: list[list[str]] = await self._client.execute_command("SENTINEL", *command)
+        return answer
+
+    async def forget(self, name: str) -> None:
+        """Have it watch a name no more, whether it does or not. Raises as :meth:`call`."""
+        self.told.discard(name)
+        try:
+            await self.call(("REMOVE", name))
+        except ResponseError as error:
+            if NO_SUCH_MASTER not in str(error).lower():
+                raise
+
+    def lost(self, error: BaseException) -> None:
+        """It did not answer: nothing of what it said counts any more."""
+        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        if self.up or self.reason != reason:
+            log.warning("sentinel_down", sentinel=self.address, reason=reason)
+        self.reason = reason
+        self._named = {}
+        self.told.clear()
+
+    async def listen(self, switched: Callable[[str], None]) -> None:
+        """Call ``switched`` with a master's name whenever this Sentinel announces another server for it, for ever."""
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, least=0.0)
+        while True:
+            try:
+                async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
+                    async with asyncio.timeout(self._timeout):
+                        await subscription.subscribe(SWITCH)
+                    backoff.reset()
+                    while True:
+                        # A timeout of redis-py ends no connection here; polling finds what is announced to nobody.
+                        message = await subscription.get_message(timeout=self._timeout)
+                        if message is not None:
+                            switched(str(message["data"]).partition(" ")[0])
+            except FAILURES as error:
+                log.debug("sentinel_subscription_lost", sentinel=self.address, reason=str(error))
+            await asyncio.sleep(backoff.next())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
