@@ -13,7 +13,7 @@ moves, are in :mod:`slots.moving`.
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 from proxy.engine.router import Router
@@ -159,6 +159,16 @@ class KeyMover:
                 del self._lanes[name]
         self.permits.keep(in_use)
         self.reads.keep(in_use)
+
+    def leave(self, sources: Collection[str]) -> None:
+        """End the connections to servers that are sources no more because another master took over.
+
+        Keys under way there are asked for anew, at the new source. One that the former source still sends meets a
+        closed connection, for whoever moves keys from the new one settles first (:mod:`slots.moving`).
+        """
+        for name, lane in list(self._lanes.items()):
+            if name[0].address in sources:
+                lane.backend.reset("is not its group's master any more")
 
     def check_time(self) -> None:
         """Let the connections give up replies that are overdue; called a few times a second."""

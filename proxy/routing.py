@@ -11,7 +11,7 @@ otherwise, whatever happens, because topom may have handed the slot on.
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -27,6 +27,8 @@ from slots.states import Course, SlotState
 from slots.table import Slot, SlotTable
 
 log = structlog.get_logger()
+
+FORMER = "is not its group's master any more and did not reply in time; the command may have run there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +49,27 @@ class Route:
 
 
 def route_of(table: SlotTable, slot: Slot) -> Route:
-    """What a proxy does with a slot, by the table of states in :mod:`slots.states`, and by the locks of its groups."""
+    """What a proxy does with a slot, by its state and by the locks of its groups."""
+    route = _route_by_state(table, slot)
+    if route.state == OFFLINE:
+        return route
+    groups = [table.groups[slot.group_id]] if slot.group_id in table.groups else []
+    at_rest = slot.action is None or slot.action.state in (SlotState.PENDING, SlotState.PREPARING)
+    if slot.action is not None and not at_rest:
+        groups.append(table.groups[slot.action.target_id])
+    if any(group.lost for group in groups):
+        return replace(route, state=LOCKED, lost=True)
+    if at_rest and any(group.locked for group in groups):
+        return replace(route, state=LOCKED)
+    return route
+
+
+def _route_by_state(table: SlotTable, slot: Slot) -> Route:
+    """The table of states in :mod:`slots.states`."""
     master = table.master_of(slot.group_id)
     action = slot.action
     if action is None or action.state in (SlotState.PENDING, SlotState.PREPARING):
-        group = table.groups.get(slot.group_id)
-        if master is None or group is None:
-            return Route(OFFLINE, master)
-        return Route(LOCKED, master, lost=group.lost) if group.locked else Route(OPEN, master)
-    owner = table.master_of(slot.owner_id)
-    if owner is not None and any(
-        (group := table.groups.get(group_id)) is not None and group.lost
-        for group_id in (slot.group_id, action.target_id)
-    ):
-        return Route(LOCKED, owner, lost=True)
+        return Route(OPEN if master else OFFLINE, master)
     target = table.master_of(action.target_id)
     if action.state is SlotState.PREPARED:
         # An offline slot has nothing in flight to wait for, and nobody to hold requests for.
@@ -106,6 +115,8 @@ class Routing:
         self._slots_leaving = slots_leaving
         self._routes: dict[int, Route] = {}
         self._migrations = 0
+        # Servers that slots on the move came from until another master took over there.
+        self._former_sources: set[str] = set()
         # Slots whose replies are still awaited, with the server they went to.
         self._undrained: dict[int, str] = {}
         self._locked: dict[int, str] = {}
@@ -142,6 +153,8 @@ class Routing:
                     route = routes[alike] = route_of(table, slot)
                 self._set(slot.id, route)
         self._router.next_generation()
+        self._mover.leave(self._former_sources)
+        self._former_sources.clear()
         self._mover.close_idle()
         self._holding.release()
         self._unacknowledged = table.epoch
@@ -186,6 +199,8 @@ class Routing:
             if not same:
                 self._migrations += 1
             migration = self._router.route(slot)[2] if same else self._migrations
+        if old is not None and old.source is not None and route.source not in (None, old.source):
+            self._former_sources.add(old.source)
         origin = None if route.source is None else Origin(route.source, route.keeps_target, route.carried)
         self._mover.set_source(slot, origin)
         if slot in self._undrained and route.state == OPEN:
@@ -237,11 +252,16 @@ class Routing:
         self._timer = None
         if self._unacknowledged is None:
             return
+        silent = set()
         for slot, route in list(self._relocating.items()):
             # The old server is as good as gone, and its group's new master has been named.
             del self._relocating[slot]
-            self._undrained.pop(slot, None)
+            silent.add(self._undrained.pop(slot, None))
             self._router.set_route(slot, route.state, route.address, 0)
+        for backend in self._router.shared_backends:
+            if backend.address in silent and backend.queued:
+                # in-order: sessions that it owes replies get no others before, so they are not left waiting.
+                backend.reset(FORMER)
         given_up = set(self._locked) - self._firm
         if not given_up:
             # Nothing to give up. The replies come, or their connection is lost, within backend_reply_seconds.

@@ -27,7 +27,7 @@ from dataclasses import replace
 import structlog
 
 from slots.table import SlotTable
-from topom import failover, topology
+from topom import succession, topology
 from topom.backoff import Backoff
 from topom.barrier import Barrier, BarrierFailed
 from topom.errors import Conflict, ServerNotFound, Unavailable
@@ -330,9 +330,11 @@ class Promotions:
 
     async def _complete(self, group_id: int, promotion: Promotion) -> SlotTable:
         """The replica is a master with all that was acknowledged: store it, and have the others follow it."""
-        others = [server for server in self._ledger.table.groups[group_id].servers if server != promotion.server]
+        # A former master that is lost is told once it answers.
         lost = self._ledger.table.groups[group_id].lost
-        promote = failover.fail_over if lost else topology.promote
+        decided = {promotion.server, promotion.former} if lost else {promotion.server}
+        others = [server for server in self._ledger.table.groups[group_id].servers if server not in decided]
+        promote = succession.fail_over if lost else topology.promote
 
         def promoted(table: SlotTable, epoch: int) -> SlotTable:
             return promote(table, epoch, group_id, promotion.server)

@@ -4,8 +4,9 @@ Every call has a short limit: a server that hangs costs its caller that long, ne
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -69,15 +70,8 @@ class RedisServers:
     async def unreachable(self, addresses: Iterable[str]) -> Mapping[str, str]:
         """Why servers do not answer, by address; those that do are left out."""
         wanted = list(addresses)
-        outcomes = await asyncio.gather(*(self._guarded(address, self._ping) for address in wanted))
+        outcomes = await asyncio.gather(*(self.guarded(address, self._ping) for address in wanted))
         return {address: outcome for address, outcome in zip(wanted, outcomes, strict=True) if outcome is not None}
-
-    async def run(self, address: str, work: Callable[[Redis], Awaitable[None]]) -> str | None:
-        """Run ``work`` with a client of a server; None when it was done in time, else the reason. Does not raise.
-
-        What was done when the time is up, or the connection fails, is not known.
-        """
-        return await self._guarded(address, work)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -98,19 +92,19 @@ class RedisServers:
                 )
             )
 
-        await self._guarded(address, info)
+        await self.guarded(address, info)
         return found[0] if found else DOWN
 
     async def _fence_one(self, instance: str, address: str) -> str | None:
         async def fence(client: Redis) -> None:
             await connections.fence(client, instance)
 
-        return await self._guarded(address, fence)
+        return await self.guarded(address, fence)
 
     async def _ping(self, client: Redis) -> None:
         await client.execute_command("PING")
 
-    async def _guarded(self, address: str, work: Callable[[Redis], Awaitable[None]]) -> str | None:
+    async def guarded(self, address: str, work: Any) -> str | None:
         """Run ``work`` with the server's client, in time; the reason when that fails."""
         async with self._places:
             try:

@@ -25,7 +25,7 @@ class ServerFailed(Unavailable):
 class Servers(Protocol):
     """Runs work with a server's client; see :class:`topom.redis_servers.RedisServers`."""
 
-    async def run(self, address: str, work: Callable[[Redis], Awaitable[None]]) -> str | None:
+    async def guarded(self, address: str, work: Callable[[Redis], Awaitable[None]]) -> str | None:
         """Run ``work`` with the server's client; None when it was done in time, else the reason. Does not raise."""
 
 
@@ -123,7 +123,7 @@ class ServerReplication:
         async def answered(client: Redis) -> None:
             answers.append(await work(client))
 
-        reason = await self._servers.run(address, answered)
+        reason = await self._servers.guarded(address, answered)
         if reason is not None:
             raise ServerFailed(f"{address} does not do what is needed: {reason}")
         return answers[0]

@@ -26,12 +26,12 @@ import structlog
 
 from topom import interventions
 from topom.errors import TopomError
-from topom.failover import fail_over
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers
 from topom.sentinels.standing import standing_of
 from topom.sentinels.votes import elected
 from topom.state import ClusterState
+from topom.succession import fail_over
 
 log = structlog.get_logger(__name__)
 

@@ -53,5 +53,5 @@ async def standing_of(servers: RedisServers, address: str) -> Standing | None:
             )
         )
 
-    await servers.run(address, ask)
+    await servers.guarded(address, ask)
     return found[0] if found else None

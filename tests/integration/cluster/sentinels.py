@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from cli.processes import ManagedProcess, ProcessError, free_ports, until
 from cli.redis_server import HOST, RedisServer, ask, find_binary
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
+from tests.integration.worker.replicated import Gate
 
 DOWN_AFTER_MILLISECONDS = 600
 START_SECONDS = 20.0
@@ -57,12 +58,11 @@ class Sentinel(ManagedProcess):
         return dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else dict(flat)
 
 
-async def add_replica(cluster: Cluster, group_id: int) -> RedisServer:
-    """Start a replica of a group, wait until it follows, and tell topom."""
-    master = cluster.servers[group_id][0]
+async def add_replica(cluster: Cluster, group_id: int, gate: Gate) -> RedisServer:
+    """Start a replica of a group, wait until it follows through a gate, and tell topom."""
     server = await cluster.add_server(group_id)
     async with plain_client(server.address) as client:
-        await client.replicaof(HOST, str(master.port))
+        await client.replicaof(HOST, str(gate.port))
         await eventually(
             lambda: client.info("replication"), lambda said: said["master_link_status"] == "up", "a replica to follow"
         )
@@ -71,8 +71,11 @@ async def add_replica(cluster: Cluster, group_id: int) -> RedisServer:
 
 
 @asynccontextmanager
-async def watched_cluster() -> AsyncIterator[tuple[Cluster, list[Sentinel]]]:
-    """Two groups, the first of a master and two replicas, two proxies, and three Sentinels that watch."""
+async def watched_cluster() -> AsyncIterator[tuple[Cluster, list[Sentinel], list[Gate]]]:
+    """Two groups, the first of a master and two replicas behind gates, two proxies, and three Sentinels.
+
+    Nobody knows the Sentinels yet. All keys of the ballast are in the first group.
+    """
     cluster = Cluster(
         groups=2,
         proxies=2,
@@ -81,7 +84,8 @@ async def watched_cluster() -> AsyncIterator[tuple[Cluster, list[Sentinel]]]:
             "product": WATCHED,
             "ha": "sentinel",
             "sentinel_down_after_milliseconds": DOWN_AFTER_MILLISECONDS,
-            "sentinel_failover_timeout_milliseconds": 5000,
+            # Sentinels have a replica follow its master past its gate after as long.
+            "sentinel_failover_timeout_milliseconds": 20_000,
         },
         redis_arguments=("--repl-diskless-sync-delay", "0"),
     )
@@ -94,9 +98,14 @@ async def watched_cluster() -> AsyncIterator[tuple[Cluster, list[Sentinel]]]:
             sentinel.start()
         for sentinel in sentinels:
             await sentinel.ready()
+        await cluster.load_ballast()
+        gates = []
         for _ in range(2):
-            await add_replica(cluster, 1)
-        yield cluster, sentinels
+            gate = await Gate.before(cluster.servers[1][0])
+            stack.push_async_callback(gate.close)
+            gates.append(gate)
+            await add_replica(cluster, 1, gate)
+        yield cluster, sentinels, gates
 
 
 async def end(sentinels: list[Sentinel]) -> None:

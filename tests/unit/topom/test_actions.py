@@ -11,10 +11,13 @@ import pytest
 
 from migrator.errors import SourceUnavailable
 from slots.states import SlotState
-from slots.table import SlotTable
+from slots.table import Action, Slot, SlotTable
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStore
 from topom import topology
+from topom.batches import Batch
 from topom.errors import SlotsInAction
+from topom.steps import MasterChanged
+from topom.succession import fail_over
 from topom.topology import Move
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -283,6 +286,48 @@ async def test_a_mover_that_fails_is_called_again(bench: MakeBench) -> None:
     await one.until(lambda table: bool(one.actions.batches and one.actions.batches[0].message))
     assert one.actions.batches[0].message == "s1:6379 is down"
     await one.at_rest()
+
+
+@pytest.mark.parametrize("group_id", [1, 2])
+async def test_complete_a_scan_begins_anew_at_another_master(bench: MakeBench, group_id: int) -> None:
+    one = await bench()
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def during() -> None:
+        started.set()
+        await go_on.wait()
+
+    one.mover._during = during
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, group_id, "r:1"))
+    one.run()
+    await one.edit(move(range(4), 2))
+    await started.wait()
+    await one.edit(lambda table, epoch: fail_over(table, epoch, group_id, "r:1"))
+    go_on.set()
+    await one.at_rest()
+    pair = ("r:1", "s2:6379") if group_id == 1 else ("s1:6379", "r:1")
+    assert one.mover.moved == [(*pair, (0, 1, 2, 3))]
+    assert one.mover.broken_off == 1
+    # Of keys that came back at a new source, the target's copies count.
+    assert one.mover.kept == [group_id == 1]
+
+
+async def test_complete_what_was_scanned_has_to_be_the_source_when_it_is_stored(bench: MakeBench) -> None:
+    one = await bench()
+    migrating = Slot(0, 1, Action(SlotState.MIGRATING, 2))
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, "r:1"))
+    await one.edit(lambda table, epoch: topology.with_slots(table, epoch, [migrating]))
+
+    async def fails_over(step: str) -> None:
+        if step == "complete":
+            await one.edit(lambda table, epoch: fail_over(table, epoch, 1, "r:1"))
+
+    one.actions.steps.on_step = fails_over
+    with pytest.raises(MasterChanged):
+        await one.actions.steps.take(Batch(1, 2, (0,), SlotState.MIGRATING))
+    action = one.ledger.table.slots[0].action
+    assert action is not None
+    assert action.state is SlotState.MIGRATING
 
 
 async def test_offline_slots_pass_the_barrier_without_a_mover(bench: MakeBench) -> None:

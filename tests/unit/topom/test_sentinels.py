@@ -11,7 +11,6 @@ from slots.states import Course, SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api, topology
-from topom.failover import fail_over
 from topom.sentinels import addresses, monitoring
 from topom.sentinels.addresses import Resolver
 from topom.sentinels.following import ASTRAY_SECONDS, Astray, View
@@ -21,6 +20,7 @@ from topom.service import Topom
 from topom.settings import SettingsError, TopomSettings
 from topom.store import records
 from topom.store.records import decode
+from topom.succession import fail_over
 
 A, B, C = "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"
 
