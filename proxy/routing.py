@@ -28,6 +28,7 @@ from slots.table import Slot, SlotTable
 
 log = structlog.get_logger()
 
+LOST = "has failed, and another server takes its place; the command may have run there"
 FORMER = "is not its group's master any more and did not reply in time; the command may have run there"
 
 
@@ -162,10 +163,18 @@ class Routing:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._out_of_time)
         self._router.loop.watch_drain(self.check)
+        self._leave_lost(table)
         if self._undrained:
             # drained: what waits at a server on a connection of a session's own would hold the lock up.
             self._slots_leaving(frozenset(self._undrained))
         self.check()
+
+    def _leave_lost(self, table: SlotTable) -> None:
+        """Wait no more for what masters that have failed owe: what they answer now may be lost with them."""
+        lost = {group.master for group in table.groups.values() if group.lost}
+        for backend in self._router.shared_backends:
+            if backend.address in lost and backend.queued:
+                backend.reset(LOST)
 
     def masters(self) -> list[str]:
         """Addresses of the masters that own slots, give them away or receive them, by group id."""
