@@ -15,6 +15,12 @@ DEFAULT_URL = "http://127.0.0.1:8380"
 REQUEST_SECONDS = 30.0
 """Limit of one request. Longer than topom's own waits, so that topom's reason is heard."""
 CONNECT_SECONDS = 5.0
+PROBE_SECONDS = 2.0
+"""How long each of several topoms may take to say whether it is well."""
+READ_SECONDS = 8.0
+"""How long one of several topoms may take to answer a read, before another one is asked."""
+NOT_LEADING = "NotLeading"
+"""The API's name for: no topom leads that this one could ask. Nothing was done."""
 
 Answer = dict[str, Any]
 
@@ -25,6 +31,10 @@ class TopomError(Exception):
 
 class TopomUnreachable(TopomError):
     """Nobody answered at the address, or not in time."""
+
+
+class TopomNotAsked(TopomUnreachable):
+    """Nobody could be reached at the address, so nothing was done."""
 
 
 class TopomUnauthorized(TopomError):
@@ -46,14 +56,24 @@ class TopomAnswerInvalid(TopomError):
 
 
 class TopomClient:
-    """One topom and the token for it. Use it as an asynchronous context manager, or call :meth:`close`."""
+    """A topom, or several that share a store, and the token. An asynchronous context manager; else :meth:`close` it.
+
+    Of several addresses the first is used at which a topom says that things can be changed through it, and another one
+    once it cannot be reached any more. A request that may have been carried out is never made twice.
+
+    Attributes:
+        url: the address in use.
+    """
 
     def __init__(self, url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """``transport`` stands in for the network in tests."""
-        self.url = url.rstrip("/")
+        """``url`` may be several, separated by commas; ``transport`` stands in for the network in tests."""
+        self._urls = [part.strip().rstrip("/") for part in url.split(",") if part.strip()] or [url]
+        self._chosen = len(self._urls) == 1
+        self.url = self._urls[0]
         try:
+            for one in self._urls:
+                httpx.URL(one)
             self._http = httpx.AsyncClient(
-                base_url=self.url,
                 # Without a token topom itself says what is missing; an empty one makes no HTTP header.
                 headers={"Authorization": f"Bearer {token}"} if token else {},
                 timeout=httpx.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS),
@@ -80,16 +100,58 @@ class TopomClient:
     async def healthy(self) -> bool:
         """Whether topom answers and says that it is well."""
         try:
-            return (await self._http.get("/healthz")).status_code == httpx.codes.OK
-        except httpx.HTTPError:
+            await self._choose()
+            return (await self._http.get(f"{self.url}/healthz")).status_code == httpx.codes.OK
+        except (httpx.HTTPError, httpx.InvalidURL):
             return False
+
+    async def _choose(self) -> None:
+        """Of several addresses, take the first whose topom is well; else one that answers at all, for its reason."""
+        if self._chosen:
+            return
+        answering = ""
+        for url in self._urls:
+            try:
+                answer = await self._http.get(f"{url}/healthz", timeout=PROBE_SECONDS)
+            except (httpx.HTTPError, httpx.InvalidURL):
+                continue
+            if answer.status_code == httpx.codes.OK:
+                self.url = url
+                self._chosen = True
+                return
+            answering = answering or url
+        self.url = answering or self._urls[0]
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
     ) -> dict[str, Any] | list[Any]:
+        """Call one topom after the other, as long as they cannot have changed anything."""
+        reads = method == "GET"
+        for left in reversed(range(len(self._urls))):
+            await self._choose()
+            try:
+                return await self._call_one(method, path, body, **query)
+            except TopomUnreachable as error:
+                if not left or not (reads or isinstance(error, TopomNotAsked)):
+                    raise
+            except TopomRefused as error:
+                if not left or error.error != NOT_LEADING:
+                    raise
+            self._chosen = False
+        raise AssertionError("there is at least one address")
+
+    async def _call_one(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
+    ) -> dict[str, Any] | list[Any]:
         parameters = {name: value for name, value in query.items() if value is not None}
         try:
-            response = await self._http.request(method, f"/api/v1{path}", json=body, params=parameters)
+            url = f"{self.url}/api/v1{path}"
+            response = await self._http.request(method, url, json=body, params=parameters, **self._limit(method))
+        except httpx.ConnectTimeout:
+            raise TopomNotAsked(
+                f"topom does not answer at {self.url} (no connection within {CONNECT_SECONDS:g} s); check that it "
+                "runs, and the address in --topom or SLOTFERRY_TOPOM"
+            ) from None
         except httpx.TimeoutException:
             raise TopomUnreachable(
                 f"topom at {self.url} did not answer in time; it may be busy or cut off. "
@@ -99,11 +161,17 @@ class TopomClient:
             raise TopomError(f"no request can be made of {self.url!r}: {error}; check --topom and --token") from None
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
-            raise TopomUnreachable(
+            kind = TopomNotAsked if isinstance(error, httpx.ConnectError) else TopomUnreachable
+            raise kind(
                 f"topom does not answer at {self.url} ({reason}); check that it runs, "
                 "and the address in --topom or SLOTFERRY_TOPOM"
             ) from None
         return self._read(response)
+
+    def _limit(self, method: str) -> dict[str, Any]:
+        if method != "GET" or len(self._urls) == 1:
+            return {}
+        return {"timeout": httpx.Timeout(READ_SECONDS, connect=PROBE_SECONDS)}
 
     def _read(self, response: httpx.Response) -> dict[str, Any] | list[Any]:
         try:

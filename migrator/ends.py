@@ -15,6 +15,7 @@ import structlog
 
 from migrator.connection import Connection, Timeouts
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
+from migrator.terms import take
 from slots.access import ServerAccess
 from slots.connections import PREFIX, end_connections, migrator_prefix
 from slots.moving import RESERVED
@@ -45,10 +46,18 @@ class Ends:
         source, target: ``host:port``.
         access: how to get in at both.
         instance: id of the process that calls; part of the names of the connections.
+        term: of the topom that calls, see :mod:`migrator.terms`.
     """
 
     def __init__(
-        self, stack: AsyncExitStack, source: str, target: str, access: ServerAccess, instance: str, timeouts: Timeouts
+        self,
+        stack: AsyncExitStack,
+        source: str,
+        target: str,
+        access: ServerAccess,
+        instance: str,
+        timeouts: Timeouts,
+        term: int = 0,
     ) -> None:
         self.source = source
         self.target = target
@@ -56,12 +65,13 @@ class Ends:
         self.timeouts = timeouts
         self._stack = stack
         self._instance = instance
+        self._term = term
         self._names: set[str] = set()
 
     async def at_source(self, *, leaves_quietly: bool = True) -> Connection:
         """A connection to the source; ``leaves_quietly`` unless its commands change nothing that matters later.
 
-        Raises SourceUnavailable, SourceRefused.
+        Raises SourceUnavailable, SourceRefused, Superseded.
         """
         connection = await Connection.open(
             self.source,
@@ -72,12 +82,13 @@ class Ends:
             timeouts=self.timeouts,
         )
         self._leave_with(connection, leaves_quietly)
+        await take(connection, self._term, self._instance)
         return connection
 
     async def at_target(self, purpose: str) -> Connection:
         """A connection to the target; ``purpose`` is :data:`~slots.moving.WRITING` or :data:`CHECKING`.
 
-        Raises TargetUnavailable, TargetRefused.
+        Raises TargetUnavailable, TargetRefused, Superseded.
         """
         connection = await Connection.open(
             self.target,
@@ -88,6 +99,7 @@ class Ends:
             timeouts=self.timeouts,
         )
         self._leave_with(connection)
+        await take(connection, self._term, self._instance)
         return connection
 
     async def end_earlier(self, connection: Connection, prefix: str) -> None:

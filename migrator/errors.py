@@ -12,6 +12,12 @@ class MigrationError(Exception):
     """Whether it is likely to pass by itself, so that calling again after a short while makes sense."""
 
 
+class Superseded(MigrationError):
+    """A server was taken by a topom that leads in a later term: this one may do nothing there any more."""
+
+    passing = False
+
+
 class SourceUnavailable(MigrationError):
     """The source cannot be reached, closed the connection or did not answer in time."""
 

@@ -57,6 +57,7 @@ async def migrate(
     instance: str,
     timeouts: Timeouts | None = None,
     manner: Manner | None = None,
+    term: int = 0,
 ) -> None:
     """Move every key of ``slots`` from ``source`` to ``target``; return once **complete** holds.
 
@@ -79,8 +80,10 @@ async def migrate(
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
         manner: how keys go.
+        term: of the topom that calls, see :mod:`migrator.terms`.
 
     Raises:
+        Superseded: a topom of a later term has been at one of the servers.
         CopyLost: a copy that was written here does not last at the target.
         TooFewReplicas: replicas of the target do not confirm keys in time.
         SourceUnavailable, TargetUnavailable: a server cannot be reached or does not answer in time.
@@ -102,7 +105,7 @@ async def migrate(
     log.info("migration_began", source=source, target=target, slots=len(slots))
     async with AsyncExitStack() as stack:
         pace = await stack.enter_async_context(steered(pace, source, target, access, progress, instance, timeouts))
-        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts())
+        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts(), term)
         run = await _Run.open(ends, function, bytes(wanted), pace, progress, manner or Manner())
         passes = await run.until_complete()
     progress.completed()
@@ -256,6 +259,7 @@ async def clear(
     instance: str,
     former: Sequence[str] = (),
     timeouts: Timeouts | None = None,
+    term: int = 0,
 ) -> None:
     """Take away what moving has left at a source and its target, once no mover sends them anything any more.
 
@@ -264,9 +268,9 @@ async def clear(
     one-way: with the permit goes what a lost connection's script could still move, when the slot is back here.
 
     Raises:
-        SourceUnavailable, SourceRefused, TargetUnavailable, TargetRefused: see there.
+        SourceUnavailable, SourceRefused, TargetUnavailable, TargetRefused, Superseded: see there.
     """
     async with AsyncExitStack() as stack:
-        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts())
+        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts(), term)
         await moving.clear_source(await ends.at_source())
         await moving.clear_target(await ends.at_target(CHECKING), source, *former)

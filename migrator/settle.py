@@ -21,7 +21,7 @@ from slots.moving import WRITING
 
 
 async def settle(
-    source: str, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None
+    source: str, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None, term: int = 0
 ) -> None:
     """Return once nothing that was sent from ``source`` to ``target`` can arrive there any more.
 
@@ -30,13 +30,15 @@ async def settle(
         access: how to get in at them.
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
+        term: of the topom that calls, see :mod:`migrator.terms`.
 
     Raises:
         SourceUnavailable, SourceRefused, TargetUnavailable, TargetRefused: a server does not answer, or will not.
+        Superseded: a topom of a later term has been there.
         Unsettled: connections to the target keep coming that could carry keys.
     """
     async with AsyncExitStack() as stack:
-        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts())
+        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts(), term)
         giving = await ends.at_source()
         await ends.end_earlier(giving, migrator_prefix())
         await moving.clear_source(giving)

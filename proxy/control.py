@@ -1,7 +1,8 @@
 """The control stream: one WebSocket to topom, over which the proxy registers and gets its tables.
 
 The data plane does not need it to serve. When the stream is lost the proxy goes on with the table it has,
-and this module tries again, at each of topom's addresses in turn, until it is heard.
+and this module tries again, at each of topom's addresses in turn, until it is heard. Of several topoms only the one
+that leads keeps streams; another says so, and the next address is tried at once.
 """
 
 import asyncio
@@ -26,8 +27,10 @@ REGISTER_SECONDS = 5.0
 SEND_SECONDS = 5.0
 LEAVE_SECONDS = 2.0
 HEARTBEAT_SECONDS_MIN = 0.01
-PING_SECONDS = 2.0
-"""How often the link is tried out; it is given up when there is no answer for twice as long."""
+PING_SECONDS = 1.0
+"""How often the link is tried out; it is given up when there is no answer for twice as long.
+
+Less than a proxy's lease with topom in all: a topom that is paused is left before the one that leads next fences."""
 RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 2.0
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -41,6 +44,14 @@ Message = dict[str, Any]
 
 class ControlError(Exception):
     """The stream cannot be used. The message says why and what to do."""
+
+
+class SentAway(ControlError):
+    """The topom at the other end does not lead. ``leader`` is the URL of the one that does, as far as it knows."""
+
+    def __init__(self, message: str, leader: str) -> None:
+        super().__init__(message)
+        self.leader = leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +124,7 @@ class Control:
     """
 
     def __init__(self, urls: list[str], token: str, handler: Handler, listener: Listener | None = None) -> None:
-        self._urls = [url.replace("http", "ws", 1).rstrip("/") + PATH for url in urls]
+        self._urls = [_stream_url(url) for url in urls]
         self._token = token
         self._handler = handler
         self._listener = listener
@@ -121,7 +132,7 @@ class Control:
         self._hang_up = asyncio.Event()
         self._leaving = False
         self._left = asyncio.Event()
-        self._last_problem = ""
+        self._problems: dict[str, str] = {}  # by URL, what was said last
 
     @property
     def connected(self) -> bool:
@@ -157,27 +168,45 @@ class Control:
         """Keep the stream up until cancelled, or until :meth:`leave` was called."""
         failures = 0
         place = 0
+        sent_away = 0  # in a row
         loop = asyncio.get_running_loop()
         while not self._leaving:
             began = loop.time()
-            url = self._urls[place % len(self._urls)]
+            place %= len(self._urls)
+            url = self._urls[place]
             registered = False
+            elsewhere: int | None = None
             try:
                 registered = await self._attempt(url)
+            except SentAway as error:
+                elsewhere = self._place_of(error.leader, place)
+                self._report(url, error, self._outgoing is not None)
             except (ControlError, WebSocketException, OSError, TimeoutError) as error:
                 registered = self._outgoing is not None
+                # Even if it led: a topom that is paused takes a connection and says nothing. Another knows who leads.
+                place += 1
                 self._report(url, error, registered)
             finally:
                 self._outgoing = None
                 if self._listener is not None:
                     self._listener.lost()
-            if not registered:
-                place += 1
-            elif loop.time() - began > RETRY_SECONDS_MAX:
+            if elsewhere is not None:
+                place = elsewhere
+                sent_away += 1
+                # bounded: topoms that send it to and fro do not agree yet on who leads.
+                if sent_away <= len(self._urls):
+                    continue
+            if registered and loop.time() - began > RETRY_SECONDS_MAX:
                 failures = 0
+            sent_away = 0
             wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2 ** min(failures, 10))
             failures += 1
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+
+    def _place_of(self, leader: str, place: int) -> int:
+        """Where to go after ``place``: to the leader if its address is known here, else to the next one."""
+        url = _stream_url(leader)
+        return self._urls.index(url) if url in self._urls else place + 1
 
     def _report(self, url: str, error: Exception, registered: bool) -> None:
         """Log a problem once, not at each attempt."""
@@ -187,9 +216,9 @@ class Control:
             problem = "topom did not answer in time"
         else:
             problem = str(error) or repr(error)
-        if registered or problem != self._last_problem:
+        if registered or problem != self._problems.get(url):
             log.warning("topom_lost" if registered else "topom_unreachable", url=url, reason=problem)
-        self._last_problem = problem
+        self._problems[url] = problem
 
     async def _attempt(self, url: str) -> bool:
         """One stream, from dialling to its end; say whether the proxy was registered."""
@@ -208,7 +237,7 @@ class Control:
             registered = await self._register(stream)
             if registered is None:
                 return False
-            self._last_problem = ""
+            self._problems.clear()
             await self._converse(stream, registered)
             return True
 
@@ -243,6 +272,8 @@ class Control:
         if reason in ("fenced", "removed"):
             log.warning("shut_out", reason=reason, message=answer.get("message"))
             self._handler.shut_out(reason)
+        elif reason == "follower":
+            raise SentAway(str(answer.get("message")), str(answer.get("leader")))
         else:
             raise ControlError(f"topom refuses the registration: {answer.get('message')}")
 
@@ -292,6 +323,10 @@ class Control:
         while True:
             self.send({"type": "heartbeat", **self._handler.heartbeat()})
             await asyncio.sleep(seconds)
+
+
+def _stream_url(url: str) -> str:
+    return url.replace("http", "ws", 1).rstrip("/") + PATH
 
 
 def _heartbeat_seconds(answer: Message) -> float:

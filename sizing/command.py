@@ -47,7 +47,7 @@ def run(
         typer.Option(
             "--topom",
             envvar="SLOTFERRY_TOPOM",
-            metavar="URL",
+            metavar="URL,...",
             help="topom, which knows the servers and gets the sizes.",
         ),
     ] = "",

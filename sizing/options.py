@@ -31,7 +31,7 @@ def _option(default: Any, doc: str) -> Any:
 class ReadOptions:
     """What a read is told. Either ``topom`` or ``servers`` is given."""
 
-    topom: str = _option("", "Where topom's API is, as http://host:port.")
+    topom: str = _option("", "Where topom's API is, as http://host:port; of several topoms, each: URL,URL.")
     servers: tuple[str, ...] = _option((), "Without topom: the servers, host:port,host:port.")
     function: str = _option("crc32", "Without topom: the slot function.")
     number_of_slots: int = _option(1024, "Without topom: how many slots there are, a power of two up to 16384.")
@@ -161,10 +161,12 @@ def _servers(text: str) -> tuple[str, ...]:
 
 
 def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise ValueError("a URL without credentials, as in http://host:port")
-    return text.rstrip("/")
+    found = [part.strip().rstrip("/") for part in text.split(",")]
+    for url in found:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ValueError("a URL without credentials, as in http://host:port, or several, separated by commas")
+    return ",".join(found)
 
 
 _SECONDS = _number(0, 86_400, "a number of seconds above 0", above=True)

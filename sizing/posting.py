@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sizing.buckets import name
@@ -55,11 +56,21 @@ def body(summary: Summary, results: Results, of_files: bool) -> dict[str, Any]:
 
 
 def post(topom: str, token: str, measurement: dict[str, Any]) -> None:
-    """Send it.
+    """Send it, to the first topom that takes it if ``topom`` is several addresses, separated by commas.
 
     Raises:
         PostError: topom cannot be reached, or does not take it.
     """
+    *others, last = topom.split(",")
+    for one in others:
+        # A measurement may be told twice.
+        with suppress(PostError):
+            _post(one, token, measurement)
+            return
+    _post(last, token, measurement)
+
+
+def _post(topom: str, token: str, measurement: dict[str, Any]) -> None:
     import httpx
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}

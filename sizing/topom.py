@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,18 @@ def ask(url: str, seconds: float) -> Product:
 
 
 def get(url: str, path: str, seconds: float) -> Any:
-    """An answer of the API. Raises :class:`TopomFailed`."""
+    """An answer of the API, of the first topom that gives one if ``url`` is several, separated by commas.
+
+    Raises :class:`TopomFailed`.
+    """
+    *others, last = url.split(",")
+    for one in others:
+        with suppress(TopomFailed):
+            return _get(one, path, seconds)
+    return _get(last, path, seconds)
+
+
+def _get(url: str, path: str, seconds: float) -> Any:
     said = token()
     request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {said}"} if said else {})
     # No proxy of the environment, and no redirection: the token is for topom alone.

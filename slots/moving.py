@@ -56,7 +56,10 @@ WRITING = f"{PREFIX}.migrator-writing."
 """What the names of connections begin with over which the migrator writes keys in pieces to a target."""
 WANTED = RESERVED + b"wanted"
 """List in database 0 of a source: ``database:key`` of keys that clients wait for and that go in pieces."""
-RESERVED_KEYS = (STATE, ARRIVING, WANTED, FENCED)
+LEADER = RESERVED + b"leader"
+"""Hash in database 0 of a server: the newest ``term`` of a topom whose migrator came here, and in which term those of
+all others were ended (``alone``)."""
+RESERVED_KEYS = (STATE, ARRIVING, WANTED, FENCED, LEADER)
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
 

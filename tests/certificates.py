@@ -48,14 +48,14 @@ class Authority:
         )
 
     def issue(self, name: str, host: str = "127.0.0.1", file: str = "", password: bytes | None = None) -> Issued:
-        """A certificate for ``host``, with ``name`` as its subject, in files called ``file``."""
+        """A certificate for ``host``, with ``name`` as its subject ("": none), in files called ``file``."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternative = (
             x509.IPAddress(ipaddress.ip_address(host)) if host[0].isdigit() or ":" in host else x509.DNSName(host)
         )
         certificate = (
-            self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key)
-            .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
+            self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else []), key)
+            .add_extension(x509.SubjectAlternativeName([alternative]), critical=not name)
             .sign(self._key, hashes.SHA256())
         )
         stem = self._directory / (file or name)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from slots.table import SlotTable
-from topom.errors import TopomError
+from topom.errors import NotLeading, TopomError
 from topom.frames import (
     Ack,
     FlushScripts,
@@ -31,7 +31,9 @@ from topom.frames import (
     TableFrames,
     parse,
 )
+from topom.ledger import LostPlace
 from topom.members import Member, Refused
+from topom.node import Node
 from topom.scripts import SharedScripts
 from topom.security import authorised
 from topom.service import Topom
@@ -119,12 +121,16 @@ class SocketLink:
 @router.websocket("/api/v1/control")
 async def control(websocket: WebSocket) -> None:
     """One proxy's connection, from its registration to its end."""
-    topom: Topom = websocket.app.state.topom
+    node: Node | None = websocket.app.state.node
     if not authorised(websocket.headers.get("authorization"), websocket.app.state.token):
         # Closed before it is accepted: the HTTP answer is 403.
         await websocket.close(CLOSE_REFUSED)
         return
     await websocket.accept()
+    if node is not None and node.leading is None:
+        await _send_away(websocket, node)
+        return
+    topom: Topom = websocket.app.state.serving()
     link = SocketLink(websocket, topom.frames, topom.scripts)
     code = CLOSE_NORMAL
     try:
@@ -141,6 +147,11 @@ async def control(websocket: WebSocket) -> None:
     except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
         # Starlette raises RuntimeError for sending on a connection that went away meanwhile.
         log.debug("control_stream_ended", reason=repr(error))
+    except (NotLeading, LostPlace):
+        if node is not None:
+            await _send_away(websocket, node)
+            return
+        code = CLOSE_TRY_AGAIN
     except TopomError as error:
         code = CLOSE_TRY_AGAIN
         log.error("control_stream_failed", reason=str(error))
@@ -179,11 +190,14 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
 
 
 async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:
-    """Send and receive until either side ends."""
+    """Send and receive until either side ends. Raises NotLeading once this topom does not lead any more."""
+    retiring = asyncio.create_task(topom.retired.wait())
     sending = asyncio.create_task(link.send_news())
     receiving = asyncio.create_task(_receive(websocket, topom, member, link))
     try:
-        await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((sending, receiving, retiring), return_when=asyncio.FIRST_COMPLETED)
+        if retiring.done():
+            raise NotLeading("this topom does not lead any more")
         if sending.done():
             # The last frame is out, or sending failed; what the proxy says now matters no more.
             sending.result()
@@ -191,9 +205,9 @@ async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: So
         receiving.result()
         await sending  # the proxy leaves, and has its last frame yet to come
     finally:
-        for task in (sending, receiving):
+        for task in (sending, receiving, retiring):
             task.cancel()
-        await asyncio.gather(sending, receiving, return_exceptions=True)
+        await asyncio.gather(sending, receiving, retiring, return_exceptions=True)
 
 
 async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:
@@ -238,6 +252,26 @@ async def _send_refusal(link: SocketLink, refused: Refused) -> None:
         await link.send({"type": "refused", "reason": refused.reason, "message": refused.message})
     except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
         log.debug("refusal_not_sent", reason=repr(error))
+
+
+async def _send_away(websocket: WebSocket, node: Node) -> None:
+    """Have a proxy go to the topom that leads, at once; where there is no other, just end its stream."""
+    if not node.shared:
+        await _close(websocket, CLOSE_TRY_AGAIN)
+        return
+    leader = node.leader
+    said = {
+        "type": "refused",
+        "reason": "follower",
+        "message": node.problem or "this topom does not lead",
+        "leader": leader.url if leader is not None and node.leading is None else "",
+    }
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            await websocket.send_text(json.dumps(said, separators=(",", ":")))
+    except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
+        log.debug("not_sent_away", reason=repr(error))
+    await _close(websocket, CLOSE_TRY_AGAIN)
 
 
 async def _close(websocket: WebSocket, code: int) -> None:

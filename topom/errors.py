@@ -38,6 +38,16 @@ class Unavailable(TopomError):
     status = 503
 
 
+class NotLeading(Unavailable):
+    """Another topom leads, or none; this one changes nothing."""
+
+
+class LeaderSilent(Unavailable):
+    """The topom that leads was asked, and does not answer."""
+
+    status = 504
+
+
 class InvalidAddress(Invalid):
     """Not a ``host:port``."""
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import structlog
 
 from slots.table import SlotTable
-from topom.errors import Unavailable
+from topom.errors import NotLeading, Unavailable
 from topom.state import ClusterState, Product
 from topom.store import Store, StoreConflict, StoreError, records
 from topom.topology import unlock_all
@@ -33,12 +33,23 @@ class ProductMismatch(Unavailable):
     """The configuration describes another product than the store holds."""
 
 
+def require_same(stored: Product, configured: Product) -> None:
+    """Raises :class:`ProductMismatch` unless both are the same."""
+    if stored != configured:
+        raise ProductMismatch(
+            f"the store holds {stored}, the configuration says {configured}; these settings are fixed at the first "
+            "start. Set them back, or use another data folder or prefix of the store for a new product"
+        )
+
+
 class Ledger:
     """Holds the state. :attr:`state` is what is stored; it is replaced, never changed."""
 
-    def __init__(self, store: Store, writer: str) -> None:
+    def __init__(self, store: Store, writer: str, leads: Callable[[], bool] = lambda: True) -> None:
+        """``writer``: an id of its own; ``leads``: whether anything may be changed at this instant."""
         self._store = store
         self._writer = writer
+        self._leads = leads
         self._lock = asyncio.Lock()
         self._listeners: list[Listener] = []
         self._unknown = False  # a write failed in a way that leaves open whether it is in the store
@@ -74,11 +85,8 @@ class Ledger:
         """
         await self._store.open()
         old = records.decode(await self._store.read())
-        if old is not None and old.product != product:
-            raise ProductMismatch(
-                f"the store holds {old.product}, the configuration says {product}; these settings are fixed at the "
-                "first start. Set them back, or use another data folder for a new product"
-            )
+        if old is not None:
+            require_same(old.product, product)
         if old is None:
             table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
             new = ClusterState(version=1, writer=self._writer, product=product, table=table)
@@ -91,6 +99,13 @@ class Ledger:
         self._state = new
         log.info("store_opened", epoch=new.table.epoch, version=new.version, proxies=len(new.proxies))
 
+    def show(self, state: ClusterState) -> None:
+        """Take on a state that another topom has stored, in place of :meth:`start`, and again for each newer one."""
+        if self._state is None:
+            self._state = state
+        elif state.version > self._state.version:
+            self._adopt(state)
+
     async def change(self, make: Change) -> ClusterState:
         """Replace the state by what ``make`` gives, stored; returns the state that then holds.
 
@@ -100,6 +115,7 @@ class Ledger:
         Raises:
             StoreError: the change is not in force. If the store has it all the same, the next change finds that.
             LostPlace: another topom has the store.
+            NotLeading: this topom's lease is over.
             TopomError: whatever ``make`` raises; nothing was changed.
         """
         task = asyncio.create_task(self._change(make))
@@ -131,6 +147,9 @@ class Ledger:
         async with self._lock:
             if self.lost.is_set():
                 raise LostPlace("another topom has written to the store; this one changes nothing any more")
+            # Also for a change that changes nothing: whoever asks for it believes that this state is the newest.
+            if not self._leads():
+                raise NotLeading("this topom does not lead; ask again, and the one that leads will answer")
             if self._unknown:
                 await self._find_out()
             old = self.state

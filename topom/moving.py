@@ -1,6 +1,6 @@
 """The migrator as topom uses it: one product's functions and secrets, one pace for all batches together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from migrator.checks import Findings, Way, check
 from migrator.manner import Bounds, Confirmation, Manner
@@ -9,13 +9,25 @@ from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from migrator.settle import settle
 from slots.access import ServerAccess
+from topom.errors import NotLeading
+from topom.leading import OVER
 from topom.state import MigrationSettings, Product
 
 
 class RedisMover:
     """Moves slots between Redis servers. It is the :class:`topom.steps.Mover` of a real topom."""
 
-    def __init__(self, product: Product, access: ServerAccess, instance: str) -> None:
+    def __init__(
+        self,
+        product: Product,
+        access: ServerAccess,
+        instance: str,
+        leads: Callable[[], bool] = lambda: True,
+        term: int = 0,
+    ) -> None:
+        """``leads`` and ``term``: as :class:`topom.service.Topom` has them."""
+        self._leads = leads
+        self._term = term
         self._product = product
         self._access = access
         self._instance = instance
@@ -26,6 +38,7 @@ class RedisMover:
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         """What there is to know of a move. Raises :class:`migrator.errors.MigrationError` if it cannot be."""
+        self._require()
         return await check(
             source,
             target,
@@ -39,12 +52,14 @@ class RedisMover:
 
     async def settle(self, source: str, target: str) -> None:
         """Return once nothing sent that way can still arrive. Raises :class:`migrator.errors.MigrationError`."""
-        await settle(source, target, access=self._access, instance=self._instance)
+        self._require()
+        await settle(source, target, access=self._access, instance=self._instance, term=self._term)
 
     async def move(
         self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
     ) -> None:
         """Return once **complete** holds for these slots. Raises :class:`migrator.errors.MigrationError`."""
+        self._require()
         await migrate(
             source,
             target,
@@ -55,6 +70,7 @@ class RedisMover:
             pace=self._pace,
             progress=progress,
             instance=self._instance,
+            term=self._term,
             manner=Manner(self._bounds, keeps_target, carried, self._confirmation),
         )
 
@@ -63,7 +79,12 @@ class RedisMover:
 
         Raises :class:`migrator.errors.MigrationError`.
         """
-        await clear(source, target, access=self._access, instance=self._instance, former=former)
+        self._require()
+        await clear(source, target, access=self._access, instance=self._instance, former=former, term=self._term)
+
+    def _require(self) -> None:
+        if not self._leads():
+            raise NotLeading(OVER)
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from the next batch of keys on, those of big keys and replicas from the next call on.

@@ -4,7 +4,7 @@ Every call has a short limit: a server that hangs costs its caller that long, ne
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,8 +39,10 @@ DOWN = ServerStatus(up=False)
 class RedisServers:
     """Clients by address, opened when first needed."""
 
-    def __init__(self, access: ServerAccess, timeout_seconds: float) -> None:
+    def __init__(self, access: ServerAccess, timeout_seconds: float, leads: Callable[[], bool] = lambda: True) -> None:
+        """``leads``: whether anything may be changed at a server at this instant."""
         self._access = access
+        self._leads = leads
         self._timeout = timeout_seconds
         self._clients: dict[str, Redis] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -99,6 +101,8 @@ class RedisServers:
         async def fence(client: Redis) -> None:
             await connections.fence(client, instance)
 
+        if not self._leads():
+            return "this topom does not lead any more"
         return await self.guarded(address, fence)
 
     async def _ping(self, client: Redis) -> None:

@@ -57,10 +57,15 @@ class ServerReplication:
     """The servers' replication, asked and changed one server at a time.
 
     Every method raises :class:`ServerFailed`, naming the server. Of a change it is then unknown whether it was made.
+
+    Args:
+        servers: run work with a server's client.
+        leads: whether anything may be changed at a server at this instant.
     """
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, leads: Callable[[], bool] = lambda: True) -> None:
         self._servers = servers
+        self._leads = leads
 
     async def look(self, address: str) -> Replication:
         """What the server says now."""
@@ -68,7 +73,7 @@ class ServerReplication:
         async def ask(client: Redis) -> Replication:
             return read(await client.info("replication"))
 
-        return await self._run(address, ask)
+        return await self._run(address, ask, changes=False)
 
     async def pause_writes(self, address: str, seconds: float) -> None:
         """Have the server hold whatever writes, for so long at the most; one that cannot (before 6.2) is let be."""
@@ -117,10 +122,16 @@ class ServerReplication:
 
         await self._run(address, rewrite)
 
-    async def _run(self, address: str, work: Callable[[Redis], Awaitable[Answer]]) -> Answer:
+    async def _run(self, address: str, work: Callable[[Redis], Awaitable[Answer]], changes: bool = True) -> Answer:
         answers: list[Answer] = []
 
         async def answered(client: Redis) -> None:
+            if changes:
+                # So that nothing has to be connected to between the look and the act.
+                await client.execute_command("PING")
+                # epochs: a topom that led before another one must not undo what that one does.
+                if not self._leads():
+                    raise ResponseError("this topom does not lead any more")
             answers.append(await work(client))
 
         reason = await self._servers.guarded(address, answered)

@@ -1,4 +1,8 @@
-"""topom as a process: takes its data folder, listens, serves, and ends on SIGTERM or SIGINT."""
+"""topom as a process: takes its data folder, listens, serves, and ends on SIGTERM or SIGINT.
+
+With a store of its own it serves once it has read it. With a store that it shares it serves at once: it follows until
+it is elected, and says so while the store is cut off.
+"""
 
 import asyncio
 import fcntl
@@ -8,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvicorn
@@ -16,18 +21,18 @@ import uvloop
 from slots import garbage, logs
 from slots.tls import TlsError
 from topom import api, control
+from topom.announcing import announce
 from topom.errors import TopomError
+from topom.node import Node, StuckTerm
 from topom.security import kept_token
-from topom.service import Topom
 from topom.settings import TopomSettings, split_listen
-from topom.store.sqlite import SqliteStore
+from topom.store.factory import open_store
 
 log = structlog.get_logger(__name__)
 
 ADDRESS_FILE = "address"
 """In the data folder: ``host:port`` on which topom listens, and a newline."""
 TOKEN_FILE = "token"
-STORE_FILE = "store.sqlite"
 LOCK_FILE = "lock"
 BACKLOG = 1024
 GRACE_SECONDS = 2
@@ -67,13 +72,15 @@ async def serve(settings: TopomSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    token = _token(settings)
+    store = open_store(settings)
+    token = _token(settings, store.shared)
     listening = _listen(settings.listen)
-    topom = Topom(settings, SqliteStore(settings.data / STORE_FILE))
-    await topom.start()
+    host, port = listening.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    node = Node(settings, store, settings.url or _url(host, port))
     server = _Server(
         uvicorn.Config(
-            api.build(topom, token),
+            api.build(node, token),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -83,34 +90,67 @@ async def serve(settings: TopomSettings) -> int:
             ws_per_message_deflate=False,
         )
     )
-    running = asyncio.create_task(topom.run())
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    running = asyncio.create_task(node.run())
     stopping = asyncio.create_task(stop.wait())
-    lost = asyncio.create_task(topom.ledger.lost.wait())
-    host, port = listening.getsockname()[:2]
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    garbage.spare_what_is_here()
-    _write_address(settings.data / ADDRESS_FILE, address)
-    log.info("topom_listening", address=address, url=f"http://{address}", data=str(settings.data), pid=os.getpid())
-    await asyncio.wait((running, serving, stopping, lost), return_when=asyncio.FIRST_COMPLETED)
-    orderly = stop.is_set()
-    server.should_exit = True
-    for task in (running, stopping, lost):
-        task.cancel()
-    outcomes = await asyncio.gather(running, serving, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            log.error("topom_broke", exc_info=outcome)
-            orderly = False
-    await topom.close()
+    tasks: list[asyncio.Task[Any]] = [running, stopping]
+    try:
+        if not store.shared:
+            led = asyncio.create_task(node.led.wait())
+            tasks.append(led)
+            await asyncio.wait((running, stopping, led), return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        announcing = asyncio.create_task(announce(node, token))
+        tasks += [serving, announcing]
+        garbage.spare_what_is_here()
+        _write_address(settings.data / ADDRESS_FILE, address)
+        log.info("topom_listening", address=address, url=node.url, data=str(settings.data), pid=os.getpid())
+        await asyncio.wait((running, serving, stopping, announcing), return_when=asyncio.FIRST_COMPLETED)
+        orderly = stop.is_set()
+        server.should_exit = True
+        for task in (running, stopping, announcing):
+            task.cancel()
+        for outcome in await asyncio.gather(running, serving, announcing, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                _report(outcome)
+                orderly = False
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        listening.close()
+        await node.close()
     log.info("topom_stopped")
     return 0 if orderly else 1
 
 
-def _token(settings: TopomSettings) -> str:
+def _report(outcome: Exception) -> None:
+    """Log why topom ends: a sentence if it is one of ours, else everything."""
+    while isinstance(outcome, ExceptionGroup) and len(outcome.exceptions) == 1:
+        outcome = outcome.exceptions[0]
+    if isinstance(outcome, TopomError | StuckTerm):
+        log.error("topom_failed", reason=str(outcome))
+    else:
+        log.error("topom_broke", exc_info=outcome)
+
+
+def _url(host: str, port: int) -> str:
+    """Where others reach what listens on that address, as far as can be told from here."""
+    if host in ("0.0.0.0", "::"):
+        host = socket.getfqdn()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _token(settings: TopomSettings, shared: bool) -> str:
     configured = settings.token.get_secret_value()
     if configured:
         return configured
+    if shared:
+        raise StartError(
+            "topoms that share a store pass requests on to each other, so all need the same token: set it, for "
+            "instance in the environment (SLOTFERRY_TOPOM_TOKEN)"
+        )
     try:
         return kept_token(settings.data / TOKEN_FILE)
     except OSError as error:

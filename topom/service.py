@@ -52,24 +52,35 @@ class Topom:
     """One topom. :meth:`start` before anything else; :meth:`run` does what goes on by itself."""
 
     def __init__(
-        self, settings: TopomSettings, store: Store, mover: Mover | None = None, on_step: Observer | None = None
+        self,
+        settings: TopomSettings,
+        store: Store,
+        mover: Mover | None = None,
+        on_step: Observer | None = None,
+        leads: Callable[[], bool] = lambda: True,
+        term: int = 0,
     ) -> None:
         """
         Args:
             mover: moves keys; the migrator when None.
             on_step: told of each step of the slot state machine.
+            leads: whether it may change anything at this instant; see :mod:`topom.leading`.
+            term: of this leader; 0 where no other topom uses the store.
         """
         self.settings = settings
         self.instance = secrets.token_hex(16)
-        self.ledger = Ledger(store, self.instance)
+        self.leads = leads
+        self.retired = asyncio.Event()
+        """Set once it does not lead any more, for good."""
+        self.ledger = Ledger(store, self.instance, leads)
         self.members = Members(self.ledger, settings.proxy_lease_seconds)
         access = settings.redis_access
-        self.servers = RedisServers(access, settings.redis_timeout_seconds)
+        self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
         self.barrier = Barrier(self.ledger, self.members, self.servers)
         self.actions = Actions(
             self.ledger,
             self.barrier,
-            mover or RedisMover(settings.product_settings(), access, self.instance),
+            mover or RedisMover(settings.product_settings(), access, self.instance, leads, term),
             settings.migration_settings(),
             settings.barrier_seconds,
             on_step,
@@ -84,7 +95,7 @@ class Topom:
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
-            ServerReplication(self.servers),
+            ServerReplication(self.servers, leads),
             self.actions.steps.locking,
             settings.barrier_seconds,
             settings.promotion_seconds,
@@ -97,7 +108,7 @@ class Topom:
             self.barrier,
             self.health,
             self.promotions,
-            ServerReplication(self.servers),
+            ServerReplication(self.servers, leads),
             self.protection,
             settings.masters_settings(),
         )
@@ -131,6 +142,20 @@ class Topom:
         # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
         self.ledger.listen(self._publish)
         self.members.start()
+
+    def show(self, state: ClusterState) -> None:
+        """Take on what another topom has stored, instead of :meth:`start` and :meth:`run`, for reading only."""
+        if self._frames is None:
+            self.ledger.show(state)
+            self._frames = TableFrames(state.table)
+            self.ledger.listen(self._publish)
+            self.members.start()
+        else:
+            self.ledger.show(state)
+
+    def retire(self) -> None:
+        """End every proxy's control stream: another leads, or will."""
+        self.retired.set()
 
     async def run(self) -> None:
         """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled."""

@@ -9,6 +9,7 @@ import tomllib
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
@@ -54,6 +55,12 @@ class TopomSettings(BaseSettings):
         default=Path("slotferry-data"),
         description="Folder of the store; made when missing. One topom uses it at a time.",
     )
+    url: str = Field(
+        default="",
+        max_length=300,
+        description='Where the other topoms reach this one\'s API, such as http://topom-1:8380. "": by its name and '
+        "the port that it listens on.",
+    )
     redis_user: str = Field(
         default="", description='The ACL user as whom topom logs in at the Redis servers. "": their user default.'
     )
@@ -75,6 +82,44 @@ class TopomSettings(BaseSettings):
     redis_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
     redis_tls_verify_host: bool = Field(
         default=True, description="Whether a server's certificate has to be for the host in the server's address."
+    )
+
+    store: Literal["sqlite", "etcd", "zookeeper"] = Field(
+        default="sqlite",
+        description='Where topom keeps what it has to remember: "sqlite": in a file of the data folder, for one topom; '
+        '"etcd" or "zookeeper": there, for several.',
+    )
+    store_servers: str = Field(
+        default="", description="Servers of etcd or ZooKeeper, host:port, with commas between them."
+    )
+    store_prefix: str = Field(
+        default="",
+        description='What the names of all topom keeps in etcd or ZooKeeper begin with, such as "/slotferry/shop". '
+        '"": "/slotferry/" and the name of the product.',
+    )
+    store_user: str = Field(default="", description='The user as whom topom logs in at the store. "": none.')
+    store_password: SecretStr = Field(default=SecretStr(""), description='Its password. "": none.')
+    store_tls: bool = Field(default=False, description="Whether topom speaks TLS with the store.")
+    store_tls_ca: str = Field(
+        default="",
+        description='File with the certificates of who may vouch for the store\'s servers, in PEM. "": whom the system '
+        "trusts.",
+    )
+    store_tls_certificate: str = Field(
+        default="", description='File with the certificate shown to the store, in PEM. "": none.'
+    )
+    store_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
+    store_tls_verify_host: bool = Field(
+        default=True,
+        description="Whether a server of the store has to have a certificate for the host in its address.",
+    )
+    store_timeout_seconds: Seconds = Field(
+        default=3.0, description="Seconds that etcd or ZooKeeper may take for one call, with all its tries."
+    )
+    leader_lease_seconds: Annotated[float, Field(ge=1, le=30, allow_inf_nan=False)] = Field(
+        default=5.0,
+        description="Seconds after which a topom that leads and does not renew its place at the store has lost it. "
+        "Another leads within twice that.",
     )
 
     product: str = Field(
@@ -264,6 +309,30 @@ class TopomSettings(BaseSettings):
             raise ValueError("one of them stands there twice")
         return value
 
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, value: str) -> str:
+        if value and (not value.startswith(("http://", "https://")) or not value.partition("://")[2].strip("/")):
+            raise ValueError(f"{value!r} is not a URL such as http://topom-1:8380")
+        return value.rstrip("/")
+
+    @field_validator("store_servers")
+    @classmethod
+    def _check_store_servers(cls, value: str) -> str:
+        addresses = [address.strip() for address in value.split(",")] if value else []
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            if not host or "/" in address or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65535:
+                raise ValueError("it has to be host:port, and more with commas between them, and nothing else")
+        return ",".join(addresses)
+
+    @field_validator("store_prefix")
+    @classmethod
+    def _check_store_prefix(cls, value: str) -> str:
+        if value and not re.fullmatch(r"(/[A-Za-z0-9_.~%-]+)+", value):
+            raise ValueError("it has to be like /slotferry/shop: a slash before each of its parts, and none at its end")
+        return value
+
     @field_validator("number_of_slots")
     @classmethod
     def _check_number_of_slots(cls, value: int) -> int:
@@ -300,6 +369,12 @@ class TopomSettings(BaseSettings):
             raise ValueError("sentinel_user: needs sentinel_password")
         if self.ha == "sentinel" and not SENTINEL_NAME.fullmatch(self.product):
             raise ValueError("product: may have letters, digits, dots, hyphens and underscores only for Sentinels")
+        if self.store != "sqlite" and not self.store_servers:
+            raise ValueError(f"store_servers: is needed for a store in {self.store}")
+        if bool(self.store_user) != bool(self.store_password.get_secret_value()):
+            raise ValueError("store_user: needs store_password, and the other way round")
+        if bool(self.store_tls_certificate) != bool(self.store_tls_key):
+            raise ValueError("store_tls_certificate: needs store_tls_key, and the other way round")
         return self
 
     @classmethod
@@ -345,6 +420,17 @@ class TopomSettings(BaseSettings):
             parallel_syncs=self.sentinel_parallel_syncs,
             login=(*login, "auth-user", self.redis_user) if self.redis_user else login,
         )
+
+    @property
+    def store_access_tls(self) -> ServerTls | None:
+        """What is trusted and shown in TLS with the store; None for connections in the clear."""
+        tls = ServerTls(self.store_tls_ca, self.store_tls_certificate, self.store_tls_key, self.store_tls_verify_host)
+        return tls if self.store_tls else None
+
+    @property
+    def store_root(self) -> str:
+        """The prefix of all names in the store, with a slash before each of its parts."""
+        return self.store_prefix or f"/slotferry/{quote(self.product, safe='')}"
 
     def product_settings(self) -> Product:
         """What proxies have to agree on."""

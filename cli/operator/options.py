@@ -8,7 +8,7 @@ from cli.client import DEFAULT_URL, TopomClient
 
 Topom = Annotated[
     str,
-    typer.Option("--topom", envvar="SLOTFERRY_TOPOM", metavar="URL", help="Where topom's API is."),
+    typer.Option("--topom", envvar="SLOTFERRY_TOPOM", metavar="URL,...", help="Where topom's API is, or those of all."),
 ]
 Token = Annotated[
     str,

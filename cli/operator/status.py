@@ -22,11 +22,15 @@ def status(
 
 def _say_status(found: Answer) -> None:
     slots = found["slots"]
+    if found.get("problem"):
+        say(f"NOTHING CAN BE CHANGED NOW: {found['problem']}")
     say(
         f"product {found['product']}, epoch {found['epoch']}, {found['databases']} databases, "
         f"{found['number_of_slots']} slots by {found['slot_function']}: "
         f"{slots['assigned']} assigned, {slots['offline']} offline, {slots['moving']} moving"
     )
+    if found.get("topoms"):
+        say_topoms(found["topoms"])
     say_groups(found["groups"])
     say_proxies(found["proxies"])
     say_migration(found["migration"])
@@ -35,6 +39,15 @@ def _say_status(found: Answer) -> None:
             say(f"group {group['id']}: its master has failed and is not replaced yet: {group['trouble']}")
     if found.get("protection", {}).get("active"):
         say_protection(found["protection"])
+
+
+def say_topoms(topoms: list[Answer]) -> None:
+    """The topoms as a table, the leader first."""
+    rows = [
+        (topom["url"], topom["state"], topom.get("term"), topom.get("epoch"), topom.get("version") or None)
+        for topom in topoms
+    ]
+    table(("topom", "state", "term", "epoch", "version"), rows, title="topoms")
 
 
 def say_groups(groups: list[Answer]) -> None:

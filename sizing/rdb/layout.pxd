@@ -4,9 +4,9 @@ A block of n bytes takes what the allocator gives for n: a size class of jemallo
 multiples of its quantum: 8 as Redis and Valkey bundle it, 16 in the package that Debian and Ubuntu build against), or
 what glibc's malloc calls usable. A string (sds) has a header of 1, 3, 5 or 9 bytes by its length, and a byte after it.
 
-Up to Valkey 8.0, a key takes its string, a dictEntry of 24 bytes and a robj of 16; a dict takes its struct, a pointer
-for each of the next power of two slots, and an entry of 24 bytes an element. From Valkey 8.1 on, the key is in the robj
-(and a short string with it, and the deadline), and a hashtable takes buckets of 64 bytes for 7 elements each, the next
+In Redis, and up to Valkey 8.0, a key takes its string, a dictEntry of 24 bytes and a robj of 16; a dict takes its struct,
+a pointer for each of the next power of two slots, and an entry of 24 bytes an element. From Valkey 8.1 on, the key is in
+the robj (and a short string with it, and the deadline; MEMORY USAGE of 8.1 leaves the key out), and a hashtable takes buckets of 64 bytes for 7 elements each, the next
 power of two of them, and as many chained ones as elements that fall at random into buckets need (Poisson).
 
 A node of a skiplist has a level more with probability 1/4: what is counted is the mean of what the allocator gives.
@@ -20,8 +20,8 @@ cdef enum:
     REDIS_6 = 0
     REDIS_7 = 1
     REDIS_7_2 = 2
-    REDIS_7_4 = 3
-    VALKEY_8_1 = 4
+    VALKEY_8_1 = 3
+    VALKEY_9 = 4
 
 cdef enum:
     JEMALLOC = 0
@@ -36,7 +36,8 @@ cdef enum:
     ROBJ = 16
     DICT_ENTRY = 24
     EMBEDDED_STRING_LIMIT = 44
-    # Valkey: of a robj with its key and string, and of an entry of a hash with its value.
+    # Valkey: of a robj with its key and string, in 8.1 and since; and of an entry of a hash with its value.
+    EMBEDDED_LIMIT_8_1 = 64
     EMBEDDED_LIMIT = 128
     BUCKET = 64
     QUICKLIST = 40
@@ -108,7 +109,7 @@ cdef inline uint64_t chained(uint64_t elements, uint64_t buckets) noexcept nogil
 cdef inline uint64_t table(const Layout* layout, uint64_t elements) noexcept nogil:
     """A dict or hashtable without its elements."""
     cdef uint64_t slots
-    if layout.generation == VALKEY_8_1:
+    if layout.generation >= VALKEY_8_1:
         slots = power_of_two((elements + 6) // 7)
         return 80 + BUCKET * (slots + chained(elements, slots))
     slots = power_of_two(elements)
@@ -116,14 +117,8 @@ cdef inline uint64_t table(const Layout* layout, uint64_t elements) noexcept nog
 
 
 cdef inline uint64_t set_entries(const Layout* layout, uint64_t elements) noexcept nogil:
-    """Entries of a dict without values. From Redis 7.4 on, the first in a slot has none, the others 16 bytes."""
-    cdef double slots
-    if layout.generation == VALKEY_8_1:
-        return 0
-    if layout.generation < REDIS_7_4:
-        return DICT_ENTRY * elements
-    slots = <double>power_of_two(4 if elements < 4 else elements)
-    return <uint64_t>(16 * (<double>elements - slots * (1 - exp(-<double>elements / slots))))
+    """Entries of a dict without values."""
+    return 0 if layout.generation >= VALKEY_8_1 else DICT_ENTRY * elements
 
 
 cdef inline double skiplist_node(const Layout* layout, uint64_t length) noexcept nogil:
@@ -132,13 +127,13 @@ cdef inline double skiplist_node(const Layout* layout, uint64_t length) noexcept
     cdef double expected = 0
     cdef double chance = 0.75
     cdef int level
-    if layout.generation == VALKEY_8_1:
+    if layout.generation == VALKEY_9:
         # The element follows the node's fields; one byte says what header it has.
         base = 16 + 1 + sds(length)
     for level in range(1, 9):
         expected += chance * <double>allocated(layout, base + 16 * level)
         chance *= 0.25
-    if layout.generation == VALKEY_8_1:
+    if layout.generation == VALKEY_9:
         return expected
     return expected + <double>sds_allocated(layout, length)
 
@@ -150,7 +145,7 @@ cdef inline uint64_t hash_entry(const Layout* layout, uint64_t field, uint64_t v
     cdef uint64_t with_room = field + 4 if field < 32 else sds(field)
     # 8 bytes for the deadline, and 8 for its place among those of the hash.
     cdef uint64_t deadline = 8 if expires else 0
-    if layout.generation == VALKEY_8_1:
+    if layout.generation >= VALKEY_8_1:
         whole = (with_room if expires else sds(field)) + deadline + value + 4
         if whole <= EMBEDDED_LIMIT:
             return allocated(layout, whole) + deadline
@@ -160,7 +155,7 @@ cdef inline uint64_t hash_entry(const Layout* layout, uint64_t field, uint64_t v
 
 cdef inline uint64_t key_with_object(const Layout* layout, uint64_t key, bint expires) noexcept nogil:
     """A key in the database with the head of its value."""
-    if layout.generation == VALKEY_8_1:
+    if layout.generation >= VALKEY_8_1:
         return allocated(layout, ROBJ + 1 + sds(key) + (8 if expires else 0))
     return sds_allocated(layout, key) + DICT_ENTRY + ROBJ
 
@@ -171,6 +166,12 @@ cdef inline uint64_t string_value(
     """A key whose value is a string, no number, in all; and whether its string is in the robj."""
     cdef uint64_t whole
     if layout.generation == VALKEY_8_1:
+        whole = ROBJ + 1 + sds(key) + (8 if expires else 0) + 3 + length + 1
+        embedded[0] = whole <= EMBEDDED_LIMIT_8_1
+        if embedded[0]:
+            return allocated(layout, whole)
+        return key_with_object(layout, key, expires) + sds_allocated(layout, length)
+    if layout.generation == VALKEY_9:
         whole = 8 + 1 + sds(key) + 3 + length + 1
         # The deadline is added to a string that is there.
         embedded[0] = whole <= EMBEDDED_LIMIT

@@ -84,6 +84,6 @@ cdef inline uint64_t radix_bytes(const Layout* layout, Radix* tree) noexcept nog
             tree.open -= 1
             add_node(layout, tree, tree.children[tree.open], tree.children[tree.open])
             add_run(layout, tree, tree.depths[tree.open] - (tree.depths[tree.open - 1] if tree.open else -1) - 1)
-    if layout.generation == VALKEY_8_1:
+    if layout.generation >= VALKEY_8_1:
         return allocated(layout, 32) + tree.room
     return 16 * tree.keys + 244 * tree.nodes

@@ -9,7 +9,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from sizing.rdb.input cimport INTEGER, PLAIN, Input, Stored
-from sizing.rdb.layout cimport REDIS_6, REDIS_7, REDIS_7_2, REDIS_7_4, VALKEY_8_1, Layout
+from sizing.rdb.layout cimport REDIS_6, REDIS_7, REDIS_7_2, VALKEY_8_1, VALKEY_9, Layout
 from sizing.rdb.values cimport MODULE, Measured, measure, skip_module_value
 from slots.functions cimport find, slot_function
 
@@ -201,13 +201,13 @@ cdef class Scanner:
         self.version = int(number)
         self._begun = True
         if self._valkey:
-            self._layout.generation = VALKEY_8_1
+            self._layout.generation = VALKEY_9
         elif self.version <= 9:
             self._layout.generation = REDIS_6
         elif self.version == 10:
             self._layout.generation = REDIS_7
         else:
-            self._layout.generation = REDIS_7_2 if self.version == 11 else REDIS_7_4
+            self._layout.generation = REDIS_7_2
         return 0
 
     cdef int record(self) except -1:
@@ -298,7 +298,7 @@ cdef class Scanner:
                 self._created_ms = 1000 * int(text)
         else:
             parts = [int(part) for part in text.split(b".")[:2] if part.isdigit() and len(part) < 9]
-            self._layout.generation = VALKEY_8_1 if parts >= [8, 1] else REDIS_7_2
+            self._layout.generation = VALKEY_9 if parts >= [9] else VALKEY_8_1 if parts >= [8, 1] else REDIS_7_2
         return 0
 
     cdef int end(self) except -1:

@@ -220,7 +220,7 @@ cdef int read_zset(Input source, const Layout* layout, int code, Measured* found
     found.elements = members
     # The zset, the skiplist, and the head of it, which has all 32 levels.
     found.memory += 16 + 32 + table(layout, members) + <uint64_t>nodes
-    if layout.generation == VALKEY_8_1:
+    if layout.generation >= VALKEY_8_1:
         found.memory += allocated(layout, 8 + 16 * 31)
     else:
         found.memory += 24 * members + allocated(layout, 24 + 16 * 32)

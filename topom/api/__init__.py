@@ -1,19 +1,22 @@
 """The HTTP API, a file a resource, and the control stream beside it.
 
-Everything under ``/api/v1`` asks for the bearer token; ``/healthz`` and the API's description do not. Every
-error is answered as ``{"error": "<type>", "message": "<a sentence for the operator>"}``.
+Everything under ``/api/v1`` asks for the bearer token; ``/healthz`` and the API's description do not. A topom that
+does not lead passes requests on (:mod:`topom.api.forwarding`). Every error is answered as
+``{"error": "<type>", "message": "<a sentence for the operator>"}``.
 """
 
-from importlib.metadata import PackageNotFoundError, version
-
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Response
 
 from topom import control
-from topom.api import groups, migration, proxies, rebalance, sentinels, sizes, slots, status
+from topom.announcing import program_version
+from topom.api import groups, migration, proxies, rebalance, sentinels, sizes, slots, status, topoms
 from topom.api.access import require_token
 from topom.api.errors import add_handlers
+from topom.api.forwarding import Forwarding
 from topom.api.limit import BodyLimit
-from topom.api.models import Health, Problem
+from topom.api.models import Problem
+from topom.api.topom_models import Health
+from topom.node import Node
 from topom.service import Topom
 
 PREFIX = "/api/v1"
@@ -21,16 +24,21 @@ SIZES_BODY_BYTES = 64 * 1024 * 1024
 """Of a measurement: ten keys of 256 characters for each of 16384 slots fit."""
 
 
-def build(topom: Topom, token: str) -> FastAPI:
-    """The application that serves ``topom`` to whoever has ``token``."""
+def build(topom: Topom | Node, token: str) -> FastAPI:
+    """The application that serves ``topom``, one by itself or one of several, to whoever has ``token``."""
+    node = topom if isinstance(topom, Node) else None
+    alone = topom if isinstance(topom, Topom) else None
     app = FastAPI(
         title="Slotferry topom",
         summary="The control plane of Slotferry: groups, servers, proxies, slots, and moving slots live.",
-        version=_version(),
+        version=program_version(),
         redoc_url=None,
     )
-    app.state.topom = topom
+    app.state.node = node
+    app.state.serving = (lambda: node.serving) if node is not None else (lambda: alone)
     app.state.token = token
+    if node is not None:
+        app.add_middleware(Forwarding, node=node, token=token)
     app.add_middleware(BodyLimit, token=token, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
     add_handlers(app)
     api = APIRouter(
@@ -43,25 +51,26 @@ def build(topom: Topom, token: str) -> FastAPI:
                 (404, "What the request names is not there."),
                 (409, "It cannot be done as things stand; the message says why."),
                 (422, "The request does not say something that can be done."),
-                (503, "The store fails; nothing was changed."),
+                (503, "The store fails, or no topom leads; nothing was changed."),
+                (504, "The topom that leads fell silent; whether it was done is not known."),
             )
         },
     )
-    for resource in (status, groups, proxies, slots, sizes, rebalance, migration, sentinels):
+    for resource in (status, groups, proxies, slots, sizes, rebalance, migration, sentinels, topoms):
         api.include_router(resource.router)
     app.include_router(api)
     app.include_router(control.router)
 
-    @app.get("/healthz", tags=["status"])
-    async def healthz() -> Health:
-        """Whether topom runs and may change things. Needs no token."""
-        return Health(ok=not topom.ledger.lost.is_set())
+    @app.get("/healthz", tags=["status"], response_model_exclude_none=True)
+    async def healthz(response: Response) -> Health:
+        """Whether things can be changed through this topom; the status is 503 if not. Needs no token."""
+        if node is None:
+            reason = "another topom has written to the store" if alone and alone.ledger.lost.is_set() else ""
+        else:
+            reason = node.problem
+        if reason:
+            response.status_code = 503
+        leads = node.leading is not None if node is not None and node.shared else None
+        return Health(ok=not reason, reason=reason or None, leads=leads)
 
     return app
-
-
-def _version() -> str:
-    try:
-        return version("slotferry")
-    except PackageNotFoundError:
-        return "0"

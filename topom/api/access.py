@@ -28,7 +28,7 @@ async def require_token(
 
 
 def _topom(request: Request) -> Topom:
-    topom: Topom = request.app.state.topom
+    topom: Topom = request.app.state.serving()
     return topom
 
 

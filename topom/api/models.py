@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slots.table import MAXIMUM_SLOTS
 from topom.api.cost_models import Cost
+from topom.api.topom_models import TopomShown
 from topom.hours import LONGEST_TEXT
 
 Address = Annotated[str, Field(max_length=300, examples=["127.0.0.1:6379"], description="`host:port`")]
@@ -21,12 +22,6 @@ class In(BaseModel):
     """What comes in: nothing that is not known."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class Health(BaseModel):
-    """Whether topom serves."""
-
-    ok: bool
 
 
 class Problem(BaseModel):
@@ -123,7 +118,9 @@ class Proxy(BaseModel):
     pid: int
     workers: int
     version: str
-    state: Literal["online", "lost"] = Field(description="`lost`: nothing heard within the lease.")
+    state: Literal["online", "lost", "unknown"] = Field(
+        description="`lost`: nothing heard within the lease; `unknown`: no topom leads that could have heard of it."
+    )
     epoch: int = Field(description="The newest epoch that all its workers acknowledged to this topom.")
     counters: dict[str, int | float]
 
@@ -376,3 +373,5 @@ class Status(BaseModel):
     slots: SlotCounts
     migration: Migration
     protection: Protection
+    topoms: list[TopomShown] = Field(default_factory=list, description="Where several share a store: the leader first.")
+    problem: str = Field(default="", description="Why nothing can be changed now.")

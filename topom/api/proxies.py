@@ -14,7 +14,8 @@ router = APIRouter(prefix="/proxies", tags=["proxies"])
 
 def describe(topom: Topom) -> list[models.Proxy]:
     """Every proxy, by id."""
-    return [_describe(member) for member in topom.members.all()]
+    known = topom.leads()
+    return [_describe(member, known) for member in topom.members.all()]
 
 
 @router.get("")
@@ -33,7 +34,7 @@ async def remove_proxy(
     return models.ProxyRemoved(id=proxy_id, not_fenced=await topom.remove_proxy(proxy_id, force))
 
 
-def _describe(member: Member) -> models.Proxy:
+def _describe(member: Member, known: bool) -> models.Proxy:
     record = member.record
     return models.Proxy(
         id=record.id,
@@ -43,7 +44,7 @@ def _describe(member: Member) -> models.Proxy:
         pid=record.pid,
         workers=record.workers,
         version=record.version,
-        state=cast(Literal["online", "lost"], member.state),
+        state=cast(Literal["online", "lost"], member.state) if known else "unknown",
         epoch=member.acked,
         counters=dict(member.counters),
     )

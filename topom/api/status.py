@@ -1,18 +1,20 @@
 """Everything at a glance."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from slots.table import OFFLINE
-from topom.api import groups, migration, models, proxies
+from topom.api import groups, migration, models, proxies, topoms
 from topom.api.access import ServedTopom
+from topom.node import Node
 from topom.service import Topom
 
 router = APIRouter(tags=["status"])
 
 
 @router.get("/status")
-async def show(topom: ServedTopom) -> models.Status:
-    """Product, groups, proxies, slots and migration."""
+async def show(request: Request, topom: ServedTopom) -> models.Status:
+    """Product, groups, proxies, slots, migration, and the topoms."""
+    node: Node | None = request.app.state.node
     described = await groups.describe(topom)
     state = topom.ledger.state
     slots = state.table.slots
@@ -33,6 +35,8 @@ async def show(topom: ServedTopom) -> models.Status:
         ),
         migration=migration.describe(topom),
         protection=_protection(topom),
+        topoms=topoms.describe(node),
+        problem="" if node is None else node.problem,
     )
 
 

@@ -7,15 +7,16 @@
    give up nothing. As only what is outside the bands counts, groups that stay below theirs, because the bytes they lack
    are in slots too big to share, are not evened out among each other.
 3. For a few slots that way is found exactly; for more of them by :mod:`topom.planners.packing`: full groups shed what
-   they have too much, groups below their bands draw what they lack, exchanges mend what is left, and moves that were
-   not needed are taken back.
+   they have too much, groups below their bands draw what they lack, exchanges mend what is left, moves that were not
+   needed are taken back, and others chosen anew, two or three together.
 4. Slots without bytes stay where they are. Those that nobody owns, or of groups to drain, go to the groups with the
    fewest slots for their weight.
 5. Limits are kept as :mod:`topom.planners.limits` says.
 
-No plan that brings every group into its band can move fewer bytes than the larger of two sums over the groups: of what
-each is above its band, and of what each is below it (less what is placed there anyway: slots that nobody owns, and of
-groups to drain). To be near that bound is what the tests ask for.
+No plan that brings every group into its band can move fewer bytes than the larger of two sums over the groups. One is
+of those above their bands: of each the lightest set of its slots that is as much as it is above. The other is of those
+below theirs: what each lacks, and no less than the smallest slot (less what is placed there anyway: slots that nobody
+owns, and of groups to drain). To be within a tenth of that bound is what the tests ask for.
 
 Everything is ordered by group and slot ids before it is looked at, so equal input gives equal plans, in any order. A
 plan that was carried out is followed by one that moves nothing.
@@ -29,6 +30,7 @@ from topom.planners import limits, reasons
 from topom.planners.packing.exchange import mend
 from topom.planners.packing.filling import fill
 from topom.planners.packing.layout import NOWHERE, Layout
+from topom.planners.packing.rechoosing import rechoose
 from topom.planners.packing.search import search
 from topom.planners.packing.trimming import trim
 from topom.planners.request import Plan, PlanRequest
@@ -107,6 +109,7 @@ def _improve(start: Layout) -> tuple[Layout, bool]:
     fill(layout)
     mend(layout)
     trim(layout)
+    rechoose(layout)
     return layout, search(layout)
 
 

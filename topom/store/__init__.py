@@ -9,8 +9,13 @@ place can do no harm.
 
 Scripts are kept apart from the documents: they are larger, there are many, and nothing that proxies agree on depends
 on them. Their version is their *generation*, which grows by one whenever all of them are forgotten.
+
+A store that several topoms share also says which of them leads: one that holds a *lease* there, renewed all the time.
+Whoever leads has to write to the store before it believes in its place: only the version keeps one that was paused from
+doing harm (**epochs**), the lease merely keeps two from getting into each other's way.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -64,8 +69,44 @@ class StoredSizes:
     documents: Mapping[str, bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads. ``instance``: 32 hex digits; ``url``: of its API (``http://host:port``); ``term``: grows with each
+    election."""
+
+    instance: str
+    url: str
+    term: int
+
+
+class Leadership(Protocol):
+    """The place of the leader, held from the election until ``lost`` is set, for good.
+
+    Attributes:
+        leader: what was announced.
+        lost: set as soon as the lease may have ended (a lease after the last renewal that the store confirmed was
+            asked for, by this machine's clock), or is known to be gone.
+    """
+
+    leader: Leader
+    lost: asyncio.Event
+
+    def valid(self) -> bool:
+        """Whether the lease still holds, by the clock as it is now; sets ``lost`` if it does not.
+
+        A process that was paused may run other tasks before the one that sets ``lost``: ask here, which is cheap and
+        waits for nothing, directly before what only a leader may do.
+        """
+
+    async def resign(self) -> None:
+        """Give the place up at once, so that others need not wait for the lease to end. Never raises."""
+
+
 class Store(Protocol):
     """What topom needs of a store. No method blocks the event loop; each has a time limit of its own."""
+
+    shared: bool
+    """Whether several topoms may use it."""
 
     async def open(self) -> None:
         """Make ready to read and write. Raises :class:`StoreError`."""
@@ -108,6 +149,23 @@ class Store(Protocol):
             StoreConflict: nothing was written, for the stored revision is not ``revision``.
             StoreError: the outcome is unknown.
         """
+
+    async def watch(self, version: int, seconds: float) -> int:
+        """The stored version as soon as it differs from ``version``, or as it is after ``seconds``.
+
+        Raises:
+            StoreError: the store cannot be asked.
+        """
+
+    async def campaign(self, instance: str, url: str, lease_seconds: float) -> Leadership:
+        """Wait until this instance leads. Cancelled, it stands for nothing any more.
+
+        While the store fails, it is tried again with growing waits. Another leads at the latest ``2 * lease_seconds``
+        after the last renewal of a leader that has died, while the store works.
+        """
+
+    async def leader(self) -> Leader | None:
+        """Who leads now; None for nobody. Raises :class:`StoreError`."""
 
     async def close(self) -> None:
         """Let go of what :meth:`open` took. Never raises."""

@@ -2,6 +2,8 @@
 
 Write-ahead log and ``synchronous=FULL``: a write that returned is on the disk. SQLite blocks its caller for as
 long as the disk takes, so everything runs on one thread of the store's own, off the event loop.
+
+It is not shared: the lock of the data folder (:mod:`topom.server`) is the lease, so whoever has the store leads.
 """
 
 import asyncio
@@ -12,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from topom.store import Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
+from topom.store import Leader, Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
 
 T = TypeVar("T")
 
@@ -30,12 +32,32 @@ INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock on the file (a backup, a shell)."""
+WATCH_SECONDS = 0.05
+"""Between two looks at the version, by :meth:`SqliteStore.watch`."""
+
+
+class AloneLeadership:
+    """The place of a topom that has its store to itself: it is never lost."""
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader = leader
+        self.lost = asyncio.Event()
+
+    def valid(self) -> bool:
+        """It is, always."""
+        return True
+
+    async def resign(self) -> None:
+        """Nobody else could take the place."""
 
 
 class SqliteStore(Store):
     """A :class:`~topom.store.Store` in the file ``path``, which is made when it is missing."""
 
+    shared = False
+
     def __init__(self, path: Path) -> None:
+        self._leader: Leader | None = None
         self._path = path
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
@@ -63,6 +85,23 @@ class SqliteStore(Store):
 
     async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
         await self._run(lambda connection: self._write_sizes(connection, revision, documents))
+
+    async def watch(self, version: int, seconds: float) -> int:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while True:
+            stored = await self._run(self._read_version)
+            left = end - loop.time()
+            if stored != version or left <= 0:
+                return stored
+            await asyncio.sleep(min(WATCH_SECONDS, left))
+
+    async def campaign(self, instance: str, url: str, lease_seconds: float) -> AloneLeadership:
+        self._leader = Leader(instance, url, 1 if self._leader is None else self._leader.term + 1)
+        return AloneLeadership(self._leader)
+
+    async def leader(self) -> Leader | None:
+        return self._leader
 
     async def close(self) -> None:
         def close() -> None:
@@ -103,9 +142,13 @@ class SqliteStore(Store):
 
     def _read(self, connection: sqlite3.Connection) -> Stored:
         with _transaction(connection, "BEGIN"):
-            (version,) = connection.execute("SELECT version FROM version").fetchone()
+            version = self._read_version(connection)
             documents = dict(connection.execute("SELECT name, value FROM documents").fetchall())
         return Stored(version, documents)
+
+    def _read_version(self, connection: sqlite3.Connection) -> int:
+        (version,) = connection.execute("SELECT version FROM version").fetchone()
+        return int(version)
 
     def _write(
         self, connection: sqlite3.Connection, expected: int, version: int, documents: Mapping[str, bytes | None]
@@ -114,7 +157,7 @@ class SqliteStore(Store):
             # epochs: the write counts only if nobody has written since it was made.
             changed = connection.execute("UPDATE version SET version = ? WHERE version = ?", (version, expected))
             if changed.rowcount != 1:
-                (stored,) = connection.execute("SELECT version FROM version").fetchone()
+                stored = self._read_version(connection)
                 raise StoreConflict(
                     f"the store {self._path} is at version {stored}, not {expected}: another topom has written to it"
                 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sizing.java import find_java_home
+from sizing.python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     with pytest.MonkeyPatch.context() as environment:
         if java is not None:
             environment.setenv("JAVA_HOME", str(java))
-        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.delenv("SPARK_HOME", raising=False)
+        environment.setenv("PYSPARK_PYTHON", worker_python())
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         # Workers import sizing and slots from where the tests do.
         environment.setenv("PYTHONPATH", os.pathsep.join(part for part in sys.path if part))

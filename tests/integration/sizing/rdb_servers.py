@@ -82,7 +82,7 @@ def fill(client: redis.Redis, seed: int = 20261122) -> None:
             pipe.xreadgroup("one", name, {f"stream:{i}": ">"}, count=chance.choice([1, 20, 100]))
     pipe.xgroup_create("stream:empty", "group", mkstream=True)
     pipe.execute()
-    if valkey and number >= (9,):
+    if number >= ((9,) if valkey else (7, 4)):
         for i in range(20):
             client.hset(f"fields:{i}", mapping={b"field%d" % j: text(60) for j in several(2, 100)})
             client.execute_command("HEXPIRE", f"fields:{i}", 100_000, "FIELDS", 1, "field0")

@@ -17,6 +17,7 @@ import sizing
 from cli.processes import ManagedProcess, free_ports, until
 from cli.redis_server import start_redis
 from sizing.java import find_java_home
+from sizing.python import worker_python
 
 HOST = "127.0.0.1"
 KEYS = 300
@@ -37,7 +38,7 @@ def environment() -> dict[str, str]:
         **({"JAVA_HOME": str(java)} if java else {}),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": HOST,
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": worker_python(),
         "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
     }
 

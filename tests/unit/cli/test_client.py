@@ -159,3 +159,79 @@ async def test_a_token_that_no_header_can_hold() -> None:
         async with TopomClient(URL, "gehe\u00efm\u2028very-secret") as topom:
             await topom.status()
     assert "very-secret" not in str(caught.value)
+
+
+class Several:
+    """Three topoms: what each answers to its health check and to everything else, and what it was asked."""
+
+    def __init__(self, **answers: Callable[[httpx.Request], httpx.Response] | None) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        host = request.url.host
+        answer = self.answers[host]
+        if answer is None:
+            raise httpx.ConnectError("refused")
+        if request.url.path != "/healthz":
+            self.asked.append(host)
+        return answer(request)
+
+    def client(self) -> TopomClient:
+        return client_of(self, ",".join(f"http://{name}:1" for name in self.answers))
+
+
+def well(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json={"epoch": 1})
+
+
+def cut_off(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(503, json={"error": "NotLeading", "message": "the store does not answer"})
+
+
+async def test_of_several_topoms_one_that_is_well_is_asked() -> None:
+    several = Several(a=None, b=cut_off, c=well)
+    async with several.client() as topom:
+        assert await topom.move_slots("0-5", 2) == {"epoch": 1}
+        assert await topom.move_slots("0-5", 2) == {"epoch": 1}
+        assert topom.url == "http://c:1"
+    assert several.asked == ["c", "c"]
+
+
+async def test_another_topom_is_asked_when_the_one_in_use_has_gone_or_does_not_lead() -> None:
+    several = Several(a=well, b=well, c=well)
+    async with several.client() as topom:
+        await topom.status()
+        for gone, other in ((None, "b"), (cut_off, "a")):
+            several.answers[topom.url[7]] = gone
+            several.answers[other] = well
+            assert await topom.move_slots("0-5", 2) == {"epoch": 1}
+            assert topom.url == f"http://{other}:1"
+
+
+async def test_what_may_have_been_done_is_not_asked_of_another_topom() -> None:
+    def lost(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/healthz":
+            return httpx.Response(200, json={"ok": True})
+        raise httpx.ReadError("reset")
+
+    several = Several(a=lost, b=well)
+    async with several.client() as topom:
+        with pytest.raises(TopomUnreachable):
+            await topom.move_slots("0-5", 2)
+    assert several.asked == ["a"]
+
+
+async def test_when_no_topom_is_well_its_reason_is_heard() -> None:
+    several = Several(a=None, b=cut_off, c=None)
+    async with several.client() as topom:
+        assert not await topom.healthy()
+        with pytest.raises(TopomRefused, match="the store does not answer"):
+            await topom.move_slots("0-5", 2)
+
+
+async def test_when_nobody_answers_at_any_address() -> None:
+    several = Several(a=None, b=None)
+    async with several.client() as topom:
+        with pytest.raises(TopomUnreachable, match="http://a:1"):
+            await topom.status()

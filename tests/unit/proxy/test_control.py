@@ -308,3 +308,61 @@ async def test_a_refused_token_is_explained() -> None:
                 refused.clear()
     server.close()
     assert "topom refuses the token" in next(entry for entry in logs if entry["event"] == "topom_unreachable")["reason"]
+
+
+def sending_away(leader: str) -> dict[str, Any]:
+    return {"type": "refused", "reason": "follower", "message": "this topom does not lead", "leader": leader}
+
+
+async def test_a_topom_that_does_not_lead_sends_the_proxy_to_the_one_that_does(
+    topom: FakeTopom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Long enough for the test to give up, would it be waited.
+    monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 10 * SECONDS)
+    monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 10 * SECONDS)
+    async with fake_topom() as follower, fake_topom() as passed_over:
+        async with dialled(follower.url, passed_over.url, topom.url):
+            stream = await follower.stream()
+            await stream.next("register")
+            await stream.send(sending_away(topom.url))
+            await (await topom.stream()).register()
+        assert passed_over.streams.empty()
+
+
+async def test_without_knowing_the_leader_the_next_address_is_tried_at_once(
+    topom: FakeTopom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 10 * SECONDS)
+    monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 10 * SECONDS)
+    async with fake_topom() as follower, dialled(follower.url, topom.url):
+        stream = await follower.stream()
+        await stream.next("register")
+        await stream.send(sending_away("http://elsewhere:1"))
+        stream = await topom.stream()
+        await stream.register()
+        # It led, and does not any more.
+        await stream.send(sending_away(follower.url))
+        await (await follower.stream()).register()
+
+
+async def test_topoms_that_send_a_proxy_to_and_fro_are_not_dialled_without_a_rest(topom: FakeTopom) -> None:
+    rests: list[float] = []
+    sleep = asyncio.sleep
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+        await sleep(0)
+
+    control_sleep = pytest.MonkeyPatch()
+    control_sleep.setattr(control.asyncio, "sleep", rest)
+    try:
+        async with dialled(topom.url):
+            for _ in range(4):
+                stream = await topom.stream()
+                await stream.next("register")
+                await stream.send(sending_away(topom.url))
+                await stream.end()
+            await topom.stream()
+    finally:
+        control_sleep.undo()
+    assert len(rests) >= 2

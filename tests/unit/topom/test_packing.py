@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from topom.planners.packing.exchange import mend
 from topom.planners.packing.filling import fill
 from topom.planners.packing.layout import NOWHERE, Layout
+from topom.planners.packing.rechoosing import rechoose
 from topom.planners.packing.search import MOST_ITEMS, search
 from topom.planners.packing.trimming import trim
 
@@ -94,3 +95,15 @@ def test_of_equal_bytes_the_fewest_items_move() -> None:
     layout = bins([30, 20, 50, 100], [100], lower=150, upper=150)
     assert search(layout)
     assert [layout.size[item] for item in layout.moved()] == [50]
+
+
+def test_two_moves_become_one_where_one_is_enough() -> None:
+    # Given: the third bin has got 20 and 15, where the 30 alone is enough for it, and for the first.
+    layout = bins([55, 30, 20, 20], [60, 30, 15], [40, 20], lower=90, upper=105)
+    layout.move(2, 2)
+    layout.move(6, 2)
+    assert (layout.excess(), layout.cost()) == (0, 35)
+    trim(layout)
+    assert layout.cost() == 35, "one at a time saves nothing"
+    rechoose(layout)
+    assert (layout.excess(), layout.cost()) == (0, 30)

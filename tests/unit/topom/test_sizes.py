@@ -32,7 +32,7 @@ from topom.sizes import (
     with_measurement,
 )
 from topom.speed import HALF_LIFE_SECONDS, PairSpeed, Speed
-from topom.store import StoreConflict, StoredSizes, StoreError
+from topom.store import StoredSizes, StoreError
 from topom.store.sqlite import SqliteStore
 
 NOW = 1_000_000.0
@@ -188,16 +188,6 @@ async def test_only_documents_that_change_are_written() -> None:
     assert sorted(before) == ["slots/0000", "slots/0001", "slots/0002", "slots/0003", "taking"]
     await book.record(taking(complete=False), {70: sized(5)})
     assert {name for name, value in store.sizes.items() if value is not before[name]} == {"taking", "slots/0001"}
-
-
-async def test_sqlite_takes_no_sizes_of_another_revision(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s")
-    await store.open()
-    await store.write_sizes(0, {"a": b"1"})
-    with pytest.raises(StoreConflict, match="revision 0"):
-        await store.write_sizes(0, {"a": b"2"})
-    assert await store.read_sizes() == StoredSizes(1, {"a": b"1"})
-    await store.close()
 
 
 async def test_a_store_from_before_there_were_sizes(tmp_path: Path) -> None:

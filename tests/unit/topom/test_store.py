@@ -15,7 +15,7 @@ from topom import topology
 from topom.errors import GroupExists
 from topom.ledger import Ledger, LostPlace, ProductMismatch
 from topom.state import ClusterState, Fenced, Product, ProxyRecord
-from topom.store import StoreConflict, Stored, StoreDamaged, StoredScript, StoredScripts, StoreError, records
+from topom.store import Stored, StoreDamaged, StoredScripts, StoreError, records
 from topom.store.sqlite import SqliteStore
 
 FULL = ClusterState(
@@ -74,20 +74,6 @@ def test_damage_is_said(name: str) -> None:
         records.decode(Stored(7, {**documents, name: b"{"}))
 
 
-async def test_sqlite_compares_and_swaps(tmp_path: Path) -> None:
-    store, other = SqliteStore(tmp_path / "s"), SqliteStore(tmp_path / "s")
-    await store.open()
-    await other.open()
-    assert await store.read() == Stored(0, {})
-    await store.write(0, 1, {"a": b"1", "b": b"2"})
-    with pytest.raises(StoreConflict, match="version 1, not 0"):
-        await other.write(0, 1, {"a": b"other"})
-    await other.write(1, 5, {"a": None, "c": b"3"})
-    assert await store.read() == Stored(5, {"b": b"2", "c": b"3"})
-    await store.close()
-    await other.close()
-
-
 async def test_sqlite_keeps_what_it_has(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     await store.open()
@@ -99,39 +85,6 @@ async def test_sqlite_keeps_what_it_has(tmp_path: Path) -> None:
     await store.close()
     with sqlite3.connect(tmp_path / "s") as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
-async def test_sqlite_keeps_scripts(tmp_path: Path) -> None:
-    first, second = StoredScript("a", 2, True, b"return 1"), StoredScript("b", 1, False, b"\xff\x00")
-    store = SqliteStore(tmp_path / "s")
-    await store.open()
-    assert await store.read_scripts() == StoredScripts(0, [])
-    await store.write_scripts(0, [first, second], ["c"])
-    await store.close()
-    store = SqliteStore(tmp_path / "s")
-    await store.open()
-    assert await store.read_scripts() == StoredScripts(0, [second, first])
-    assert await store.read() == Stored(0, {}), "they are none of the documents, and have no part in their version"
-    newer = StoredScript("b", 3, True, b"\xff\x00")
-    await store.write_scripts(0, [newer], ["a"])
-    assert await store.read_scripts() == StoredScripts(0, [newer])
-    await store.forget_scripts(0)
-    assert await store.read_scripts() == StoredScripts(1, [])
-    await store.close()
-
-
-async def test_sqlite_takes_no_scripts_of_another_generation(tmp_path: Path) -> None:
-    store, other = SqliteStore(tmp_path / "s"), SqliteStore(tmp_path / "s")
-    await store.open()
-    await other.open()
-    await other.forget_scripts(0)
-    with pytest.raises(StoreConflict, match="generation 0"):
-        await store.write_scripts(0, [StoredScript("a", 1, True, b"x")], [])
-    with pytest.raises(StoreConflict, match="generation 0"):
-        await store.forget_scripts(0)
-    assert await store.read_scripts() == StoredScripts(1, [])
-    await store.close()
-    await other.close()
 
 
 async def test_a_store_from_before_there_were_scripts(tmp_path: Path) -> None:

@@ -58,6 +58,31 @@ def test_how_topom_gets_in_at_the_servers() -> None:
         _ = TopomSettings.load(redis_tls=True, redis_tls_ca="nowhere.pem").redis_access
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"store": "etcd"}, "store_servers: is needed"),
+        ({"store_servers": "a:1,b"}, "store_servers.*host:port"),
+        ({"store_servers": "http://a:1"}, "store_servers.*host:port"),
+        ({"store_servers": "a:0"}, "store_servers.*host:port"),
+        ({"store_prefix": "shop"}, "store_prefix.*slash"),
+        ({"store_prefix": "/shop/"}, "store_prefix.*slash"),
+        ({"store_user": "me"}, "store_user: needs store_password"),
+        ({"store_tls_key": "k"}, "store_tls_certificate: needs"),
+        ({"leader_lease_seconds": 31}, "leader_lease_seconds"),
+    ],
+)
+def test_a_store_that_cannot_be_reached_so(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        TopomSettings.load(**settings)
+
+
+def test_where_in_the_store() -> None:
+    assert TopomSettings.load(product="a shop/b").store_root == "/slotferry/a%20shop%2Fb"
+    assert TopomSettings.load(store_prefix="/x/y").store_root == "/x/y"
+    assert TopomSettings.load(store_servers="a:1, [::1]:2").store_servers == "a:1,[::1]:2"
+
+
 def test_the_token_is_made_once_and_private(tmp_path: Path) -> None:
     token = kept_token(tmp_path / "token")
     assert len(token) >= 32

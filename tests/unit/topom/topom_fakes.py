@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from migrator.checks import Findings
@@ -13,7 +14,8 @@ from topom.frames import Register
 from topom.ledger import Ledger
 from topom.members import Member, Members
 from topom.state import MigrationSettings, Product
-from topom.store import Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
+from topom.store import Leader, Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
+from topom.store.sqlite import AloneLeadership
 
 PRODUCT = Product("test", 16, "crc32", 16)
 MIGRATION = MigrationSettings(8, 0, 0, 500, 524_288, 2.0)
@@ -22,7 +24,10 @@ MIGRATION = MigrationSettings(8, 0, 0, 500, 524_288, 2.0)
 class MemoryStore(Store):
     """Keeps documents in memory, and fails when told to."""
 
+    shared = False
+
     def __init__(self) -> None:
+        self._leader: Leader | None = None
         self.version = 0
         self.documents: dict[str, bytes] = {}
         self.generation = 0
@@ -37,6 +42,20 @@ class MemoryStore(Store):
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
+
+    async def watch(self, version: int, seconds: float) -> int:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.version == version:
+                    await asyncio.sleep(0.002)
+        return self.version
+
+    async def campaign(self, instance: str, url: str, lease_seconds: float) -> AloneLeadership:
+        self._leader = Leader(instance, url, 1)
+        return AloneLeadership(self._leader)
+
+    async def leader(self) -> Leader | None:
+        return self._leader
 
     async def read(self) -> Stored:
         return Stored(self.version, dict(self.documents))

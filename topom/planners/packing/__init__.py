@@ -5,5 +5,6 @@ already, where it costs nothing. Wanted is a :class:`~topom.planners.packing.lay
 outside the bands, summed over all bins), and among those the one for which the fewest bytes leave their origin.
 
 `layout`: what is where; `filling`: a first answer in nearly linear time; `exchange`: what single moves and swaps of two
-items still mend; `trimming`: moves that were not needed; `search`: the exact answer for few items.
+items still mend; `trimming`: moves that were not needed; `rechoosing`: what two or three moves together
+save; `search`: the exact answer for few items.
 """

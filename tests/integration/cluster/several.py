@@ -1,0 +1,129 @@
+"""A cluster with several topoms over one etcd, of which any may be killed or paused."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import httpx
+
+from cli.client import TopomClient
+from cli.local import HOST, environment_of
+from cli.processes import ManagedProcess, free_ports
+from tests.integration.cluster.harness import Cluster, eventually
+from tests.integration.stores.servers import EtcdServer, start_etcd, stop
+
+LEASE_SECONDS = 1.5
+"""etcd makes leases of whole seconds, and by these settings none below two."""
+
+
+class SeveralTopoms(Cluster):
+    """``topoms`` are their processes, ``urls`` their addresses, in one order."""
+
+    def __init__(self, topoms: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._count = topoms
+        self.topoms: list[ManagedProcess] = []
+        self.urls: list[str] = []
+        self.etcd: EtcdServer | None = None
+
+    async def _start_topom(self) -> None:
+        (self.etcd,) = await start_etcd(self.directory)
+        ports = free_ports(self._count)
+        self.urls = [f"http://{HOST}:{port}" for port in ports]
+        for number, port in enumerate(ports):
+            settings = {
+                "listen": f"{HOST}:{port}",
+                "product": "local",
+                "token": self.token,
+                "data": str(self.directory / f"topom-{number}"),
+                "number_of_slots": self._number_of_slots,
+                "store": "etcd",
+                "store_servers": self.etcd.address,
+                "leader_lease_seconds": LEASE_SECONDS,
+                "store_timeout_seconds": 1,
+                **self._topom_settings,
+            }
+            name = f"topom-{number}"
+            process = ManagedProcess(
+                name,
+                self._command("topom"),
+                self.directory / f"{name}.log",
+                environment_of("SLOTFERRY_TOPOM_", settings),
+            )
+            process.start()
+            self.topoms.append(process)
+        self._topom = self.topoms[0]
+        self.topom_url = ",".join(self.urls)
+        await self.topom_ready()
+        await self.all_well()
+
+    async def stop(self) -> None:
+        self.resume_all()
+        try:
+            await super().stop()
+        finally:
+            if self.etcd is not None:
+                await stop([self.etcd])
+
+    @property
+    def processes(self) -> list[ManagedProcess]:
+        first = [process for process in super().processes if process not in self.topoms]
+        return [*([self.etcd] if self.etcd else []), *self.topoms, *first]
+
+    async def health(self, number: int) -> dict[str, Any]:
+        """What a topom says of itself; empty while nobody answers."""
+        try:
+            async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
+                return dict((await client.get(f"{self.urls[number]}/healthz")).json())
+        except httpx.HTTPError:
+            return {}
+
+    async def leads(self, among: set[int]) -> int | None:
+        """Which of these leads."""
+        for number in among:
+            if (await self.health(number)).get("leads"):
+                return number
+        return None
+
+    async def all_well(self) -> int:
+        """Wait until every topom says that it is well; which of them leads."""
+        everyone = set(range(self._count))
+
+        async def look() -> list[bool]:
+            return [(await self.health(number)).get("ok", False) for number in everyone]
+
+        await eventually(look, all, "every topom to be well")
+        leader = await eventually(lambda: self.leads(everyone), lambda found: found is not None, "one to lead")
+        assert leader is not None
+        return leader
+
+    async def taken_over(self, former: int) -> tuple[int, float]:
+        """Wait until another one leads; which, and how many seconds that took."""
+        began = time.monotonic()
+        others = set(range(self._count)) - {former}
+        async with asyncio.timeout(60):
+            while (leader := await self.leads(others)) is None:
+                await asyncio.sleep(0.02)
+        return leader, time.monotonic() - began
+
+    def pause_topom(self, number: int) -> None:
+        """It stands still."""
+        os.kill(self.topoms[number].pid, signal.SIGSTOP)
+
+    def resume_topom(self, number: int) -> None:
+        """It goes on as if nothing had been."""
+        os.kill(self.topoms[number].pid, signal.SIGCONT)
+
+    @asynccontextmanager
+    async def asking(self, number: int) -> AsyncIterator[Self]:
+        """Inside the block :attr:`api` is this one topom."""
+        before = self.api
+        async with TopomClient(self.urls[number], self.token) as self.api:
+            try:
+                yield self
+            finally:
+                self.api = before

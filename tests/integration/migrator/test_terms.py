@@ -1,0 +1,113 @@
+"""Of topoms that led one after the other, only the last one's migrators can do anything at a server, however late."""
+
+import pytest
+
+from migrator.connection import Connection, Timeouts
+from migrator.ends import CHECKING
+from migrator.errors import MigrationError, SourceUnavailable, Superseded
+from migrator.move import clear, migrate
+from migrator.pace import Pace
+from migrator.progress import Progress
+from migrator.settle import settle
+from slots.access import ServerAccess
+from slots.connections import migrator_prefix
+from slots.moving import LEADER, STATE, WRITING
+from tests.integration.migrator.pairs import Pair, client_of
+
+OLD, NEW = "0" * 32, "1" * 32
+SLOTS = 16
+
+
+@pytest.fixture(params=[False], ids=["sent"])
+def carried(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+async def moved(pair: Pair, instance: str, term: int, *, back: bool = False) -> None:
+    """Move every slot, as the topom of this term does."""
+    source, target = (pair.target, pair.source) if back else (pair.source, pair.target)
+    await migrate(
+        source.address,
+        target.address,
+        range(SLOTS),
+        function="crc32",
+        number_of_slots=SLOTS,
+        access=ServerAccess(),
+        pace=Pace(),
+        progress=Progress(),
+        instance=instance,
+        term=term,
+    )
+
+
+async def opened(pair: Pair, name: str, at_target: bool = False) -> Connection:
+    """A connection as the late leader may have had it open when it was paused."""
+    return await Connection.open(
+        (pair.target if at_target else pair.source).address,
+        name=name,
+        access=ServerAccess(),
+        unavailable=SourceUnavailable,
+        refused=_Refused,
+        timeouts=Timeouts(),
+    )
+
+
+class _Refused(MigrationError):
+    def __init__(self, address: str, reply: str) -> None:
+        super().__init__(reply)
+
+
+async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(pair: Pair) -> None:
+    """The old leader was moving keys; the new one has turned that round, and is done with it."""
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await source.set("key", "moves")
+        await moved(pair, OLD, 1)
+        assert await target.get("key") == b"moves"
+        late = [
+            await opened(pair, f"{migrator_prefix(OLD)}100"),
+            await opened(pair, f"{CHECKING}{OLD}.101"),
+            await opened(pair, f"{WRITING}{OLD}.102", at_target=True),
+            await opened(pair, f"{CHECKING}{OLD}.103", at_target=True),
+        ]
+        # As the new leader turns the move.
+        addresses = pair.source.address, pair.target.address
+        await settle(*addresses, access=ServerAccess(), instance=NEW, term=2)
+        await moved(pair, NEW, 2, back=True)
+        await clear(*reversed(addresses), access=ServerAccess(), instance=NEW, term=2)
+        assert await source.get("key") == b"moves"
+        before = await source.hgetall(STATE)
+        for connection in late:
+            with pytest.raises(SourceUnavailable):
+                await connection.call("PING")
+        for act in (
+            moved(pair, OLD, 1),
+            settle(*addresses, access=ServerAccess(), instance=OLD, term=1),
+            clear(*addresses, access=ServerAccess(), instance=OLD, term=1),
+        ):
+            with pytest.raises(Superseded, match="term 2"):
+                await act
+        assert await source.get("key") == b"moves"
+        assert await source.hgetall(STATE) == before
+        assert not await target.exists("key")
+
+
+async def test_a_leader_that_died_before_it_had_ended_the_others_leaves_that_to_its_successor(pair: Pair) -> None:
+    async with client_of(pair.source) as source:
+        # It had noted its term, and no more.
+        await source.hset(LEADER, "term", 2)
+        late = await opened(pair, f"{migrator_prefix(OLD)}100")
+        await moved(pair, NEW, 2)
+        with pytest.raises(SourceUnavailable):
+            await late.call("PING")
+        assert await source.hgetall(LEADER) == {b"term": b"2", b"alone": b"2"}
+
+
+async def test_a_leader_ends_no_connection_of_its_own_and_a_topom_by_itself_leaves_no_mark(pair: Pair) -> None:
+    async with client_of(pair.source) as source:
+        other = await opened(pair, f"{migrator_prefix(NEW)}100")
+        await settle(pair.target.address, pair.source.address, access=ServerAccess(), instance=NEW, term=3)
+        assert await other.call("PING") == b"PONG"
+        other.close()
+        await source.flushall()
+        await moved(pair, NEW, 0)
+        assert not await source.exists(LEADER)

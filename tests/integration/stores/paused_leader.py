@@ -1,0 +1,37 @@
+"""A process that leads, is paused, and says what it believes when it wakes. Its argument: settings, in JSON."""
+
+import asyncio
+import json
+import sys
+
+from topom.settings import TopomSettings
+from topom.store import StoreConflict
+from topom.store.factory import open_store
+from topom.store.lease import clock
+
+LEASE_SECONDS = 2.0
+
+
+async def lead(settings: TopomSettings) -> None:
+    store = open_store(settings)
+    await store.open()
+    version = (await store.read()).version
+    leadership = await store.campaign("1" * 32, "http://127.0.0.1:1", LEASE_SECONDS)
+    print("leads", flush=True)
+    while True:
+        before = clock()
+        await asyncio.sleep(0.01)
+        if clock() - before > LEASE_SECONDS:
+            break
+    print("woke", leadership.valid(), leadership.lost.is_set(), flush=True)
+    try:
+        await store.write(version, version + 1, {"who": b"the old one"})
+        print("wrote", flush=True)
+    except StoreConflict:
+        print("too late", flush=True)
+    await store.close()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(lead(TopomSettings.load(**json.loads(sys.argv[1]))))

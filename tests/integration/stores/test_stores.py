@@ -1,0 +1,177 @@
+"""What every store does: the same tests over SQLite, etcd and ZooKeeper."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from slots.functions import names as slot_functions
+from slots.states import SlotState
+from slots.table import Action, Group, Slot, SlotTable
+from tests.integration.stores.conftest import Open
+from topom.ledger import Ledger
+from topom.sizebook import SizeBook
+from topom.sizes import KnownSizes, SlotSize, Taking
+from topom.state import ClusterState, Product
+from topom.store import Leader, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, records
+
+ONE, TWO = "1" * 32, "2" * 32
+URL = "http://127.0.0.1:1"
+LIMIT_SECONDS = 60.0
+"""Against hanging only."""
+
+
+async def test_it_compares_and_swaps(another: Open) -> None:
+    store, other = await another(), await another()
+    assert await store.read() == Stored(0, {})
+    await store.write(0, 1, {"a": b"1", "b/c": b"2", "e": b""})
+    with pytest.raises(StoreConflict, match=r"1, not 0.*another topom"):
+        await other.write(0, 1, {"a": b"other"})
+    await other.write(1, 5, {"a": None, "c,0001": b"3", "never there": None})
+    assert await store.read() == Stored(5, {"b/c": b"2", "c,0001": b"3", "e": b""})
+    with pytest.raises(StoreConflict, match=r"5, not 1.*another topom"):
+        await store.write(1, 2, {"a": b"late"})
+    await store.write(5, 6, {"c,0001": None})
+    with pytest.raises(StoreConflict):
+        await store.write(5, 6, {"a": b"again"})
+    assert await other.read() == Stored(6, {"b/c": b"2", "e": b""})
+
+
+async def test_one_of_many_writers_wins(another: Open) -> None:
+    stores = [await another() for _ in range(4)]
+    for version in range(5):
+        outcomes = await asyncio.gather(
+            *(store.write(version, version + 1, {"who": b"%d" % at}) for at, store in enumerate(stores)),
+            return_exceptions=True,
+        )
+        winners = [at for at, outcome in enumerate(outcomes) if outcome is None]
+        assert len(winners) == 1, outcomes
+        assert all(isinstance(outcome, StoreConflict) for outcome in outcomes if outcome is not None), outcomes
+        for store in stores:
+            assert await store.read() == Stored(version + 1, {"who": b"%d" % winners[0]})
+
+
+async def test_documents_of_any_size_and_number(another: Open) -> None:
+    """More than one transaction of etcd or ZooKeeper takes, all or nothing all the same."""
+    store, other = await another(), await another()
+    many = {f"proxies/{number:08d}": b"%d" % number for number in range(300)}
+    large = bytes(range(256)) * 5_500  # 1.4 MB
+    await store.write(0, 1, {**many, "large": large, "other": b"1"})
+    assert await other.read() == Stored(1, {**many, "large": large, "other": b"1"})
+    with pytest.raises(StoreConflict):
+        await other.write(0, 1, {"large": large[:-1]})
+    # The next write may be anybody's, and small.
+    await other.write(1, 2, {"large": b"small", "other": None, "proxies/00000007": None})
+    del many["proxies/00000007"]
+    assert await store.read() == Stored(2, {**many, "large": b"small"})
+    await store.write(2, 3, dict.fromkeys([*many, "large"]))
+    assert await other.read() == Stored(3, {})
+    await store.write(3, 4, {"large": large[:300_000]})
+    assert await other.read() == Stored(4, {"large": large[:300_000]})
+
+
+async def test_the_largest_table_and_its_changes(another: Open) -> None:
+    product = Product("p", 16_384, slot_functions()[0], 16)
+    groups = {number: Group(number, (f"10.0.0.{number}:6379", f"10.0.1.{number}:6379")) for number in range(1, 101)}
+    slots = tuple(Slot(at, at % 100 + 1, Action(SlotState.PENDING, 1)) for at in range(16_384))
+    old = ClusterState(version=1, writer="w", product=product, table=SlotTable(1, slots, groups))
+    store, other = await another(), await another()
+    await store.write(0, 1, records.differences(None, old))
+    assert records.decode(await other.read()) == old
+    moved = {slot: 1_700_000_000.0 + slot for slot in range(16_384)}
+    table = old.table.changed(2, [replace(slot, action=None) for slot in slots])
+    new = replace(old, version=2, table=table, moved=moved)
+    await other.write(1, 2, records.differences(old, new))
+    assert records.decode(await store.read()) == new
+
+
+async def test_it_keeps_scripts(another: Open) -> None:
+    store = await another()
+    first, second = StoredScript("a", 2, True, b"return 1"), StoredScript("b", 1, False, b"\xff\x00\n")
+    assert await store.read_scripts() == StoredScripts(0, [])
+    await store.write_scripts(0, [first, second], ["c"])
+    store = await another()
+    assert await store.read_scripts() == StoredScripts(0, [second, first])
+    assert await store.read() == Stored(0, {}), "they are none of the documents, and have no part in their version"
+    newer = StoredScript("b", 3, True, b"\xff\x00" * 200_000)
+    await store.write_scripts(0, [newer], ["a"])
+    assert await store.read_scripts() == StoredScripts(0, [newer])
+    await store.write_scripts(0, [first], ["a"])
+    await store.forget_scripts(0)
+    assert await store.read_scripts() == StoredScripts(1, [])
+
+
+async def test_it_takes_no_scripts_of_another_generation(another: Open) -> None:
+    store, other = await another(), await another()
+    await other.write_scripts(0, [StoredScript(f"{number:040d}", number, False, b"x") for number in range(500)], [])
+    await other.forget_scripts(0)
+    with pytest.raises(StoreConflict, match=r"generation 0|1, not 0"):
+        await store.write_scripts(0, [StoredScript("a", 1, True, b"x")], [])
+    with pytest.raises(StoreConflict, match=r"generation 0|1, not 0"):
+        await store.forget_scripts(0)
+    assert await store.read_scripts() == StoredScripts(1, [])
+    await store.write_scripts(1, [StoredScript("a", 1, True, b"x")], [])
+    await other.write_scripts(1, [StoredScript("b", 2, True, b"y")], [])
+    assert [script.name for script in (await store.read_scripts()).scripts] == ["a", "b"]
+
+
+async def test_it_takes_no_sizes_of_another_revision(another: Open) -> None:
+    store = await another()
+    await store.write_sizes(0, {"a": b"1"})
+    with pytest.raises(StoreConflict, match=r"revision 0|1, not 0"):
+        await store.write_sizes(0, {"a": b"2"})
+    assert await store.read_sizes() == StoredSizes(1, {"a": b"1"})
+    assert await store.read() == Stored(0, {})
+
+
+async def test_sizes_of_the_largest_table(another: Open) -> None:
+    store = await another()
+    book = SizeBook(store, 16_384, lambda: 1000.0)
+    await book.start()
+    sizes = {slot: SlotSize(slot, 1, (), 1000.0) for slot in range(16_384)}
+    await book.record(Taking(1000.0, 2.0, True), sizes)
+    again = SizeBook(await another(), 16_384)
+    await again.start()
+    assert again.known == book.known != KnownSizes()
+
+
+async def test_a_ledger_over_it(another: Open) -> None:
+    product = Product("p", 64, "crc32", 16)
+    old, new = Ledger(await another(), "old"), Ledger(await another(), "new")
+    await old.start(product)
+    await old.change(lambda state, epoch: replace(state, next_proxy_id=7))
+    await new.start(product)
+    assert new.state.next_proxy_id == 7
+    assert new.state.version == old.state.version + 1
+
+
+async def test_a_watch_tells_at_once(another: Open) -> None:
+    store, other = await another(), await another()
+    async with asyncio.timeout(LIMIT_SECONDS):
+        assert await store.watch(3, 1000.0) == 0, "it differs already"
+        assert await store.watch(0, 0.05) == 0, "nothing has happened"
+        for version in range(3):
+            watches = [asyncio.create_task(one.watch(version, 1000.0)) for one in (store, other)]
+            await asyncio.sleep(0.05 * version)
+            await other.write(version, version + 1, {"a": b"1"})
+            assert await asyncio.gather(*watches) == [version + 1] * 2
+        watch = asyncio.create_task(store.watch(3, 1000.0))
+        await asyncio.sleep(0.05)
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+        assert watch.cancelled()
+
+
+async def test_who_campaigns_leads(another: Open) -> None:
+    store = await another()
+    assert await store.leader() is None
+    async with asyncio.timeout(LIMIT_SECONDS):
+        first = await store.campaign(ONE, URL, 10.0)
+    assert first.valid()
+    assert not first.lost.is_set()
+    assert await store.leader() == first.leader == Leader(ONE, URL, first.leader.term)
+    await first.resign()
+    async with asyncio.timeout(LIMIT_SECONDS):
+        again = await store.campaign(ONE, URL, 10.0)
+    assert again.leader.term > first.leader.term
+    await again.resign()

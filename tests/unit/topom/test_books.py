@@ -1,0 +1,225 @@
+"""Books over cells in memory, which fail at any point; what real stores do is in tests/integration/stores."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from topom.store import StoreConflict, StoreDamaged, StoredScript, StoreError, books
+from topom.store.books import Book, Mismatch, Snapshot
+from topom.store.lease import Lease
+from topom.store.shared import SharedStore
+
+CELL_BYTES = 64
+LARGE = bytes(range(256)) + b"end"
+
+
+@pytest.fixture(autouse=True)
+def small_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(books, "CELL_BYTES", CELL_BYTES)
+
+
+class MemoryCells:
+    """Two cells a transaction. ``before`` and ``after`` say at which transactions it fails, and how."""
+
+    most_cells = 2
+    most_bytes = 1 << 20
+
+    def __init__(self) -> None:
+        self.mark = 0
+        self.stamp = b""
+        self.cells: dict[str, bytes] = {}
+        self.transactions = 0
+        self.fail_before: set[int] = set()
+        self.fail_after: set[int] = set()
+        self.late: set[int] = set()
+        self.held: list[Callable[[], None]] = []
+        """Transactions that failed, and will be done at any later time."""
+
+    async def look(self, book: str) -> tuple[int, bytes]:
+        await asyncio.sleep(0)
+        return self.mark, self.stamp
+
+    async def fetch(self, book: str) -> Snapshot:
+        await asyncio.sleep(0)
+        return Snapshot(self.mark, self.stamp, dict(self.cells))
+
+    async def apply(self, book: str, mark: int, stamp: bytes | None, cells: Mapping[str, bytes | None]) -> int:
+        await asyncio.sleep(0)
+        assert len(cells) <= self.most_cells
+        number, self.transactions = self.transactions, self.transactions + 1
+        if number in self.fail_before:
+            raise StoreError("cut off")
+        if number in self.late:
+            self.held.append(lambda: self._apply(mark, stamp, cells))
+            raise StoreError("no answer")
+        if mark != self.mark:
+            raise Mismatch
+        self._apply(mark, stamp, cells)
+        if number in self.fail_after:
+            raise StoreError("no answer")
+        return self.mark
+
+    def come_true(self) -> None:
+        """Do what was held back."""
+        for work in self.held:
+            work()
+        self.held.clear()
+
+    def _apply(self, mark: int, stamp: bytes | None, cells: Mapping[str, bytes | None]) -> None:
+        if mark != self.mark:
+            return
+        for name, value in cells.items():
+            if value is None:
+                self.cells.pop(name, None)
+            else:
+                self.cells[name] = value
+        if stamp is not None:
+            self.stamp = stamp
+            self.mark += 1
+
+
+class Shelf(SharedStore):
+    """A shared store over such cells."""
+
+    async def open(self) -> None: ...
+
+    async def leader(self) -> None: ...
+
+    async def _changed(self, mark: int, seconds: float) -> None:
+        """It tells nothing."""
+
+    async def _stand(self, instance: str, url: str, lease_seconds: float) -> Lease:
+        raise AssertionError
+
+    async def _disconnect(self) -> None: ...
+
+
+async def test_an_own_write_that_comes_true_late_is_not_anothers() -> None:
+    cells = MemoryCells()
+    book = Book(cells, "b")
+    await book.write(0, 1, {"a": b"1"})
+    cells.late = {1}
+    with pytest.raises(StoreError):
+        await book.write(1, 2, {"a": b"2"})
+    assert await book.read() == (1, {"a": b"1"})
+    cells.come_true()
+    with pytest.raises(StoreError, match="after all") as raised:
+        await book.write(1, 2, {"a": b"other"})
+    assert not isinstance(raised.value, StoreConflict)
+    assert await book.read() == (2, {"a": b"2"})
+    await book.write(2, 3, {"a": b"3"})
+    with pytest.raises(StoreConflict):
+        await book.write(2, 3, {"a": b"4"})
+
+
+async def test_a_late_write_changes_nothing_after_the_next() -> None:
+    cells = MemoryCells()
+    book = Book(cells, "b")
+    await book.write(0, 0, {"a": b"1"})
+    cells.late = {1}
+    with pytest.raises(StoreError):
+        await book.write(0, 0, {"a": b"2"})
+    await book.write(0, 0, {"b": b"3"})
+    cells.come_true()
+    assert await book.read() == (0, {"a": b"1", "b": b"3"})
+
+
+async def test_a_write_of_the_same_number_is_tried_again_over_anothers() -> None:
+    cells = MemoryCells()
+    first, second = Book(cells, "b"), Book(cells, "b")
+    await first.write(0, 0, {"a": b"1"})
+    await second.write(0, 0, {"b": b"2"})
+    await first.write(0, 0, {"c": b"3"})
+    assert await second.read() == (0, {"a": b"1", "b": b"2", "c": b"3"})
+
+
+@pytest.mark.parametrize("how", ["fail_before", "fail_after", "late"])
+async def test_a_large_write_broken_off_anywhere_is_whole_or_not_there(how: str) -> None:
+    """Also what follows, which puts it in its place, may be broken off; another process goes on."""
+    old = {"a": b"1", "gone": b"1", "long": LARGE}
+    wanted = {"a": LARGE, "b": b"2", "c": b"3", "long": b"4"}
+    point = 0
+    while True:
+        cells = MemoryCells()
+        book = Book(cells, "b")
+        await book.write(0, 1, old)
+        first = cells.transactions
+        setattr(cells, how, {first + point})
+        outcomes = []
+        for number, documents in ((2, {**wanted, "gone": None}), (3, {"d": b"5"})):
+            try:
+                await book.write(number - 1, number, documents)
+                outcomes.append(number)
+            except StoreConflict:
+                raise
+            except StoreError:
+                break
+        whole = {1: old, 2: wanted, 3: {**wanted, "d": b"5"}}
+        cells.fail_before = cells.fail_after = cells.late = set()
+        other = Book(cells, "b")
+        number, documents = await other.read()
+        assert documents == whole[number], (how, point)
+        assert number >= max(outcomes, default=1), "nothing acknowledged is lost"
+        cells.come_true()
+        # Whoever goes on finds it whole, and leaves nothing behind.
+        number, documents = await other.read()
+        assert documents == whole[number], (how, point)
+        await other.write(number, 9, {"e": b"6"})
+        for again in range(10, 30):
+            assert await other.read() == (again - 1, {**documents, "e": b"6"}), (how, point)
+            await other.write(again - 1, again, {})
+        used = sum(len(value) // CELL_BYTES + 1 for value in {**documents, "e": b"6"}.values())
+        assert len(cells.cells) == used, (how, point, sorted(cells.cells))
+        if outcomes == [2, 3]:
+            break
+        point += 1
+    assert point > 5
+
+
+async def test_what_is_left_over_is_not_taken_from_who_uses_it_again() -> None:
+    cells = MemoryCells()
+    cells.most_cells = 50
+    book, other = Book(cells, "b"), Book(cells, "b")
+    await book.write(0, 1, {"a": LARGE})
+    await book.write(1, 2, {"a": b"short"})
+    assert len(cells.cells) > 1
+    await book.read()
+    await other.write(2, 3, {"a": LARGE})
+    await book.write(3, 4, {"b": b"1"})
+    assert await book.read() == (4, {"a": LARGE, "b": b"1"})
+    await book.write(4, 5, {"a": b"short"})
+    await book.read()
+    await book.write(5, 6, {"a": LARGE})
+    assert (await book.read())[1]["a"] == LARGE
+
+
+async def test_damage_is_said() -> None:
+    cells = MemoryCells()
+    book = Book(cells, "b")
+    await book.write(0, 1, {"a": LARGE})
+    for name in list(cells.cells):
+        kept = cells.cells.pop(name)
+        if not name.endswith(",0000"):
+            with pytest.raises(StoreDamaged, match="backup"):
+                await book.read()
+        cells.cells[name] = kept
+    cells.stamp = b"{"
+    with pytest.raises(StoreDamaged, match="backup"):
+        await book.read()
+
+
+@pytest.mark.parametrize("how", ["fail_after", "late"])
+async def test_scripts_forgotten_in_a_try_that_failed_are_forgotten_once(how: str) -> None:
+    cells = MemoryCells()
+    store = Shelf(cells)
+    await store.write_scripts(0, [StoredScript("a", 1, True, b"x")], [])
+    setattr(cells, how, {1})
+    with pytest.raises(StoreError):
+        await store.forget_scripts(0)
+    cells.come_true()
+    await store.forget_scripts(0)
+    assert (await store.read_scripts()).generation == 1
+    await store.write_scripts(1, [StoredScript("b", 1, True, b"x")], [])
+    with pytest.raises(StoreConflict):
+        await Shelf(cells).forget_scripts(0)

@@ -1,0 +1,387 @@
+"""Several topoms over one store in memory: who leads, what the others answer, and what a late leader can do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.topom.operators import eventually
+from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
+from topom import api, node
+from topom.errors import NotLeading
+from topom.frames import Register
+from topom.leading import LedStore
+from topom.ledger import LostPlace, ProductMismatch
+from topom.members import Refused
+from topom.node import Node, StuckTerm
+from topom.service import Topom
+from topom.settings import TopomSettings
+from topom.store import Leader, Leadership, Stored, StoreError
+
+TOKEN = "secret"
+AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class Place:
+    """A leadership that ends when the test says so. ``paused``: nobody has noticed yet that it did."""
+
+    def __init__(self, leader: Leader, store: "SharedStore") -> None:
+        self.leader = leader
+        self.lost = asyncio.Event()
+        self.paused = False
+        self._store = store
+
+    def valid(self) -> bool:
+        return self.paused or not self.lost.is_set()
+
+    async def resign(self) -> None:
+        self._store.end(self)
+
+
+class SharedStore(MemoryStore):
+    """A store for several topoms; ``cut_off`` while it does not answer."""
+
+    shared = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place: Place | None = None
+        self.terms = 0
+        self.cut_off = False
+
+    def end(self, place: Place) -> None:
+        place.lost.set()
+        if self.place is place:
+            self.place = None
+
+    def _check(self) -> None:
+        if self.cut_off:
+            raise StoreError("the store does not answer")
+
+    async def campaign(self, instance: str, url: str, lease_seconds: float) -> Leadership:  # type: ignore[override]
+        while self.place is not None or self.cut_off:
+            await asyncio.sleep(0.002)
+        self.terms += 1
+        self.place = Place(Leader(instance, url, self.terms), self)
+        return self.place
+
+    async def leader(self) -> Leader | None:
+        self._check()
+        return self.place.leader if self.place else None
+
+    async def read(self) -> Stored:
+        self._check()
+        return await super().read()
+
+    async def watch(self, version: int, seconds: float) -> int:
+        self._check()
+        return await super().watch(version, min(seconds, 0.01))
+
+    async def write(self, expected: int, version: int, documents: Any) -> None:
+        self._check()
+        await super().write(expected, version, documents)
+
+
+class Network(httpx.AsyncBaseTransport):
+    """Requests to a URL reach the topom of that name; ``silent`` ones are reached and do not answer."""
+
+    def __init__(self) -> None:
+        self.transports: dict[str, httpx.ASGITransport] = {}
+        self.silent: set[str] = set()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.host in self.silent:
+            await asyncio.Event().wait()
+        transport = self.transports.get(request.url.host)
+        if transport is None:
+            raise httpx.ConnectError("connection refused")
+        return await transport.handle_async_request(request)
+
+
+class Topoms:
+    """Topoms a, b and so on over one store."""
+
+    def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
+        self.store = SharedStore()
+        self.network = Network()
+        self.nodes: dict[str, Node] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.mover = FakeMover()
+        self._stack = stack
+        self._folder = folder
+
+    def settings(self, **more: Any) -> TopomSettings:
+        common = {"data": self._folder, "number_of_slots": 16, "redis_timeout_seconds": 0.2, "leader_lease_seconds": 1}
+        return TopomSettings.load(None, **(common | more))
+
+    async def start(self, name: str, **settings: Any) -> Node:
+        configured = self.settings(**settings)
+
+        def make(leadership: Leadership) -> Topom:
+            store = LedStore(self.store, leadership.valid)
+            return Topom(configured, store, self.mover, leads=leadership.valid, term=leadership.leader.term)
+
+        one = Node(configured, self.store, f"http://{name}", make)
+        await one.http.aclose()
+        one.http = httpx.AsyncClient(transport=self.network)
+        self.nodes[name] = one
+        self.network.transports[name] = httpx.ASGITransport(api.build(one, TOKEN), raise_app_exceptions=False)
+        task = self.tasks[name] = asyncio.create_task(one.run())
+
+        async def stop() -> None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await one.close()
+
+        self._stack.push_async_callback(stop)
+        return one
+
+    async def led_by(self, name: str) -> Topom:
+        await eventually(lambda: self.nodes[name].leading is not None)
+        await eventually(lambda: all(one.leader is not None for one in self.nodes.values()))
+        found = self.nodes[name].leading
+        assert found is not None
+        return found
+
+    async def ask(self, name: str, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        async with httpx.AsyncClient(transport=self.network, base_url=f"http://{name}/api/v1") as client:
+            return await client.request(method, path, json=body, headers={**AUTHORISED, **headers})
+
+    async def health(self, name: str) -> tuple[int, dict[str, Any]]:
+        async with httpx.AsyncClient(transport=self.network) as client:
+            answer = await client.get(f"http://{name}/healthz")
+            return answer.status_code, answer.json()
+
+
+@pytest.fixture
+async def topoms(tmp_path: Path) -> AsyncIterator[Topoms]:
+    async with AsyncExitStack() as stack:
+        yield Topoms(stack, tmp_path)
+
+
+@pytest.fixture
+async def two(topoms: Topoms) -> Topoms:
+    """a leads, b follows, and there is a group."""
+    await topoms.start("a")
+    await eventually(lambda: topoms.nodes["a"].leading is not None)
+    await topoms.start("b")
+    await topoms.led_by("a")
+    answer = await topoms.ask("a", "POST", "/groups", {"id": 1, "servers": ["127.0.0.1:1"]})
+    assert answer.status_code == 201
+    await follows(topoms, "b")
+    return topoms
+
+
+async def follows(topoms: Topoms, name: str) -> None:
+    """Wait until its view is as new as the store."""
+
+    def newest() -> bool:
+        try:
+            return topoms.nodes[name].view.topom.ledger.state.version == topoms.store.version
+        except NotLeading:
+            return False
+
+    await eventually(newest)
+
+
+async def test_one_leads_and_the_other_passes_on_what_is_for_the_leader(two: Topoms) -> None:
+    made = await two.ask("b", "POST", "/groups", {"id": 2, "servers": ["127.0.0.1:2"]})
+    assert made.status_code == 201, made.text
+    assert made.json()["id"] == 2
+    refused = await two.ask("b", "POST", "/groups", {"id": 2, "servers": ["127.0.0.1:3"]})
+    assert (refused.status_code, refused.json()["error"]) == (409, "GroupExists")
+    moved = await two.ask("b", "POST", "/slots/assign", {"slots": "0-15", "group_id": 1})
+    assert moved.json()["slots"] == list(range(16))
+    status = (await two.ask("b", "GET", "/status")).json()
+    assert next((one["url"], one["state"], one.get("term")) for one in status["topoms"]) == ("http://a", "leads", 1)
+    assert status["problem"] == ""
+    assert (await two.health("a"), await two.health("b")) == (
+        (200, {"ok": True, "leads": True}),
+        (200, {"ok": True, "leads": False}),
+    )
+
+
+async def test_a_follower_answers_reads_from_the_store_and_says_so(two: Topoms) -> None:
+    await two.ask("a", "POST", "/slots/assign", {"slots": "0-3", "group_id": 1})
+    await follows(two, "b")
+    two.network.silent.add("a")
+    answer = await two.ask("b", "GET", "/slots")
+    assert [slot["group_id"] for slot in answer.json()["slots"]][:5] == [1, 1, 1, 1, 0]
+    assert answer.headers["slotferry-view"] == f"epoch={answer.json()['epoch']}"
+
+
+async def test_a_follower_asks_for_the_token_itself(two: Topoms) -> None:
+    for method, path in (("GET", "/slots"), ("POST", "/groups"), ("GET", "/status")):
+        answer = await two.ask("b", method, path, Authorization="Bearer wrong")
+        assert answer.status_code == 401
+
+
+async def test_a_request_is_passed_on_once(two: Topoms) -> None:
+    answer = await two.ask("b", "POST", "/migration/pause", **{"slotferry-forwarded": "0" * 32})
+    assert (answer.status_code, answer.json()["error"]) == (503, "NotLeading")
+
+
+async def test_without_a_leader_reads_are_answered_and_nothing_is_changed(two: Topoms) -> None:
+    await stop(two, "a")
+    two.store.terms = 0
+    two.tasks["b"].cancel()  # b stays, as it is between two elections
+    two.nodes["b"].view.leader = None
+    await asyncio.gather(two.tasks["b"], return_exceptions=True)
+    answer = await two.ask("b", "POST", "/migration/pause")
+    assert (answer.status_code, answer.json()["error"]) == (503, "NotLeading")
+    status = await two.ask("b", "GET", "/status")
+    assert status.status_code == 200
+    assert "no topom leads" in status.json()["problem"]
+    code, health = await two.health("b")
+    assert (code, health["ok"]) == (503, False)
+    assert "no topom leads" in health["reason"]
+
+
+async def stop(topoms: Topoms, name: str) -> None:
+    topoms.tasks[name].cancel()
+    await asyncio.gather(topoms.tasks[name], return_exceptions=True)
+    del topoms.network.transports[name]
+    await topoms.nodes.pop(name).close()
+
+
+async def test_another_leads_when_one_ends_and_goes_on_with_what_is_stored(two: Topoms) -> None:
+    await two.ask("a", "POST", "/groups", {"id": 2, "servers": ["127.0.0.1:2"]})
+    await stop(two, "a")
+    topom = await two.led_by("b")
+    assert sorted(topom.ledger.table.groups) == [1, 2]
+    assert (await two.ask("b", "POST", "/groups", {"id": 3, "servers": ["127.0.0.1:3"]})).status_code == 201
+
+
+async def test_a_leader_that_lost_its_place_follows_and_its_term_is_over(two: Topoms) -> None:
+    old = two.nodes["a"].leading
+    assert old is not None
+    assert two.store.place is not None
+    two.store.end(two.store.place)
+    await eventually(lambda: two.store.terms == 2 and all(one.leader for one in two.nodes.values()))
+    assert old.retired.is_set()
+    with pytest.raises(NotLeading):
+        await old.edit(lambda table, epoch: table.changed(epoch))
+    for name in ("a", "b"):
+        answer = await two.ask(name, "POST", "/groups", {"id": 2 if name == "a" else 3, "servers": [f"{name}:1"]})
+        assert answer.status_code == 201, answer.text
+
+
+async def test_a_paused_leader_that_believes_in_its_lease_changes_nothing(two: Topoms) -> None:
+    """As after a sleep that its clock has not noticed: the lease seems to hold, and another has written."""
+    old, place = two.nodes["a"].leading, two.store.place
+    assert old is not None
+    assert place is not None
+    place.paused = True
+    two.store.place = None
+    new = await two.led_by("b")
+    before = dict(two.store.documents)
+    with pytest.raises(LostPlace):
+        await old.edit(lambda table, epoch: table.changed(epoch))
+    assert dict(two.store.documents) == before
+    await eventually(lambda: two.nodes["a"].leading is None)
+    assert new.leads()
+    assert old.retired.is_set()
+
+
+async def test_a_late_leader_takes_no_proxy_on_and_touches_no_server(two: Topoms) -> None:
+    class Link:
+        def wake(self) -> None: ...
+
+        def end(self, frame: object) -> None: ...
+
+    old, place = two.nodes["a"].leading, two.store.place
+    assert old is not None
+    assert place is not None
+    frame = Register(
+        type="register", instance="a" * 32, address="p:1", hostname="h", pid=1, workers=1, version="0", epoch=0
+    )
+    await old.members.register(frame, Link())
+    place.lost.set()
+    with pytest.raises((NotLeading, Refused)):
+        # It is a member already, so that nothing would have to be stored.
+        await old.members.register(frame, Link())
+    assert await old.servers.fence("a" * 32, ["127.0.0.1:1"]) == {"127.0.0.1:1": "this topom does not lead any more"}
+
+
+async def test_while_the_store_is_cut_off_topom_says_so_and_changes_nothing(two: Topoms) -> None:
+    two.store.cut_off = True
+    answer = await two.ask("a", "POST", "/groups", {"id": 2, "servers": ["127.0.0.1:2"]})
+    assert (answer.status_code, answer.json()["error"]) == (503, "StoreError")
+    assert two.store.place is not None
+    two.store.end(two.store.place)  # the lease ends
+    for name in ("a", "b"):
+        await eventually(lambda name=name: bool(two.nodes[name].view.problem))  # type: ignore[misc]
+        answer = await two.ask(name, "POST", "/groups", {"id": 2, "servers": ["127.0.0.1:2"]})
+        assert answer.status_code == 503
+        assert "the store does not answer" in answer.json()["message"]
+        code, health = await two.health(name)
+        assert (code, health["ok"]) == (503, False)
+        assert "the store does not answer" in health["reason"]
+        status = await two.ask(name, "GET", "/status")
+        assert "the store does not answer" in status.json()["problem"]
+        assert status.json()["groups"][0]["id"] == 1
+        assert "stale" in (await two.ask(name, "GET", "/slots")).headers["slotferry-view"]
+    two.store.cut_off = False
+    await eventually(lambda: all(one.leader is not None and not one.problem for one in two.nodes.values()))
+    assert (await two.ask("b", "POST", "/groups", {"id": 2, "servers": ["127.0.0.1:2"]})).status_code == 201
+
+
+@pytest.mark.parametrize(("method", "status", "error"), [("GET", 503, "NotLeading"), ("POST", 504, "LeaderSilent")])
+async def test_a_leader_that_falls_silent_over_a_request(two: Topoms, method: str, status: int, error: str) -> None:
+    two.network.silent.add("a")
+    path = "/topoms" if method == "GET" else "/migration/pause"
+    asking = asyncio.create_task(two.ask("b", method, path))
+    await asyncio.sleep(0)
+    place = two.store.place
+    assert place is not None
+    two.nodes["b"].view.leader = Leader("c" * 32, "http://c", place.leader.term + 1)
+    two.nodes["b"].view.changed.set()
+    answer = await asking
+    assert (answer.status_code, answer.json()["error"]) == (status, error)
+
+
+async def test_a_read_at_a_leader_that_falls_silent_is_answered_by_its_successor(two: Topoms) -> None:
+    two.network.silent.add("a")
+    asking = asyncio.create_task(two.ask("b", "GET", "/status"))
+    await asyncio.sleep(0)
+    assert two.store.place is not None
+    two.store.end(two.store.place)
+    two.tasks["a"].cancel()
+    answer = await asking
+    assert answer.status_code == 200
+    assert [(one["url"], one["state"], one["term"]) for one in answer.json()["topoms"]] == [("http://b", "leads", 2)]
+
+
+async def test_a_topom_of_another_product_ends(two: Topoms) -> None:
+    await two.start("c", product="other")
+    with pytest.raises(ExceptionGroup) as caught:
+        await two.tasks["c"]
+    assert caught.group_contains(ProductMismatch)
+
+
+async def test_tasks_of_a_term_that_do_not_end_end_the_process(topoms: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "STOP_SECONDS", 0.05)
+    released = asyncio.Event()
+
+    async def stubborn(self: Topom) -> None:
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                continue
+
+    monkeypatch.setattr(Topom, "run", stubborn)
+    await topoms.start("a")
+    await topoms.led_by("a")
+    assert topoms.store.place is not None
+    topoms.store.end(topoms.store.place)
+    try:
+        with pytest.raises(ExceptionGroup) as caught:
+            await topoms.tasks["a"]
+        assert caught.group_contains(StuckTerm)
+    finally:
+        released.set()

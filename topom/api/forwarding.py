@@ -1,0 +1,235 @@
+"""What a topom that does not lead does with requests: it passes them on to the one that leads.
+
+- Paths of :data:`FROM_STORE` are answered here, from the store's newest state. The header :data:`VIEW` says so, and of
+  which epoch it is.
+- Everything else goes to the leader: method, path, query, token and body, with a header that keeps it from being
+  passed on again. What the leader says comes back as it is.
+- While nobody leads, or the store is cut off, paths of :data:`WITHOUT_LEADER` are answered here after all, without what
+  only a leader knows. Everything else is answered 503, with the reason: nothing was changed.
+
+**bounded**: a body is as large as this topom would take itself; the leader has :data:`topom.node.CONNECT_SECONDS` to
+be reached and :data:`topom.node.ANSWER_SECONDS` for each part of its answer. If it falls silent in between, or another
+leads meanwhile, that one is asked what was to be read, once; of changes it is said (504) that their outcome is not
+known.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import structlog
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from topom.errors import LeaderSilent, NotLeading, TopomError
+from topom.node import Node
+from topom.security import authorised
+from topom.store import Leader
+
+log = structlog.get_logger(__name__)
+
+PREFIX = "/api/v1"
+FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/groups"})
+"""Reads for which the store's state is enough."""
+WITHOUT_LEADER = FROM_STORE | {f"{PREFIX}{path}" for path in ("/status", "/proxies", "/migration", "/sizes")}
+"""Reads that are worth something without a leader."""
+VIEW = b"slotferry-view"
+"""Header of an answer from the store's state: ``epoch=N`` of the table, and ``stale`` while the store is cut off."""
+FORWARDED = "slotferry-forwarded"
+"""Header of a request that was passed on: the id of the topom that did."""
+_PASSED_ON = ("authorization", "content-type", "accept")
+_GIVEN_BACK = (b"content-type", b"www-authenticate", VIEW)
+
+
+class Forwarding:
+    """Stands before the application, which answers what this topom can."""
+
+    def __init__(self, app: ASGIApp, node: Node, token: str) -> None:
+        self._app = app
+        self._node = node
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIX) or self._node.leading is not None:
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if not authorised(headers.get("authorization"), self._token):
+            await self._app(scope, receive, send)  # which says so
+            return
+        try:
+            await self._follow(scope, receive, send, headers)
+        except TopomError as error:
+            answer = {"error": type(error).__name__, "message": str(error)}
+            await JSONResponse(answer, error.status)(scope, receive, send)
+
+    async def _follow(self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]) -> None:
+        reads = scope["method"] in ("GET", "HEAD")
+        path = scope["path"].rstrip("/")
+        if reads and path in FROM_STORE:
+            await self._answer(scope, receive, send)
+            return
+        leader = self._node.leader
+        try:
+            if leader is None or FORWARDED in headers:
+                raise NotLeading(self._node.problem or "the topom that this was passed on to does not lead any more")
+            await self._pass_on(leader, scope, receive, send, headers)
+        except NotLeading:
+            if not reads:
+                raise
+            await self._read_elsewhere(leader, scope, receive, send, headers)
+
+    async def _read_elsewhere(
+        self, former: Leader | None, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]
+    ) -> None:
+        """A read that was in vain once: ask who leads by now, else answer what can be answered."""
+        if self._node.leading is not None:
+            await self._app(scope, receive, send)
+            return
+        leader = self._node.leader
+        in_vain = NotLeading(self._node.problem or "the topom that leads does not answer; try again")
+        if leader is not None and former is not None and leader.term != former.term:
+            try:
+                await self._pass_on(leader, scope, _nothing(receive), send, headers)
+            except NotLeading as error:
+                in_vain = error
+            else:
+                return
+        if scope["path"].rstrip("/") not in WITHOUT_LEADER:
+            raise in_vain
+        await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer from the view."""
+        view = self._node.view
+        topom = await view.sized()
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                said = f"epoch={topom.ledger.table.epoch}" + ("; stale" if view.problem else "")
+                message["headers"] = [*message["headers"], (VIEW, said.encode())]
+            await send(message)
+
+        await self._app(scope, receive, marked)
+
+    async def _pass_on(
+        self, leader: Leader, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]
+    ) -> None:
+        """Have the leader answer. Raises NotLeading when it did not get the request, LeaderSilent later."""
+        body = await _whole(receive)
+        if body is None:
+            return
+        query = scope.get("query_string", b"").decode("latin-1")
+        url = f"{leader.url}{scope.get('raw_path', scope['path'].encode()).decode('latin-1')}"
+        request = self._node.http.build_request(
+            scope["method"],
+            url.partition("?")[0] + (f"?{query}" if query else ""),
+            content=body,
+            headers={
+                **{name: headers[name] for name in _PASSED_ON if name in headers},
+                FORWARDED: self._node.instance,
+            },
+        )
+        gone = asyncio.create_task(_gone(receive))
+        passing = asyncio.create_task(self._relay(request, leader, scope["method"] in ("GET", "HEAD"), send))
+        other = asyncio.create_task(self._other_leader(leader))
+        try:
+            await asyncio.wait((gone, passing, other), return_when=asyncio.FIRST_COMPLETED)
+            if not passing.done() and other.done():
+                raise self._silent(leader, scope["method"] in ("GET", "HEAD"), "another leads now")
+        finally:
+            for task in (gone, passing, other):
+                if not task.done():
+                    task.cancel()
+            await asyncio.gather(gone, other, passing, return_exceptions=True)
+        if not passing.cancelled():
+            passing.result()
+
+    async def _relay(self, request: httpx.Request, leader: Leader, reads: bool, send: Send) -> None:
+        started = False
+        try:
+            response = await self._node.http.send(request, stream=True)
+            try:
+                parts = _parts(response)
+                given = [(name.lower(), value) for name, value in response.headers.raw]
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": response.status_code,
+                        "headers": [entry for entry in given if entry[0] in _GIVEN_BACK],
+                    }
+                )
+                started = True
+                async for part in parts:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            finally:
+                await response.aclose()
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise NotLeading(
+                f"the topom that leads, at {leader.url}, cannot be reached ({error or type(error).__name__}); "
+                "nothing was changed. Try again in a while"
+            ) from error
+        except httpx.HTTPError as error:
+            if started:
+                raise  # the connection to the client ends with it
+            raise self._silent(leader, reads, str(error) or type(error).__name__) from error
+
+    def _silent(self, leader: Leader, reads: bool, reason: str) -> TopomError:
+        if reads:
+            return NotLeading(f"the topom that leads, at {leader.url}, does not answer ({reason}); try again")
+        return LeaderSilent(
+            f"the topom at {leader.url} was asked, and does not answer ({reason}): whether it was done is not known. "
+            "Look before you try again"
+        )
+
+    async def _other_leader(self, leader: Leader) -> None:
+        """Return once another leads."""
+        view = self._node.view
+        while True:
+            current = self._node.leader
+            if current is not None and current.term != leader.term:
+                return
+            view.changed.clear()
+            with_limit = asyncio.timeout(1.0)
+            try:
+                async with with_limit:
+                    await view.changed.wait()
+            except TimeoutError:
+                continue
+
+
+async def _whole(receive: Receive) -> bytes | None:
+    """The body, whose size is limited before it comes here; None if the client has gone."""
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _nothing(receive: Receive) -> Receive:
+    """An empty body, whose request has been read before."""
+    told = False
+
+    async def first() -> Message:
+        nonlocal told
+        if not told:
+            told = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return await receive()
+
+    return first
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _parts(response: httpx.Response) -> AsyncIterator[bytes]:
+    async for part in response.aiter_bytes():
+        yield part

@@ -1,0 +1,62 @@
+"""The topoms over one store: which leads, and which follow."""
+
+from fastapi import APIRouter, Request, Response
+
+from topom.api import topom_models as models
+from topom.errors import NotLeading
+from topom.node import Node
+from topom.roster import Follower
+
+router = APIRouter(prefix="/topoms", tags=["topoms"])
+
+
+def describe(node: Node | None) -> list[models.TopomShown]:
+    """Every topom that is known here, the leader first; none for a topom without others."""
+    if node is None or not node.shared:
+        return []
+    leader = node.leader
+    shown = []
+    if leader is not None:
+        shown.append(models.TopomShown(instance=leader.instance, url=leader.url, state="leads", term=leader.term))
+    if node.leading is None:
+        # Only the leader knows of the others.
+        topom = node.serving
+        shown.append(
+            models.TopomShown(
+                instance=node.instance,
+                url=node.url,
+                state="follows",
+                epoch=topom.ledger.table.epoch,
+                problem=node.problem,
+            )
+        )
+        return shown
+    shown[0].epoch = node.leading.ledger.table.epoch
+    for follower, heard in node.roster.followers():
+        if follower.instance != node.instance and follower.url != node.url:
+            shown.append(
+                models.TopomShown(
+                    instance=follower.instance,
+                    url=follower.url,
+                    state="follows" if heard else "silent",
+                    epoch=follower.epoch,
+                    version=follower.version,
+                )
+            )
+    return shown
+
+
+@router.get("")
+async def list_topoms(request: Request) -> models.Topoms:
+    """Which leads, and which follow."""
+    return models.Topoms(topoms=describe(request.app.state.node))
+
+
+@router.post("", status_code=204)
+async def announce(request: Request, follower: models.TopomAnnounced) -> Response:
+    """A topom says that it follows; others need not."""
+    node: Node | None = request.app.state.node
+    if node is None or node.leading is None:
+        raise NotLeading("this topom does not lead")
+    node.roster.hear(Follower(follower.instance, follower.url, follower.version, follower.epoch))
+    return Response(status_code=204)

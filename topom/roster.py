@@ -1,0 +1,44 @@
+"""Which topoms there are: the leader keeps this in memory, for the operator to see, and nothing depends on it.
+
+Those that follow tell the leader of themselves, again and again.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+MOST = 100
+"""Topoms that are shown at most; those heard of longest ago go first."""
+SILENT_SECONDS = 5.0
+"""After which a follower counts as silent."""
+FORGOTTEN_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """A topom that follows: its id, the URL of its API, its program's version, the epoch of the table it has read."""
+
+    instance: str
+    url: str
+    version: str
+    epoch: int
+
+
+class Roster:
+    """Followers by the URL of their API, and when each was last heard of."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, tuple[float, Follower]] = {}
+
+    def hear(self, follower: Follower) -> None:
+        """Note that a follower is there."""
+        now = asyncio.get_running_loop().time()
+        self._heard.pop(follower.url, None)
+        self._heard[follower.url] = now, follower
+        while len(self._heard) > MOST:
+            del self._heard[next(iter(self._heard))]
+
+    def followers(self) -> list[tuple[Follower, bool]]:
+        """Each follower, by URL, and whether it was heard of lately."""
+        now = asyncio.get_running_loop().time()
+        self._heard = {url: entry for url, entry in self._heard.items() if now - entry[0] < FORGOTTEN_SECONDS}
+        return [(self._heard[url][1], now - self._heard[url][0] < SILENT_SECONDS) for url in sorted(self._heard)]

@@ -1,0 +1,294 @@
+"""Named documents under one number, over a store of small cells: what etcd and ZooKeeper have in common.
+
+A *book* is a set of documents with a *stamp*: the number of its last write, and an id that only that write has. A
+document is kept in *cells* small enough for the store. Every write is made from the *mark* that the store itself gave
+the stamp it was made from (**epochs**), so it counts only if nothing was written in between.
+
+A write that is too large for one transaction of the store is put beside the documents first, unseen, and then counts
+at once, with the stamp that says so. Readers lay it over the documents; the next write puts it in its place before it
+does anything else, which may be broken off and done again by anybody.
+
+A write whose outcome was not learnt may come true at any later time, until another has. So its id is kept: who finds
+it in the stamp is not told that another topom has written.
+"""
+
+import asyncio
+import base64
+import json
+import secrets
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+from urllib.parse import quote, unquote
+
+from topom.store import StoreConflict, StoreDamaged, StoreError
+
+CELL_BYTES = 256 * 1024
+"""Of one cell at most."""
+CELL_OVERHEAD_BYTES = 256
+"""What a store may need for a cell, beside its value."""
+UNKNOWN_KEPT = 64
+"""Writes of unknown outcome whose ids are remembered. Each next one is made after the store has been read again."""
+TRIES = 5
+"""For a write that others' writes to the same number come in between of."""
+UNSEEN = "!"
+"""What names of cells begin with that hold a write which was too large; no document's do."""
+
+
+class Mismatch(Exception):
+    """The book has another mark: nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All cells of a book as of one mark; mark 0 and no stamp for a book never written to."""
+
+    mark: int
+    stamp: bytes
+    cells: Mapping[str, bytes]
+
+
+class Cells(Protocol):
+    """What a store has to be able to do. Every method has a time limit and raises :class:`StoreError`.
+
+    Attributes:
+        most_cells, most_bytes: what one transaction may hold beside the stamp.
+    """
+
+    most_cells: int
+    most_bytes: int
+
+    async def look(self, book: str) -> tuple[int, bytes]:
+        """Mark and stamp, no older than this call."""
+
+    async def fetch(self, book: str) -> Snapshot:
+        """Everything, no older than this call."""
+
+    async def apply(self, book: str, mark: int, stamp: bytes | None, cells: Mapping[str, bytes | None]) -> int:
+        """Put cells (delete those that are None; they may be missing) and the stamp (None: as it is), all or nothing.
+
+        It is sent to the store once at most.
+
+        Returns:
+            The new mark: ``mark`` itself if the stamp is left as it is.
+
+        Raises:
+            Mismatch: nothing was changed, for the mark is not ``mark``.
+            StoreError: the outcome is unknown.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """``number`` as its users know it; ``unseen``: in how many cells the write lies that is not in its place yet."""
+
+    number: int = 0
+    write: str = ""
+    unseen: int = 0
+
+    def encode(self) -> bytes:
+        """As it is stored."""
+        return json.dumps({"number": self.number, "write": self.write, "unseen": self.unseen}).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> "Stamp":
+        """What was stored. Raises :class:`StoreDamaged`."""
+        if not value:
+            return cls()
+        try:
+            stored = json.loads(value)
+            return cls(int(stored["number"]), str(stored["write"]), int(stored["unseen"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreDamaged(f"a stamp in the store cannot be read ({error!r}); restore it from a backup") from error
+
+    def cells(self) -> list[str]:
+        """The names of the cells in which the write lies."""
+        return [f"{UNSEEN}{self.write},{part:04d}" for part in range(self.unseen)]
+
+
+class Book:
+    """One book of a store.
+
+    Args:
+        cells: the store.
+        name: of the book there.
+    """
+
+    def __init__(self, cells: Cells, name: str) -> None:
+        self._cells = cells
+        self._name = name
+        self._lock = asyncio.Lock()
+        self._seen: tuple[int, Stamp] | None = None
+        self._unknown: deque[str] = deque(maxlen=UNKNOWN_KEPT)
+        # Cells that belonged to nothing as of a mark. Of another one it is not known any more.
+        self._left: tuple[int, frozenset[str]] = 0, frozenset()
+
+    async def look(self) -> tuple[int, int]:
+        """Mark and number. Raises :class:`StoreError`."""
+        mark, stamp = await self._cells.look(self._name)
+        return mark, Stamp.decode(stamp).number
+
+    async def read(self) -> tuple[int, dict[str, bytes]]:
+        """Number and documents. Raises :class:`StoreError`."""
+        snapshot = await self._cells.fetch(self._name)
+        stamp = Stamp.decode(snapshot.stamp)
+        cells = dict(snapshot.cells)
+        for name, value in _unseen(stamp, cells).items():
+            if value is None:
+                cells.pop(name, None)
+            else:
+                cells[name] = value
+        documents, used = _documents(cells)
+        self._seen = snapshot.mark, stamp
+        # What was broken off left them, or a document that was longer; the next write takes them away.
+        self._left = snapshot.mark, frozenset(snapshot.cells.keys() - used - set(stamp.cells()))
+        return stamp.number, documents
+
+    async def write(
+        self, expected: int, number: int, documents: Mapping[str, bytes | None], *, piecemeal: bool = False
+    ) -> None:
+        """Put documents (delete those that are None) and set the number.
+
+        Args:
+            piecemeal: whether documents may come true one before the other.
+
+        Raises:
+            StoreConflict: nothing was written, for the number is not ``expected``.
+            StoreError: the outcome is unknown; or an earlier write of this kind has come true since.
+        """
+        async with self._lock:
+            for _ in range(TRIES):
+                mark, stamp = await self._made_from(expected)
+                if stamp.number != expected:
+                    raise self._refusal(stamp, expected)
+                mine = Stamp(number, secrets.token_hex(8))
+                try:
+                    await self._write(mark, stamp, mine, _cells(documents), piecemeal)
+                except Mismatch:
+                    self._seen = None
+                    continue
+                except BaseException:
+                    self._seen = None
+                    self._unknown.append(mine.write)
+                    raise
+                return
+            raise StoreError(f"the {self._name} in the store were not written: others write to them all the time")
+
+    async def wrote(self, number: int) -> bool:
+        """Whether the last write is one of ours whose outcome was unknown, and set this number."""
+        stamp = Stamp.decode((await self._cells.look(self._name))[1])
+        return stamp.number == number and stamp.write in self._unknown
+
+    async def _made_from(self, expected: int) -> tuple[int, Stamp]:
+        if self._seen is None or self._seen[1].number != expected:
+            mark, stamp = await self._cells.look(self._name)
+            self._seen = mark, Stamp.decode(stamp)
+        return self._seen
+
+    def _refusal(self, stamp: Stamp, expected: int) -> StoreError:
+        if stamp.write in self._unknown:
+            return StoreError(
+                f"an earlier write of this topom, which had failed, has reached the {self._name} in the store after "
+                "all; they have to be read again"
+            )
+        return StoreConflict(
+            f"the {self._name} in the store are at {stamp.number}, not {expected}: another topom has written to it"
+        )
+
+    async def _write(
+        self, mark: int, stamp: Stamp, mine: Stamp, cells: dict[str, bytes | None], piecemeal: bool
+    ) -> None:
+        if stamp.unseen:
+            mark = await self._put_in_place(mark, stamp)
+        left = self._left[1] - cells.keys() if self._left[0] == mark else frozenset()
+        # bounded: what finds no room stays until the next write.
+        cells |= dict.fromkeys(sorted(left)[: max(0, self._cells.most_cells - len(cells))])
+        transactions = list(self._fitting(cells))
+        if len(transactions) > 1 and not piecemeal:
+            mine, unseen = _to_unseen(mine, cells)
+            for transaction in self._fitting(unseen):
+                await self._cells.apply(self._name, mark, None, transaction)
+            transactions = [{}]
+        for transaction in transactions[:-1]:
+            await self._cells.apply(self._name, mark, None, transaction)
+        mark = await self._cells.apply(self._name, mark, mine.encode(), transactions[-1])
+        self._seen = mark, mine
+        self._left = mark, left - cells.keys()
+
+    async def _put_in_place(self, mark: int, stamp: Stamp) -> int:
+        snapshot = await self._cells.fetch(self._name)
+        if snapshot.mark != mark:
+            raise Mismatch
+        for transaction in self._fitting(_unseen(stamp, snapshot.cells)):
+            await self._cells.apply(self._name, mark, None, transaction)
+        mark = await self._cells.apply(self._name, mark, replace(stamp, unseen=0).encode(), {})
+        self._left = mark, frozenset(stamp.cells())
+        return mark
+
+    def _fitting(self, cells: Mapping[str, bytes | None]) -> Iterator[dict[str, bytes | None]]:
+        """The cells in transactions, one at least."""
+        part: dict[str, bytes | None] = {}
+        size = 0
+        for name, value in cells.items():
+            more = len(value or b"") + CELL_OVERHEAD_BYTES
+            if part and (len(part) >= self._cells.most_cells or size + more > self._cells.most_bytes):
+                yield part
+                part, size = {}, 0
+            part[name] = value
+            size += more
+        yield part
+
+
+def _cells(documents: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+    """The cells of documents. The first of each says how many there are: what follows them belongs to nothing."""
+    cells: dict[str, bytes | None] = {}
+    for document, value in documents.items():
+        name = quote(document, safe="")
+        if value is None:
+            cells[f"{name},0000"] = None
+            continue
+        parts = [value[at : at + CELL_BYTES] for at in range(0, len(value), CELL_BYTES)] or [b""]
+        for number, part in enumerate(parts):
+            cells[f"{name},{number:04d}"] = part if number else b"%d\n" % len(parts) + part
+    return cells
+
+
+def _documents(cells: Mapping[str, bytes]) -> tuple[dict[str, bytes], set[str]]:
+    """The documents in cells, and the names of the cells that they are in."""
+    documents: dict[str, bytes] = {}
+    used: set[str] = set()
+    for cell, value in cells.items():
+        name, _, part = cell.rpartition(",")
+        if part != "0000" or name.startswith(UNSEEN):
+            continue
+        try:
+            count, _, first = value.partition(b"\n")
+            names = [f"{name},{number:04d}" for number in range(int(count))]
+            documents[unquote(name)] = first + b"".join(cells[further] for further in names[1:])
+        except (KeyError, ValueError) as error:
+            raise StoreDamaged(f"{name} in the store cannot be read ({error!r}); restore it from a backup") from error
+        used.update(names)
+    return documents, used
+
+
+def _to_unseen(stamp: Stamp, cells: Mapping[str, bytes | None]) -> tuple[Stamp, dict[str, bytes | None]]:
+    """The stamp of a write that lies in cells of its own, and those."""
+    encoded = {name: None if value is None else base64.b64encode(value).decode() for name, value in cells.items()}
+    value = json.dumps(encoded, separators=(",", ":")).encode()
+    parts = [value[at : at + CELL_BYTES] for at in range(0, len(value), CELL_BYTES)]
+    stamp = replace(stamp, unseen=len(parts))
+    return stamp, dict(zip(stamp.cells(), parts, strict=True))
+
+
+def _unseen(stamp: Stamp, cells: Mapping[str, bytes]) -> dict[str, bytes | None]:
+    """The cells of the write that is not in its place yet."""
+    if not stamp.unseen:
+        return {}
+    try:
+        encoded = json.loads(b"".join(cells[name] for name in stamp.cells()))
+        return {
+            name: None if value is None else base64.b64decode(value, validate=True) for name, value in encoded.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoreDamaged(f"a write in the store cannot be read ({error!r}); restore it from a backup") from error

@@ -1,0 +1,141 @@
+"""What stores that several topoms share have in common: books for documents, scripts and sizes, and elections."""
+
+import asyncio
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+
+import structlog
+
+from topom.backoff import Backoff
+from topom.store import (
+    Leader,
+    Store,
+    Stored,
+    StoreDamaged,
+    StoredScript,
+    StoredScripts,
+    StoredSizes,
+    StoreError,
+)
+from topom.store.books import Book, Cells
+from topom.store.lease import Lease
+
+log = structlog.get_logger(__name__)
+
+DOCUMENTS, SCRIPTS, SIZES = BOOKS = ("documents", "scripts", "sizes")
+FIRST_WAIT_SECONDS = 0.05
+LONGEST_WAIT_SECONDS = 1.0
+"""Before the store is tried again in a watch or a campaign."""
+
+
+class SharedStore(Store):
+    """A :class:`~topom.store.Store` over :class:`~topom.store.books.Cells`."""
+
+    shared = True
+
+    def __init__(self, cells: Cells) -> None:
+        self._documents = Book(cells, DOCUMENTS)
+        self._scripts = Book(cells, SCRIPTS)
+        self._sizes = Book(cells, SIZES)
+        self._leases: set[Lease] = set()
+
+    async def read(self) -> Stored:
+        return Stored(*await self._documents.read())
+
+    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        await self._documents.write(expected, version, documents)
+
+    async def read_scripts(self) -> StoredScripts:
+        generation, documents = await self._scripts.read()
+        scripts = [_script(name, value) for name, value in documents.items()]
+        return StoredScripts(generation, sorted(scripts, key=lambda script: script.sequence))
+
+    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
+        documents: dict[str, bytes | None] = dict.fromkeys(drop)
+        documents |= {script.name: _encode(script) for script in put}
+        await self._scripts.write(generation, generation, documents)
+
+    async def forget_scripts(self, generation: int) -> None:
+        stored, documents = await self._scripts.read()
+        if stored != generation and await self._scripts.wrote(generation + 1):
+            return  # an earlier try, which had failed, has come true
+        await self._scripts.write(generation, generation + 1, dict.fromkeys(documents))
+
+    async def read_sizes(self) -> StoredSizes:
+        return StoredSizes(*await self._sizes.read())
+
+    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
+        await self._sizes.write(revision, revision + 1, documents, piecemeal=True)
+
+    async def watch(self, version: int, seconds: float) -> int:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        before = None
+        while True:
+            mark, stored = await self._documents.look()
+            left = end - loop.time()
+            if stored != version or left <= 0:
+                return stored
+            if mark == before:  # whoever was to tell us has gone away
+                await asyncio.sleep(min(left, backoff.next()))
+            before = mark
+            await self._changed(mark, left)
+
+    async def campaign(self, instance: str, url: str, lease_seconds: float) -> Lease:
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        while True:
+            try:
+                lease = await self._stand(instance, url, lease_seconds)
+            except StoreError as error:
+                log.warning("campaign_failed", reason=str(error))
+                await asyncio.sleep(backoff.next())
+            else:
+                self._leases = {held for held in self._leases if not held.lost.is_set()} | {lease}
+                log.info("elected", term=lease.leader.term, lease_seconds=lease_seconds)
+                return lease
+
+    async def close(self) -> None:
+        for lease in self._leases:
+            await lease.resign()
+        await self._disconnect()
+
+    @abstractmethod
+    async def _changed(self, mark: int, seconds: float) -> None:
+        """Wait until the documents' mark may be another than ``mark``, ``seconds`` at most. Never raises."""
+
+    @abstractmethod
+    async def _stand(self, instance: str, url: str, lease_seconds: float) -> Lease:
+        """Wait until this instance leads. Raises :class:`StoreError`, and stands for nothing any more then."""
+
+    @abstractmethod
+    async def _disconnect(self) -> None:
+        """Let go of the store. Never raises."""
+
+
+def announcement(instance: str, url: str) -> bytes:
+    """What a leader, or who wants to be one, puts into the store."""
+    return json.dumps({"instance": instance, "url": url}).encode()
+
+
+def announced(value: bytes, term: int) -> Leader:
+    """Who that is. Raises :class:`StoreDamaged`."""
+    try:
+        stored = json.loads(value)
+        return Leader(str(stored["instance"]), str(stored["url"]), term)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreDamaged(f"the leader in the store cannot be read ({error!r}); remove that entry") from error
+
+
+def _encode(script: StoredScript) -> bytes:
+    return json.dumps({"sequence": script.sequence, "loaded": script.loaded}).encode() + b"\n" + script.body
+
+
+def _script(name: str, value: bytes) -> StoredScript:
+    head, _, body = value.partition(b"\n")
+    try:
+        fields = json.loads(head)
+        return StoredScript(name, int(fields["sequence"]), bool(fields["loaded"]), body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreDamaged(f"the script {name} in the store cannot be read ({error!r}); drop it there") from error
