@@ -4,6 +4,8 @@ Answers are the API's own JSON objects. Whatever goes wrong is a :class:`TopomEr
 operator what happened and what to do next; the token is never part of it.
 """
 
+import getpass
+import socket
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -21,6 +23,8 @@ READ_SECONDS = 8.0
 """How long one of several topoms may take to answer a read, before another one is asked."""
 NOT_LEADING = "NotLeading"
 """The API's name for: no topom leads that this one could ask. Nothing was done."""
+USER_HEADER = "X-Slotferry-User"
+"""Tells topom who asks, for its events."""
 
 Answer = dict[str, Any]
 
@@ -75,7 +79,7 @@ class TopomClient:
                 httpx.URL(one)
             self._http = httpx.AsyncClient(
                 # Without a token topom itself says what is missing; an empty one makes no HTTP header.
-                headers={"Authorization": f"Bearer {token}"} if token else {},
+                headers={USER_HEADER: _user(), **({"Authorization": f"Bearer {token}"} if token else {})},
                 timeout=httpx.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS),
                 transport=transport,
                 trust_env=False,
@@ -219,6 +223,15 @@ class TopomClient:
         """Everything at a glance: product, epoch, groups, proxies, slots, migration."""
         return await self._object("GET", "/status")
 
+    async def events(self, since: int | None = None, limit: int = 100, wait: float = 0) -> Answer:
+        """``{"oldest", "newest", "events"}``: the newest events, or those after ``since``.
+
+        If there are none after it yet, they are waited for so many seconds, at most half of :data:`REQUEST_SECONDS`.
+        """
+        seconds = f"{min(wait, REQUEST_SECONDS / 2):g}"
+        known = None if since is None else str(since)
+        return await self._object("GET", "/events", since=known, limit=str(limit), wait=seconds)
+
     async def groups(self) -> list[Answer]:
         """All groups."""
         return await self._list("/groups", "groups")
@@ -357,3 +370,12 @@ class TopomClient:
     async def set_migration(self, **settings: int | float | str) -> Answer:
         """Change settings of the migration, which topom remembers."""
         return await self._object("PATCH", "/migration", settings)
+
+
+def _user() -> str:
+    """Who runs this and where, in ASCII; without the name where the system has none."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return f"{name}@{socket.gethostname()}".encode("ascii", "replace").decode()

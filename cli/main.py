@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cli import __version__, demo, offline, serve
-from cli.operator import groups, migration, protection, rebalance, sentinels, slots, status
+from cli.operator import events, groups, importing, migration, protection, rebalance, sentinels, slots, status
 from sizing import command as sizing
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("topom", rich_help_panel=RUN)(serve.topom)
 app.command("local", rich_help_panel=RUN)(serve.local)
 app.command("demo", rich_help_panel=RUN)(demo.demo)
 app.command("status", rich_help_panel=LOOK)(status.status)
+app.command("events", rich_help_panel=LOOK)(events.events)
 app.add_typer(groups.group, name="group", rich_help_panel=LOOK)
 app.add_typer(groups.server, name="server", rich_help_panel=LOOK)
 app.add_typer(slots.app, name="slots", rich_help_panel=LOOK)
@@ -35,6 +36,7 @@ app.command("rebalance", rich_help_panel=LOOK)(rebalance.rebalance)
 app.add_typer(migration.app, name="migration", rich_help_panel=LOOK)
 app.add_typer(protection.app, name="protection", rich_help_panel=LOOK)
 app.add_typer(sentinels.app, name="sentinel", rich_help_panel=LOOK)
+app.add_typer(importing.app, name="import", rich_help_panel=LOOK)
 app.add_typer(sizing.app, name="sizing", rich_help_panel=LOOK)
 app.command("slot", rich_help_panel=OFFLINE)(offline.slot)
 app.command("plan", rich_help_panel=OFFLINE)(offline.plan)

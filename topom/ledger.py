@@ -2,17 +2,21 @@
 
 Every change, an operator's or a running batch's, is a function from the state as it is to the next one. They
 run one at a time; the outcome is stored with compare-and-swap, and only then does it hold and do listeners,
-who tell the proxies, hear of it: what a proxy was told, the store has (**epochs**).
+who tell the proxies, hear of it: what a proxy was told, the store has (**epochs**). The events of a change are
+stored with it (:mod:`topom.telling`).
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
 
 from slots.table import SlotTable
+from topom import telling
 from topom.errors import NotLeading, Unavailable
+from topom.events import Said, What, actor
 from topom.state import ClusterState, Product
 from topom.store import Store, StoreConflict, StoreError, records
 from topom.topology import unlock_all
@@ -23,6 +27,9 @@ Change = Callable[[ClusterState, int], ClusterState]
 """From the state, and the epoch that a changed table has to have, to the next state; or the same object."""
 Listener = Callable[[ClusterState, ClusterState], None]
 """Called with the old and the new state once the new one is stored. Must not block, nor raise."""
+DEFAULT_EVENTS_KEPT = 2048
+MOST_NOTES = 256
+"""Notes that wait to be stored; what comes beyond is only in the log."""
 
 
 class LostPlace(Unavailable):
@@ -45,15 +52,23 @@ def require_same(stored: Product, configured: Product) -> None:
 class Ledger:
     """Holds the state. :attr:`state` is what is stored; it is replaced, never changed."""
 
-    def __init__(self, store: Store, writer: str, leads: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        writer: str,
+        leads: Callable[[], bool] = lambda: True,
+        events_kept: int = DEFAULT_EVENTS_KEPT,
+    ) -> None:
         """``writer``: an id of its own; ``leads``: whether anything may be changed at this instant."""
         self._store = store
         self._writer = writer
         self._leads = leads
+        self._events_kept = events_kept
+        self._notes: list[Said] = []
         self._lock = asyncio.Lock()
         self._listeners: list[Listener] = []
         self._unknown = False  # a write failed in a way that leaves open whether it is in the store
-        self._tasks: set[asyncio.Task[ClusterState]] = set()
+        self._tasks: set[asyncio.Task[ClusterState] | asyncio.Task[None]] = set()
         self._state: ClusterState | None = None
         self.lost = asyncio.Event()
         """Set when another topom has taken over the store."""
@@ -95,6 +110,7 @@ class Ledger:
             unlocked = unlock_all(old.table, version)
             table = replace(unlocked, epoch=version)
             new = replace(old, version=version, writer=self._writer, table=table)
+        new = self._recorded(old, new)
         await self._store.write(old.version if old else 0, new.version, records.differences(old, new))
         self._state = new
         log.info("store_opened", epoch=new.table.epoch, version=new.version, proxies=len(new.proxies))
@@ -106,8 +122,10 @@ class Ledger:
         elif state.version > self._state.version:
             self._adopt(state)
 
-    async def change(self, make: Change) -> ClusterState:
+    async def change(self, make: Change, said: Sequence[Said] = ()) -> ClusterState:
         """Replace the state by what ``make`` gives, stored; returns the state that then holds.
+
+        ``said`` are events to store with the change, if there is one, besides those that tell of it anyway.
 
         A caller that is cancelled meanwhile does not stop the change: once begun, it is stored and told, or not
         done at all.
@@ -118,10 +136,21 @@ class Ledger:
             NotLeading: this topom's lease is over.
             TopomError: whatever ``make`` raises; nothing was changed.
         """
-        task = asyncio.create_task(self._change(make))
+        task = asyncio.create_task(self._change(make, said))
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
+
+    def note(self, what: What, text: str) -> None:
+        """Have an event stored that tells of no change of the state, soon; what cannot be stored is logged."""
+        if len(self._notes) >= MOST_NOTES:
+            log.warning("event_not_stored", what=what, text=text, reason="too many are waiting")
+            return
+        self._notes.append(Said(what, text))
+        if len(self._notes) == 1:
+            task = asyncio.create_task(self._store_notes())
+            self._tasks.add(task)
+            task.add_done_callback(self._forget)
 
     async def confirm(self) -> None:
         """Make sure that :attr:`state` is what is stored, if a write failed so that this is unknown.
@@ -138,12 +167,33 @@ class Ledger:
         async with self._lock:
             await self._store.close()
 
-    def _forget(self, task: "asyncio.Task[ClusterState]") -> None:
+    async def _store_notes(self) -> None:
+        actor.set("")  # of this task alone: whoever was being served when it began has nothing to do with it
+        noted: list[Said] = []
+
+        def taken(state: ClusterState, epoch: int) -> ClusterState:
+            noted[:], self._notes[:] = self._notes, []
+            return replace(state)
+
+        try:
+            await self._change(taken, noted)
+        except Unavailable as error:
+            lost, self._notes[:] = [*noted, *self._notes], []
+            for note in lost:
+                log.warning("event_not_stored", what=note.what, text=note.text, reason=str(error))
+
+    def _recorded(self, old: ClusterState | None, new: ClusterState, said: Sequence[Said] = ()) -> ClusterState:
+        return telling.recorded(old, new, self._who(), time.time(), self._events_kept, said)
+
+    def _who(self) -> str:
+        return actor.get() or f"topom {self._writer[:8]}"
+
+    def _forget(self, task: "asyncio.Task[ClusterState] | asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # the caller has it, unless it was cancelled and nobody wants to know
 
-    async def _change(self, make: Change) -> ClusterState:
+    async def _change(self, make: Change, said: Sequence[Said] = ()) -> ClusterState:
         async with self._lock:
             if self.lost.is_set():
                 raise LostPlace("another topom has written to the store; this one changes nothing any more")
@@ -157,7 +207,7 @@ class Ledger:
             new = make(old, version)
             if new is old:
                 return old
-            new = replace(new, version=version)
+            new = self._recorded(old, replace(new, version=version).with_assigned(), said)
             try:
                 await self._store.write(old.version, version, records.differences(old, new))
             except StoreConflict as error:

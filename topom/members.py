@@ -17,6 +17,7 @@ import structlog
 
 from topom.batches import all_servers
 from topom.errors import ProxyNotFound
+from topom.events import What
 from topom.frames import Register
 from topom.ledger import Ledger
 from topom.state import ClusterState, Fenced, ProxyRecord
@@ -68,6 +69,11 @@ class Member:
     def state(self) -> str:
         """``online`` or ``lost``."""
         return "lost" if self.lost else "online"
+
+    @property
+    def named(self) -> str:
+        """How events name it."""
+        return f"proxy {self.record.id} ({self.record.address} on {self.record.hostname})"
 
     def describe(self) -> str:
         """How messages to the operator name it."""
@@ -169,6 +175,7 @@ class Members:
         if member.lost:
             member.lost = False
             log.info("proxy_back", proxy=member.record.id)
+            self._ledger.note(What.PROXY_BACK, f"{member.named} was heard of again")
 
     def acknowledge(self, member: Member, epoch: int) -> None:
         """The proxy applies the table of ``epoch``; that stands for all tables before it."""
@@ -289,6 +296,7 @@ class Members:
     def _lose(self, member: Member) -> None:
         member.lost = True
         log.warning("proxy_lost", proxy=member.record.id, address=member.record.address, acked=member.acked)
+        self._ledger.note(What.PROXY_LOST, f"{member.named} was not heard of for {self._lease:g} s")
         for wait in self._waits:
             if member.record.id in wait.pending:
                 wait.event.set()

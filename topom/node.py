@@ -105,6 +105,11 @@ class Node:
             return "no topom leads at present; try again in a while"
         return ""
 
+    def release(self) -> None:
+        """Nobody waits for news any longer: the process is about to stop."""
+        with suppress(NotLeading):
+            self.serving.waiters.release()
+
     async def run(self) -> None:
         """Follow and lead, until cancelled, or, with a store that is not shared, until the place is lost.
 

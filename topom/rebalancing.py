@@ -14,6 +14,7 @@ from slots.table import OFFLINE, SlotTable
 from topom import interventions, planners, topology
 from topom.actions import Actions
 from topom.errors import Conflict
+from topom.events import Said, What
 from topom.ledger import Ledger
 from topom.planners.forecast import Forecast, forecast
 from topom.planners.request import DEFAULT_TOLERANCE, Plan, PlanRequest
@@ -99,7 +100,7 @@ class Rebalancing:
         async with self._one_plan:
             for _ in range(TRIES):
                 planned = await self._plan(wish)
-                if dry_run or await self._begin(planned):
+                if dry_run or await self._begin(planned, wish.policy):
                     break
             else:
                 raise TableChanging(
@@ -148,8 +149,10 @@ class Rebalancing:
         plan, rate, cost = await asyncio.to_thread(work)
         return Planned(plan, table, cost, rate, tuple(self._freshness().warnings) if known.slots else ())
 
-    async def _begin(self, planned: Planned) -> bool:
+    async def _begin(self, planned: Planned, policy: str) -> bool:
         fits = False
+        moves = len(planned.plan.moves)
+        text = f"{moves} {'slot is' if moves == 1 else 'slots are'} to move by a plan of policy {policy}"
 
         def begin(state: ClusterState, epoch: int) -> ClusterState:
             nonlocal fits
@@ -158,7 +161,7 @@ class Rebalancing:
                 return state
             return interventions.with_table(state, topology.apply_moves(state.table, epoch, planned.plan.moves))
 
-        await self._ledger.change(begin)
+        await self._ledger.change(begin, [Said(What.REBALANCE_PLANNED, text)])
         return fits
 
 

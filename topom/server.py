@@ -108,6 +108,7 @@ async def serve(settings: TopomSettings) -> int:
         log.info("topom_listening", address=address, url=node.url, data=str(settings.data), pid=os.getpid())
         await asyncio.wait((running, serving, stopping, announcing), return_when=asyncio.FIRST_COMPLETED)
         orderly = stop.is_set()
+        node.release()
         server.should_exit = True
         for task in (running, stopping, announcing):
             task.cancel()

@@ -16,6 +16,7 @@ from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
 from topom.errors import ProxiesNotReady, ServersUnreachable
+from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
 from topom.health import Health
 from topom.hours import Hours
@@ -37,6 +38,8 @@ from topom.sizes import Freshness, freshness
 from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store
+from topom.tablehistory import TableHistory
+from topom.waiters import Waiters
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +75,8 @@ class Topom:
         self.leads = leads
         self.retired = asyncio.Event()
         """Set once it does not lead any more, for good."""
-        self.ledger = Ledger(store, self.instance, leads)
+        self.ledger = Ledger(store, self.instance, leads, settings.events_kept)
+        self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds)
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
@@ -113,6 +117,7 @@ class Topom:
             settings.masters_settings(),
         )
         self.sizes = SizeBook(store, settings.number_of_slots)
+        self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
@@ -125,6 +130,7 @@ class Topom:
             settings.redis_timeout_seconds,
         )
         self._frames: TableFrames | None = None
+        self._history: TableHistory | None = None
         self._one_assignment = asyncio.Lock()
 
     @property
@@ -133,12 +139,19 @@ class Topom:
         assert self._frames is not None, "topom was not started"
         return self._frames
 
+    @property
+    def history(self) -> TableHistory:
+        """What changed of the table that is stored, for clients that read it."""
+        assert self._history is not None, "topom was not started"
+        return self._history
+
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
         await self.scripts.start()
         await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
+        self._history = TableHistory(self.ledger.table)
         # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
         self.ledger.listen(self._publish)
         self.members.start()
@@ -154,8 +167,9 @@ class Topom:
             self.ledger.show(state)
 
     def retire(self) -> None:
-        """End every proxy's control stream: another leads, or will."""
+        """End every proxy's control stream, and all waits for news: another leads, or will, or the process ends."""
         self.retired.set()
+        self.waiters.release()
 
     async def run(self) -> None:
         """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled."""
@@ -167,6 +181,7 @@ class Topom:
             group.create_task(self.health.run())
             group.create_task(self.masters.run())
             group.create_task(self._follow_clock())
+            group.create_task(self.first_layout.run())
             group.create_task(self.scripts.run())
             group.create_task(self.sentinels.run())
 
@@ -343,6 +358,7 @@ class Topom:
     def _publish(self, old: ClusterState, new: ClusterState) -> None:
         if old.table is not new.table:
             self.frames.publish(new.table)
+            self.history.publish(new.table)
 
 
 def _require_reachable(proxy_id: int, failures: Mapping[str, str], done: bool) -> None:

@@ -193,6 +193,22 @@ class TopomSettings(BaseSettings):
         description="Bytes of scripts that topom remembers; those merely run go first, then the oldest. 64 MiB.",
     )
 
+    min_groups: int = Field(
+        default=0,
+        ge=0,
+        le=9999,
+        description="Groups with a reachable, empty master that have to be there before topom lays out slots of which "
+        "none was ever assigned, evenly, in ranges. 0: it never does so by itself.",
+    )
+    events_kept: int = Field(
+        default=2048, ge=32, le=65_536, description="Events that are kept in the store; the oldest are dropped."
+    )
+    waiters: int = Field(
+        default=256,
+        ge=1,
+        description="Requests that may wait at a time for news of slots or events; more are refused.",
+    )
+
     ha: Literal["off", "topom", "sentinel"] = Field(
         default="off",
         description='Who finds another master when one fails: "off": nobody; "topom"; "sentinel": Redis Sentinels.',

@@ -6,11 +6,12 @@ A change makes a new :class:`ClusterState` of a larger version; the ledger store
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from slots.table import SlotTable
+from slots.table import OFFLINE, SlotTable
 from topom import hours
+from topom.events import Event
 from topom.hours import Halt
 from topom.speed import PairSpeed
 
@@ -101,8 +102,9 @@ class ClusterState:
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
     keys moved then. ``promotions`` holds the changes of masters that are not over, by group.
-    ``sentinels`` are the addresses of the Sentinels, once an operator has added or removed one; None until then, while
-    those in the settings count.
+    ``sentinels`` are the addresses of the Sentinels, once an operator added or removed one; None until then, while
+    those in the settings count. ``events`` are the newest ones, by id (:mod:`topom.events`). ``assigned`` is whether
+    any slot ever had a group, now or before.
     """
 
     version: int
@@ -118,6 +120,13 @@ class ClusterState:
     speed: PairSpeed | None = None
     promotions: Mapping[int, Promotion] = field(default_factory=dict)
     sentinels: tuple[str, ...] | None = None
+    events: tuple[Event, ...] = ()
+    assigned: bool = False
+
+    def with_assigned(self) -> ClusterState:
+        """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
+        assigned = self.assigned or any(slot.destination_id != OFFLINE for slot in self.table.slots)
+        return self if assigned is self.assigned else replace(self, assigned=assigned)
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set."""

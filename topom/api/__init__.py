@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, FastAPI, Response
 
 from topom import control
 from topom.announcing import program_version
-from topom.api import groups, migration, proxies, rebalance, sentinels, sizes, slots, status, topoms
+from topom.api import events, groups, migration, proxies, rebalance, sentinels, sizes, slots, status, topoms
 from topom.api.access import require_token
 from topom.api.errors import add_handlers
 from topom.api.forwarding import Forwarding
@@ -51,12 +51,12 @@ def build(topom: Topom | Node, token: str) -> FastAPI:
                 (404, "What the request names is not there."),
                 (409, "It cannot be done as things stand; the message says why."),
                 (422, "The request does not say something that can be done."),
-                (503, "The store fails, or no topom leads; nothing was changed."),
+                (503, "The store fails, or no topom leads, so nothing was changed; or too many requests wait."),
                 (504, "The topom that leads fell silent; whether it was done is not known."),
             )
         },
     )
-    for resource in (status, groups, proxies, slots, sizes, rebalance, migration, sentinels, topoms):
+    for resource in (status, groups, proxies, slots, sizes, rebalance, migration, sentinels, events, topoms):
         api.include_router(resource.router)
     app.include_router(api)
     app.include_router(control.router)

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from topom import events
 from topom.errors import TopomError
 from topom.security import authorised
 from topom.service import Topom
@@ -19,12 +20,22 @@ class Unauthorised(TopomError):
 _bearer = HTTPBearer(auto_error=False, description="topom's token; it is in the file `token` of its data folder.")
 
 
+USER_HEADER = "X-Slotferry-User"
+"""Names the operator in events. Nothing vouches for it: whoever has the token may write what they like."""
+
+
 async def require_token(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    user: Annotated[str | None, Header(alias=USER_HEADER, description="Who is told in events to have done it.")] = None,
 ) -> None:
-    """Raises :class:`Unauthorised`. The credentials are taken from the header itself; they are here for OpenAPI."""
+    """Raises :class:`Unauthorised`. The credentials are taken from the header itself; they are here for OpenAPI.
+
+    What the request changes from here on is told to be the operator's.
+    """
     if not authorised(request.headers.get("authorization"), request.app.state.token):
         raise Unauthorised("the bearer token is missing or wrong; it is in the file named token in topom's data folder")
+    events.actor.set(events.operator(user))
 
 
 def _topom(request: Request) -> Topom:

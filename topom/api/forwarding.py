@@ -29,7 +29,7 @@ from topom.store import Leader
 log = structlog.get_logger(__name__)
 
 PREFIX = "/api/v1"
-FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/groups"})
+FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/groups", f"{PREFIX}/events"})
 """Reads for which the store's state is enough."""
 WITHOUT_LEADER = FROM_STORE | {f"{PREFIX}{path}" for path in ("/status", "/proxies", "/migration", "/sizes")}
 """Reads that are worth something without a leader."""
@@ -37,7 +37,7 @@ VIEW = b"slotferry-view"
 """Header of an answer from the store's state: ``epoch=N`` of the table, and ``stale`` while the store is cut off."""
 FORWARDED = "slotferry-forwarded"
 """Header of a request that was passed on: the id of the topom that did."""
-_PASSED_ON = ("authorization", "content-type", "accept")
+_PASSED_ON = ("authorization", "content-type", "accept", "x-slotferry-user")
 _GIVEN_BACK = (b"content-type", b"www-authenticate", VIEW)
 
 

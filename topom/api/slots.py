@@ -9,21 +9,47 @@ from fastapi import APIRouter, Query, Response
 
 from slots.table import Slot
 from topom import topology
-from topom.api import models
+from topom.api import models, slot_models
 from topom.api.access import ServedTopom
+from topom.errors import Conflict
+from topom.service import Topom
 from topom.sizes import MOST_BIGGEST, SlotSize
+from topom.waiters import LONGEST_SECONDS
+
+DEFAULT_WAIT_SECONDS = 20.0
+"""How long a request for changes waits if it does not say so."""
 
 router = APIRouter(prefix="/slots", tags=["slots"])
 
 
-@router.get("", response_model=models.Slots, response_model_exclude_none=True)
+class TableNewer(Conflict):
+    """Somebody knows a newer table than topom has."""
+
+
+@router.get("", response_model=models.Slots | slot_models.SlotChanges, response_model_exclude_none=True)
 async def list_slots(
     topom: ServedTopom,
+    epoch: Annotated[
+        int | None, Query(ge=0, description="That of the table you have: the answer is what changed since then.")
+    ] = None,
+    wait: Annotated[
+        float,
+        Query(
+            ge=0, le=LONGEST_SECONDS, description="With `epoch`: seconds to wait for a newer table, if there is none."
+        ),
+    ] = DEFAULT_WAIT_SECONDS,
     biggest: Annotated[
         int, Query(ge=0, le=MOST_BIGGEST, description="Biggest keys to show of each slot, at most.")
     ] = MOST_BIGGEST,
 ) -> Response:
-    """Every slot with its owner and its action, why that does not go on, and its size where that is known."""
+    """Every slot with its owner and its action, why that does not go on, and its size where that is known.
+
+    With `epoch`, the slots and groups that changed since the table of that epoch, as soon as there is a newer one. If
+    there is none in time, `epoch` comes back with nothing changed. If topom does not know the table of that epoch any
+    more, `since` is null and all slots and groups are there.
+    """
+    if epoch is not None:
+        return await _changes(topom, epoch, wait)
     state = topom.ledger.state
     reasons = topom.actions.reasons()
     sizes = topom.sizes.known.slots
@@ -40,6 +66,18 @@ async def list_slots(
         return f'{{"epoch":{state.table.epoch},"slots":[{",".join(slots)}]}}'
 
     return Response(await asyncio.to_thread(text), media_type="application/json")
+
+
+async def _changes(topom: Topom, epoch: int, wait: float) -> Response:
+    await topom.waiters.until(lambda state: state.table.epoch > epoch, wait)
+    newest = topom.history.table.epoch
+    if newest < epoch:
+        # epochs: nobody is given an older table than the one they have.
+        raise TableNewer(
+            f"you have a table of epoch {epoch}, and topom's is of epoch {newest}: your table is another product's, or "
+            "topom's store was lost; read the whole table"
+        )
+    return Response(topom.history.answer(epoch), media_type="application/json")
 
 
 @router.post("/assign")

@@ -2,7 +2,7 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch of the table, id of the topom that wrote, the next proxy's id |
+| ``cluster`` | product, epoch of the table, topom that wrote, next proxy's id, whether slots had a group |
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -13,6 +13,7 @@
 | ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
+| ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
 
 import json
@@ -24,7 +25,7 @@ from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.speed import PairSpeed
 from topom.state import ClusterState, Fenced, Product, Promotion, ProxyRecord
-from topom.store import Stored, StoreDamaged
+from topom.store import Stored, StoreDamaged, event_records
 
 SLOTS_A_DOCUMENT = 256
 
@@ -48,7 +49,7 @@ def decode(stored: Stored) -> ClusterState | None:
             for name, raw in documents.items()
             if name.startswith("fenced/")
         ]
-        return ClusterState(
+        state = ClusterState(
             version=stored.version,
             writer=cluster["writer"],
             product=product,
@@ -66,7 +67,11 @@ def decode(stored: Stored) -> ClusterState | None:
             speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
             promotions={int(group): Promotion(**raw) for group, raw in documents.get("promotions", {}).items()},
             sentinels=tuple(documents["sentinels"]) if "sentinels" in documents else None,
+            events=event_records.decode(documents),
+            assigned=cluster.get("assigned", False),
         )
+        # Stores of versions that did not keep it say it by their tables.
+        return state if "assigned" in cluster else state.with_assigned()
     except (KeyError, TypeError, ValueError, TableError) as error:
         raise StoreDamaged(
             f"what the store holds at version {stored.version} cannot be read ({error!r}); restore it from a backup"
@@ -82,6 +87,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "epoch": new.table.epoch,
                 "writer": new.writer,
                 "next_proxy_id": new.next_proxy_id,
+                "assigned": new.assigned,
             }
         )
     }
@@ -103,6 +109,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["speed"] = _encode(asdict(new.speed))
     if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):
         documents["sentinels"] = _encode(list(new.sentinels))
+    documents |= event_records.differences(old.events if old else (), new.events)
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
     return documents

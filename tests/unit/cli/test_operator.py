@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -106,7 +107,17 @@ SIZES = {
     "unknown": "",
     "warnings": [],
 }
+EVENT = {
+    "id": 7,
+    "at": 1.5,
+    "who": "operator ada@host",
+    "what": "slots_assigned",
+    "text": "slots 0-1 were assigned to group 2",
+    "epoch_before": 8,
+    "epoch_after": 9,
+}
 ANSWERS: dict[tuple[str, str], Any] = {
+    ("GET", "/api/v1/events"): {"oldest": 1, "newest": 7, "events": [EVENT]},
     ("GET", "/api/v1/status"): STATUS,
     ("GET", "/api/v1/slots"): SLOTS,
     ("GET", "/api/v1/sizes"): SIZES,
@@ -136,6 +147,8 @@ ANSWERS: dict[tuple[str, str], Any] = {
 
 VERBS: list[tuple[str, str, str]] = [
     ("status", "status", "127.0.0.1:6378"),
+    ("events", "events", "slots 0-1 were assigned to group 2"),
+    ("events --since 6 --limit 1", "events", "8 to 9"),
     ("group add 5 h:1", "groups", "group 5 added"),
     ("group remove 5", "groups", "group 5 removed"),
     ("server add 5 h:1", "groups", "server h:1 added to group 5"),
@@ -213,10 +226,15 @@ def test_a_verb_prints_one_line_of_json(seen: list[httpx.Request], line: str, fa
 
 
 def test_every_verb_of_the_help_is_tested() -> None:
-    served = {"topom", "local", "demo", "slot", "plan", "sizing"}
+    served = {"topom", "local", "demo", "slot", "plan", "sizing", "import"}
     named = {verb[0].split()[0] for verb in VERBS}
     groups = {group.name for group in app.registered_groups}
     assert groups | {command.name for command in app.registered_commands} == named | served
+
+
+def test_topom_is_told_who_asks(seen: list[httpx.Request]) -> None:
+    assert runner.invoke(app, ["status"]).exit_code == 0
+    assert seen[0].headers["X-Slotferry-User"].endswith(f"@{socket.gethostname()}")
 
 
 def test_address_and_token_by_option_go_before_the_environment(

@@ -1,0 +1,1 @@
+"""Leaving Codis: read what ``codis-admin --config-dump`` gives, and bring it into topom."""

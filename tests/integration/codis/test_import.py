@@ -1,0 +1,86 @@
+"""A dump of a real Codis, brought into a real topom over real servers."""
+
+import asyncio
+import json
+import zlib
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from slots import functions, ranges
+from tests.integration.cluster.commands import Outcome, slotferry
+from tests.integration.topom_process import HandProxy, TopomProcess, address_of, redis_server, topom_process
+
+DUMP = Path(__file__).with_name("config-dump.json")
+KEYS = [b"key:%d" % number for number in range(200)] + [b"{tag}a", b"{tag}b", b"{}", b"a{b", b"\xff\x00"]
+
+
+async def run(topom: TopomProcess, *arguments: str) -> Outcome:
+    return await slotferry("import", "codis", *arguments, SLOTFERRY_TOPOM=topom.url, SLOTFERRY_TOKEN=topom.token)
+
+
+def slot_in_codis(key: bytes) -> int:
+    """By Codis's rule: what is between the first brace and the next closing one is hashed, nothing too."""
+    begin = key.find(b"{")
+    end = key.find(b"}", begin + 1) if begin >= 0 else -1
+    return zlib.crc32(key[begin + 1 : end] if end >= 0 else key) % 1024
+
+
+def owners(slots: list[dict[str, Any]]) -> dict[int, str]:
+    return {one: ranges.show(slot["id"] for slot in slots if slot["group_id"] == one) for one in (0, 1, 2)}
+
+
+async def test_a_real_dump_is_brought_in(tmp_path: Path) -> None:
+    # Given the servers of the dump, with the keys that Codis put on each, at addresses of this test.
+    dump = json.loads(DUMP.read_text())
+    with ExitStack() as stack:
+        servers = [stack.enter_context(redis_server(tmp_path / name)) for name in "ab"]
+        for group, server in zip(dump["group"], servers, strict=False):
+            group["servers"][0] |= {"server": address_of(server), "datacenter": f"dc{group['id']}"}
+        moving = dump["slots"][600]["action"] = {"index": 1, "state": "migrating", "target_id": 1}
+        file = tmp_path / "dump.json"
+        file.write_text(json.dumps(dump))
+        async with topom_process(tmp_path / "topom", number_of_slots=1024) as topom, HandProxy(topom) as proxy:
+            # When it is looked at, nothing changes.
+            looked = await run(topom, str(file), "--dry-run")
+            assert looked.status == 1, looked
+            assert "Codis is moving them to group 1 (migrating)" in looked.out
+            assert (await topom.call("GET", "/groups"))["groups"] == []
+            # When it is brought in while Codis moves a slot, all but that is taken.
+            first = await run(topom, str(file))
+            assert first.status == 1, first
+            assert "slots 600 have to be taken" in first.err
+            assert owners((await topom.call("GET", "/slots"))["slots"]) == {0: "600", 1: "0-511", 2: "512-599,601-1023"}
+            # When Codis has finished, a new dump brings the rest; and again, nothing.
+            moving["state"] = "finished"
+            file.write_text(json.dumps(dump))
+            for key in KEYS:
+                slot = slot_in_codis(key)
+                servers[0 if slot < 512 or slot == 600 else 1].set(key, key)
+            taken = (await run(topom, str(file), "--json")).json
+            assert (taken["groups"], taken["servers"], taken["slots"]) == ([], [], {"1": "600"})
+            assert [text for text in taken["notes"] if "should be" in text or "does not answer" in text] == []
+            again = (await run(topom, str(file), "--json")).json
+            assert (again["slots"], again["slots_there"]) == ({}, "0-1023")
+            # Then groups, datacenters and slots are as in Codis, and every key is where proxies look for it.
+            groups = {group["id"]: group["servers"] for group in (await topom.call("GET", "/groups"))["groups"]}
+            assert {one: [(s["address"], s["datacenter"]) for s in found] for one, found in groups.items()} == {
+                1: [(address_of(servers[0]), "dc1")],
+                2: [(address_of(servers[1]), "dc2")],
+                7: [],
+            }
+            epoch = (await topom.call("GET", "/status"))["epoch"]
+            async with asyncio.timeout(60):
+                while proxy.table is None or proxy.table.epoch < epoch:
+                    await asyncio.sleep(0.01)
+            for key in KEYS:
+                owner = proxy.table.slots[functions.slot("crc32", key, 1024)].owner_id
+                assert servers[owner - 1].get(key) == key
+            # And where topom has moved on, an old dump changes nothing.
+            await topom.call("POST", "/slots/move", {"slots": "0", "group_id": 2})
+            refused = await run(topom, str(file))
+            assert refused.status == 1
+            assert "nothing was done" in refused.out
+            assert "slots 0 are in group 1 in Codis" in refused.out
+            told = (await topom.call("GET", "/events"))["events"]
+            assert all(e["who"].startswith("operator ") for e in told if e["what"] in ("group_added", "slots_assigned"))

@@ -1,0 +1,342 @@
+"""Events: each change tells of itself, in the write that stores it; how many are kept, and how they are asked for."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from slots.states import Course, SlotState
+from slots.table import Action, Group, Slot, SlotTable
+from tests.unit.topom.topom_fakes import PRODUCT, Bench, FakeMover, FakeProxy, MemoryStore
+from topom import api, telling, topology
+from topom.events import MOST_TEXT, MOST_WHO, Event, Said, What, actor, operator
+from topom.ledger import Ledger
+from topom.service import Topom
+from topom.settings import TopomSettings
+from topom.speed import PairSpeed
+from topom.state import ClusterState, Fenced, ProxyRecord
+from topom.store import Stored, StoreError, event_records, records
+
+ROOT = Path(__file__).parents[3]
+PROXY = ProxyRecord(3, "1" * 32, "h:1", "host", 5, 2, "0.1.0")
+GROUPS = {1: Group(1, ("a:1", "b:1")), 2: Group(2, ("c:1",))}
+STATE = ClusterState(
+    version=7, writer="w" * 32, product=PRODUCT, table=SlotTable(5, tuple(Slot(i, 1) for i in range(16)), GROUPS)
+)
+
+
+def with_slots(*slots: Slot) -> ClusterState:
+    return replace(STATE, table=topology.with_slots(STATE.table, 6, slots))
+
+
+def acting(state: SlotState, course: Course = Course.FORWARD, group_id: int = 1, target_id: int = 2) -> ClusterState:
+    return with_slots(*(Slot(i, group_id, Action(state, target_id, course)) for i in (4, 5, 9)))
+
+
+def edited(change: Callable[[SlotTable, int], SlotTable]) -> ClusterState:
+    return replace(STATE, table=change(STATE.table, 6))
+
+
+OFFLINE = with_slots(Slot(0, 0), Slot(1, 0))
+MOVED = with_slots(*(Slot(i, 2) for i in (4, 5, 9)))
+TURNING, BACK = Course.TURNING, Course.BACK
+JOINED = replace(STATE, proxies={3: PROXY})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "text"),
+    [
+        (None, STATE, What.TOPOM_STARTED, "topom wwwwwwww started"),
+        (STATE, replace(STATE, writer="x" * 32), What.TOPOM_STARTED, "topom xxxxxxxx started"),
+        (
+            STATE,
+            edited(lambda t, e: topology.add_group(t, e, 3, ["d:1"])),
+            What.GROUP_ADDED,
+            "group 3 was added, with d:1",
+        ),
+        (STATE, edited(lambda t, e: topology.remove_group(t, e, 2)), What.GROUP_REMOVED, "group 2 was removed"),
+        (
+            STATE,
+            edited(lambda t, e: topology.add_server(t, e, 2, "d:1")),
+            What.SERVER_ADDED,
+            "d:1 was added to group 2",
+        ),
+        (
+            STATE,
+            edited(lambda t, e: topology.remove_server(t, e, 1, "b:1")),
+            What.SERVER_REMOVED,
+            "b:1 was removed from",
+        ),
+        (
+            STATE,
+            edited(lambda t, e: topology.promote(t, e, 1, "b:1")),
+            What.MASTER_CHANGED,
+            "group 1 is b:1, and was a:1",
+        ),
+        (
+            STATE,
+            edited(lambda t, e: topology.set_datacenter(t, e, 1, "b:1", "rome")),
+            What.SERVER_CHANGED,
+            "datacenter rome",
+        ),
+        (STATE, OFFLINE, What.SLOTS_OFFLINE, "slots 0-1 are offline; they were in group 1"),
+        (
+            OFFLINE,
+            with_slots(Slot(0, 0, Action(SlotState.PENDING, 2)), Slot(1, 0)),
+            What.SLOTS_PENDING,
+            "slots 0 wait to move to group 2, having been offline",
+        ),
+        (OFFLINE, STATE, What.SLOTS_ASSIGNED, "slots 0-1 were assigned to group 1"),
+        (STATE, acting(SlotState.PENDING), What.SLOTS_PENDING, "slots 4-5,9 wait to move from group 1 to group 2"),
+        (acting(SlotState.PENDING), acting(SlotState.PREPARING), What.SLOTS_PREPARING, "from group 1 to group 2"),
+        (acting(SlotState.PREPARING), acting(SlotState.PREPARED), What.SLOTS_LOCKED, "slots 4-5,9 are locked"),
+        (acting(SlotState.PREPARED), acting(SlotState.PREPARING), What.SLOTS_UNLOCKED, "unlocked again"),
+        (acting(SlotState.PREPARED), acting(SlotState.MIGRATING), What.SLOTS_MOVING, "being moved"),
+        (acting(SlotState.MIGRATING), acting(SlotState.FINISHED), What.SLOTS_FINISHED, "all their keys moved"),
+        (acting(SlotState.FINISHED), MOVED, What.SLOTS_MOVED, "slots 4-5,9 are at rest, moved from group 1 to group 2"),
+        (acting(SlotState.PREPARED), STATE, What.SLOTS_CANCELLED, "stay where they are"),
+        (acting(SlotState.MIGRATING), acting(SlotState.MIGRATING, TURNING), What.SLOTS_CANCELLED, "are to go back"),
+        (
+            acting(SlotState.MIGRATING, TURNING),
+            acting(SlotState.PREPARED, BACK, 2, 1),
+            What.SLOTS_LOCKED,
+            "are locked, to move back from group 2 to group 1",
+        ),
+        (acting(SlotState.PREPARED, BACK, 2, 1), acting(SlotState.MIGRATING, TURNING), What.SLOTS_UNLOCKED, "unlocked"),
+        (acting(SlotState.PREPARED, BACK, 2, 1), acting(SlotState.MIGRATING, BACK, 2, 1), What.SLOTS_MOVING, "back"),
+        (acting(SlotState.FINISHED, BACK, 2, 1), STATE, What.SLOTS_MOVED, "moved from group 2 to group 1"),
+        (STATE, JOINED, What.PROXY_REGISTERED, "proxy 3 (h:1 on host, process 5) registered"),
+        (JOINED, STATE, What.PROXY_LEFT, "proxy 3 (h:1 on host) has left"),
+        (JOINED, replace(STATE, fenced={"1" * 32: Fenced("1" * 32, 3)}), What.PROXY_FENCED, "proxy 3 (h:1 on host)"),
+        (
+            STATE,
+            replace(STATE, fenced={"1" * 32: Fenced("1" * 32, 3, frozenset({"c:1", "a:1"}))}),
+            What.PROXY_CUT_OFF,
+            "proxy 3 is cut off a:1, c:1",
+        ),
+        (STATE, replace(STATE, migration_changes={"paused": True}), What.MIGRATION_SET, "paused = True"),
+        (replace(STATE, migration_changes={"paused": True}), STATE, What.MIGRATION_SET, "paused is as configured"),
+        (
+            acting(SlotState.PENDING),
+            replace(acting(SlotState.PENDING), skipped={4: ""}),
+            What.SLOTS_SKIPPED,
+            "slots 4 ",
+        ),
+        (
+            replace(acting(SlotState.PENDING), skipped={4: ""}),
+            acting(SlotState.PENDING),
+            What.SLOTS_RETRIED,
+            "slots 4 ",
+        ),
+    ],
+)
+def test_a_change_tells_what_it_is(old: ClusterState | None, new: ClusterState, what: What, text: str) -> None:
+    (said,) = telling.tell(old, new)
+    assert said.what is what
+    assert text in said.text
+
+
+def test_nothing_that_changes_goes_untold() -> None:
+    other: dict[str, Any] = {
+        "writer": "x" * 32,
+        "product": replace(PRODUCT, name="other"),
+        "table": acting(SlotState.PENDING).table,
+        "proxies": {3: PROXY},
+        "fenced": {"1" * 32: Fenced("1" * 32, 3, frozenset({"a:1"}))},
+        "migration_changes": {"paused": True},
+        "skipped": {4: "full"},
+    }
+    for field in fields(ClusterState):
+        if field.name in telling.UNTOLD:
+            continue
+        value = other.get(field.name, object())
+        assert list(telling.tell(STATE, replace(STATE, **{field.name: value}))), f"{field.name} changes in silence"
+    quiet = replace(STATE, version=8, next_proxy_id=9, moved={1: 1.0}, speed=PairSpeed(1.0, 2.0))
+    assert list(telling.tell(STATE, quiet)) == []
+
+
+def test_sentences_and_their_number_have_a_limit() -> None:
+    many = SlotTable(5, tuple(Slot(i, 1) for i in range(16384)), {i: Group(i, (f"s{i}:1",)) for i in range(1, 200)})
+    old = replace(STATE, table=many)
+    scattered = [Slot(i, 0 if i % 2 else 2) for i in range(16384)]
+    new = replace(old, table=SlotTable(6, tuple(scattered), {i: Group(i, (f"t{i}:1",)) for i in range(1, 200)}))
+    told = telling.recorded(old, new, "w", 1.0, 2048).events
+    assert len(told) == telling.MOST_EVENTS
+    assert "more things" in told[-1].text
+    sent = telling.recorded(old, replace(old, table=SlotTable(6, tuple(scattered), many.groups)), "w", 1.0, 2048).events
+    assert all(len(event.text) <= MOST_TEXT for event in sent)
+    assert "8192 slots (0,2,4" in "".join(event.text for event in sent)
+    assert "..." in sent[0].text
+
+
+def test_the_oldest_are_dropped_and_documents_stay_small() -> None:
+    state, stored = STATE, {k: v for k, v in records.differences(None, STATE).items() if v is not None}
+    for number in range(1, 301):
+        new = telling.recorded(
+            state, replace(state, version=state.version + 1), "w", 1.0, 64, [Said(What.PROXY_LOST, str(number))]
+        )
+        documents = records.differences(state, new)
+        assert len([name for name in documents if name.startswith(event_records.PREFIX)]) <= 2
+        stored = {name: value for name, value in {**stored, **documents}.items() if value is not None}
+        state = new
+    assert [event.id for event in state.events] == list(range(237, 301))
+    assert len([name for name in stored if name.startswith(event_records.PREFIX)]) <= 3
+    found = records.decode(Stored(state.version, stored))
+    assert found is not None
+    assert found.events[-64:] == state.events
+    assert len(found.events) < 64 + event_records.EVENTS_A_DOCUMENT, "what is left of a document's, at a start"
+    fewer = telling.recorded(found, replace(found, version=999), "w", 1.0, 32, [Said(What.PROXY_LOST, "x")])
+    stored = {**stored, **records.differences(found, fewer)}  # type: ignore[dict-item]
+    again = records.decode(Stored(999, {name: value for name, value in stored.items() if value is not None}))
+    assert again is not None
+    assert again.events[-32:] == fewer.events
+    assert [event.id for event in again.events] == list(range(again.events[0].id, 302))
+
+
+async def test_an_event_is_in_the_write_of_its_change() -> None:
+    bench = Bench()
+    await bench.start()
+    store, ledger = bench.store, bench.ledger
+    before = ledger.state.events
+    store.fail_before = 1
+    with pytest.raises(StoreError):
+        await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    assert ledger.state.events is before
+    store.fail_after = 1
+    with pytest.raises(StoreError):
+        await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    await ledger.confirm()
+    (event,) = ledger.state.events[len(before) :]
+    assert (event.what, event.epoch_after) == (What.GROUP_ADDED, ledger.table.epoch)
+    assert event.epoch_before < event.epoch_after
+    stored = records.decode(await store.read())
+    assert stored is not None
+    assert stored.events == ledger.state.events
+    other = Ledger(store, "another")
+    await other.start(PRODUCT)
+    assert other.state.events[:-1] == ledger.state.events
+    assert other.state.events[-1].what == What.TOPOM_STARTED
+    await bench.stop()
+
+
+async def test_a_note_is_topoms_own_and_all_that_wait_are_one_write() -> None:
+    bench = Bench()
+    await bench.start()
+    ledger, version = bench.ledger, bench.ledger.state.version
+    actor.set(operator("ada"))
+    ledger.note(What.PROXY_LOST, "proxy 1 was not heard of")
+    ledger.note(What.PROXY_BACK, "proxy 1 was heard of again")
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    whats = {event.what: event.who for event in ledger.state.events[-3:]}
+    assert whats[What.GROUP_ADDED] == "operator ada"
+    assert whats[What.PROXY_LOST] == whats[What.PROXY_BACK] == f"topom {ledger.state.writer[:8]}"
+    assert ledger.state.version == version + 2
+    await bench.stop()
+
+
+async def test_a_move_is_told_state_by_state(bench: Callable[..., Awaitable[Bench]]) -> None:
+    one = await bench()
+    await FakeProxy(one, 1).register()
+    one.run()
+    last = one.ledger.state.events[-1].id
+    await one.edit(lambda table, epoch: topology.move(table, epoch, [3, 4], 2))
+    await one.at_rest(30)
+    told = [event for event in one.ledger.state.events if event.id > last]
+    assert [event.what for event in told] == [
+        What.SLOTS_PENDING,
+        What.SLOTS_PREPARING,
+        What.SLOTS_LOCKED,
+        What.SLOTS_MOVING,
+        What.SLOTS_FINISHED,
+        What.SLOTS_MOVED,
+    ]
+    assert all(before.epoch_after == after.epoch_before for before, after in itertools.pairwise(told))
+    assert all("slots 3-4" in event.text for event in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(None, "operator"), ("", "operator"), (" ada@host ", "operator ada@host"), ("a\r\nb\x1b[1m", "operator a??b?[1m")],
+)
+def test_who_is_one_visible_line(name: str | None, shown: str) -> None:
+    assert operator(name) == shown
+    assert len(operator("x" * 1000)) == MOST_WHO
+
+
+def test_every_kind_is_described_to_operators() -> None:
+    text = (ROOT / "docs" / "events.md").read_text()
+    assert [what for what in What if f"`{what}`" not in text] == []
+
+
+@pytest.fixture
+async def topom(tmp_path: Path) -> AsyncIterator[Topom]:
+    settings = TopomSettings.load(None, data=tmp_path, number_of_slots=16, redis_timeout_seconds=0.2, waiters=2)
+    one = Topom(settings, MemoryStore(), FakeMover())
+    await one.start()
+    yield one
+    await one.close()
+
+
+@pytest.fixture
+async def client(topom: Topom) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(api.build(topom, "secret"), raise_app_exceptions=False)
+    headers = {"Authorization": "Bearer secret", "X-Slotferry-User": "ada@host"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://topom/api/v1", headers=headers) as one:
+        yield one
+
+
+async def ask(client: httpx.AsyncClient, **query: Any) -> Any:
+    answer = await client.get("/events", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_the_api_gives_events(client: httpx.AsyncClient) -> None:
+    for group_id in range(1, 5):
+        assert (await client.post("/groups", json={"id": group_id})).status_code == 201
+    found = await ask(client)
+    assert (found["oldest"], found["newest"]) == (1, 5)
+    assert [event["what"] for event in found["events"]] == ["topom_started"] + 4 * ["group_added"]
+    assert found["events"][0]["who"].startswith("topom ")
+    assert {event["who"] for event in found["events"][1:]} == {"operator ada@host"}
+    assert [event["id"] for event in (await ask(client, limit=2))["events"]] == [4, 5]
+    assert [event["id"] for event in (await ask(client, since=1, limit=2))["events"]] == [2, 3]
+    assert (await ask(client, since=5))["events"] == []
+    assert (await ask(client, since=99, wait=0))["newest"] == 5
+    assert (await client.get("/events", params={"wait": 61})).status_code == 422
+
+
+async def test_events_are_waited_for(client: httpx.AsyncClient, topom: Topom) -> None:
+    waiting = [asyncio.create_task(ask(client, since=1, wait=60)) for _ in range(2)]
+    async with asyncio.timeout(20):
+        while topom.waiters.waiting < 2:
+            await asyncio.sleep(0.01)
+        refused = await client.get("/events", params={"since": 1, "wait": 60})
+        assert refused.status_code == 503
+        assert refused.json()["error"] == "TooManyWaiters"
+        assert (await ask(client, since=1))["events"] == [], "who does not wait is not refused"
+        await client.post("/groups", json={"id": 1})
+        for answer in await asyncio.gather(*waiting):
+            assert [event["what"] for event in answer["events"]] == ["group_added"]
+        last = asyncio.create_task(ask(client, since=2, wait=60))
+        while not topom.waiters.waiting:
+            await asyncio.sleep(0.01)
+        topom.waiters.release()
+        assert (await last)["events"] == []
+    assert (await ask(client, since=2, wait=0.05))["events"] == []
+
+
+def test_an_event_of_another_version_can_be_read() -> None:
+    event = Event(1, 2.5, "topom x", "something_new", "It happened.", 3, 4)
+    documents = event_records.differences((), (event,))
+    ((name, value),) = documents.items()
+    assert value is not None
+    stored = {**records.differences(None, STATE), name: value}
+    found = records.decode(Stored(7, {key: value for key, value in stored.items() if value is not None}))
+    assert found is not None
+    assert found.events == (event,)

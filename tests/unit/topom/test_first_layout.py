@@ -1,0 +1,89 @@
+"""The first layout: even ranges, once, and only over groups that can take slots and hold no keys."""
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from slots import ranges
+from slots.table import Slot
+from tests.unit.topom.topom_fakes import Bench
+from topom import topology
+from topom.events import What
+from topom.firstlayout import FirstLayout, even_ranges
+from topom.redis_servers import DOWN, ServerStatus
+from topom.store import Stored, records
+
+EMPTY, FILLED = ServerStatus(True, "master", 0, 1), ServerStatus(True, "master", 3, 1)
+REPLICA = ServerStatus(True, "slave", 0, 1)
+
+
+class Servers:
+    """Servers that are as they are said to be; empty masters if nothing is."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, ServerStatus] = {}
+
+    async def status(self, addresses: Iterable[str]) -> Mapping[str, ServerStatus]:
+        return {address: self.known.get(address, EMPTY) for address in addresses}
+
+
+@pytest.mark.parametrize(
+    ("number", "groups", "expected"),
+    [(16, [1], {1: "0-15"}), (16, [4, 2], {4: "0-7", 2: "8-15"}), (16, [1, 2, 3], {1: "0-5", 2: "6-10", 3: "11-15"})],
+)
+def test_ranges_are_even(number: int, groups: list[int], expected: dict[int, str]) -> None:
+    laid = even_ranges(number, groups)
+    assert {one: ranges.show(slot.id for slot in laid if slot.group_id == one) for one in groups} == expected
+    for count in range(1, 65):
+        sizes = [
+            sum(slot.group_id == one for slot in even_ranges(64, range(1, count + 1))) for one in range(1, count + 1)
+        ]
+        assert max(sizes) - min(sizes) <= 1
+
+
+async def with_groups(count: int) -> Bench:
+    bench = await Bench().start()
+    for group_id in range(1, count + 1):
+        await bench.edit(lambda table, epoch, one=group_id: topology.add_group(table, epoch, one, [f"s{one}:1"]))  # type: ignore[misc]
+    return bench
+
+
+async def test_it_waits_for_enough_groups_and_then_lays_out_at_once() -> None:
+    bench, servers = await with_groups(2), Servers()
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 7))
+    layout = FirstLayout(bench.ledger, servers, 2)  # type: ignore[arg-type]
+    before = bench.ledger.table
+    for status, reason in (
+        (DOWN, "no reachable master: group 2"),
+        (REPLICA, "group 2"),
+        (FILLED, "s2:1 of group 2 holds"),
+    ):
+        servers.known["s2:1"] = status
+        assert reason in await layout.look()
+        assert bench.ledger.table is before
+    servers.known.clear()
+    assert await layout.look() == ""
+    assert bench.ledger.table.slots == tuple(even_ranges(16, [1, 2]))
+    assert bench.ledger.table.epoch == bench.ledger.state.version == before.epoch + 1, "in one change"
+    whats = [event.what for event in bench.ledger.state.events[-3:]]
+    assert whats == [What.FIRST_LAYOUT, What.SLOTS_ASSIGNED, What.SLOTS_ASSIGNED]
+    await layout.run()  # ends at once
+
+
+async def test_slots_that_were_taken_offline_stay_so() -> None:
+    bench = await with_groups(2)
+    await bench.edit(lambda table, epoch: topology.assign(table, epoch, [3], 1))
+    await bench.edit(lambda table, epoch: topology.offline(table, epoch, [3]))
+    state = records.decode(Stored(bench.store.version, bench.store.documents))
+    assert state is not None
+    assert state.assigned
+    layout = FirstLayout(bench.ledger, Servers(), 1)  # type: ignore[arg-type]
+    await layout.run()
+    await layout.look()
+    assert bench.ledger.table.slots == tuple(Slot(i) for i in range(16))
+
+
+async def test_without_min_groups_nothing_is_done() -> None:
+    bench = await with_groups(2)
+    await FirstLayout(bench.ledger, Servers(), 0).run()  # type: ignore[arg-type]
+    assert not bench.ledger.state.assigned

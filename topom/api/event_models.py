@@ -1,0 +1,29 @@
+"""The objects of events, as pydantic models."""
+
+from pydantic import BaseModel, Field
+
+from topom.events import What
+
+
+class Event(BaseModel):
+    """Something that an operator or topom did."""
+
+    id: int = Field(description="Counts from 1, without gaps.")
+    at: float = Field(description="When, in seconds since 1970, UTC.")
+    who: str = Field(
+        examples=["operator ada@host", "topom 1f00ba12"],
+        description="`operator`, with the name in the request's header X-Slotferry-User if it had one, or `topom` and "
+        "the beginning of its instance.",
+    )
+    what: str = Field(examples=[What.SLOTS_ASSIGNED], description=f"One of {', '.join(What)}.")
+    text: str = Field(description="A sentence.")
+    epoch_before: int = Field(description="The slot table's before it.")
+    epoch_after: int = Field(description="The slot table's after it; the same if the table did not change.")
+
+
+class Events(BaseModel):
+    """Events, the oldest first."""
+
+    oldest: int = Field(description="Id of the oldest event that is kept; 0 without any.")
+    newest: int = Field(description="Id of the newest event; below `since` if the store is another one than before.")
+    events: list[Event]

@@ -1,0 +1,42 @@
+"""Events: what was done, who did it, and when."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from topom.api import event_models
+from topom.api.access import ServedTopom
+from topom.waiters import LONGEST_SECONDS
+
+MOST_EVENTS = 1000
+
+router = APIRouter(prefix="/events", tags=["events"])
+
+
+@router.get("")
+async def list_events(
+    topom: ServedTopom,
+    since: Annotated[
+        int | None, Query(ge=0, description="Id of the last event that is known; the answer begins after it.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="Events to give at most.")] = 100,
+    wait: Annotated[
+        float,
+        Query(ge=0, le=LONGEST_SECONDS, description="Seconds to wait for an event after `since` if there is none yet."),
+    ] = 0,
+) -> event_models.Events:
+    """The newest events; with `since`, those after it, the oldest of them first. With `wait` as well, it is a stream:
+    ask again with the id of the last event that came."""
+    if since is not None:
+        await topom.waiters.until(lambda state: bool(state.events) and state.events[-1].id > since, wait)
+    events = topom.ledger.state.events
+    oldest, newest = (events[0].id, events[-1].id) if events else (0, 0)
+    if since is None:
+        chosen = events[-limit:]
+    else:
+        place = max(0, since + 1 - oldest)  # ids have no gaps
+        chosen = events[place : place + limit]
+    return event_models.Events(
+        oldest=oldest, newest=newest, events=[event_models.Event(**asdict(event)) for event in chosen]
+    )

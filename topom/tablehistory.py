@@ -1,0 +1,62 @@
+"""What changed in the slot table since an epoch that a client knows, for clients that read the table."""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from slots.table import Group, Slot, SlotTable
+
+TABLES_KEPT = 64
+"""Tables from which changes can be told; from older ones, the whole table is."""
+
+
+class TableHistory:
+    """The last tables of this topom, the newest last. Each answer is put into words once, however many ask for it."""
+
+    def __init__(self, table: SlotTable) -> None:
+        self._tables = deque([table], maxlen=TABLES_KEPT)
+        self._answers: dict[int | None, str] = {}  # by the epoch that is known
+
+    @property
+    def table(self) -> SlotTable:
+        """The newest one."""
+        return self._tables[-1]
+
+    def publish(self, table: SlotTable) -> None:
+        """From now on, answers lead to ``table``."""
+        self._tables.append(table)
+        self._answers.clear()
+
+    def answer(self, epoch: int) -> str:
+        """What makes the newest table of the one of ``epoch``, as JSON.
+
+        ``{"since", "epoch", "slots", "groups", "removed_groups"}``: slots and groups that changed, in their wire form,
+        and ids of groups that are gone. ``since`` is ``epoch``; or, if a table of that epoch is not known, None, and
+        all slots and groups are given.
+        """
+        old = next((table for table in self._tables if table.epoch == epoch), None)
+        since = old.epoch if old else None
+        found = self._answers.get(since)
+        if found is None:
+            found = self._answers[since] = json.dumps(_changes(old, self.table), separators=(",", ":"))
+        return found
+
+
+def _changes(old: SlotTable | None, new: SlotTable) -> dict[str, Any]:
+    slots: Iterable[Slot] = new.slots
+    groups: Sequence[Group] = [new.groups[group_id] for group_id in sorted(new.groups)]
+    removed: list[int] = []
+    if old is not None:
+        slots = [
+            after for before, after in zip(old.slots, new.slots, strict=True) if before is not after and before != after
+        ]
+        groups = [group for group in groups if old.groups.get(group.id) != group]
+        removed = sorted(set(old.groups) - set(new.groups))
+    return {
+        "since": old.epoch if old else None,
+        "epoch": new.epoch,
+        "slots": [slot.to_wire() for slot in slots],
+        "groups": [group.to_wire() for group in groups],
+        "removed_groups": removed,
+    }
