@@ -17,7 +17,7 @@ def show(
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return Answer((await client.status())["protection"])
+            return await client.protection()
 
     found = run(work())
     answer(found, as_json, lambda: say_protection(found))

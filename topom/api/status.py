@@ -40,6 +40,12 @@ async def show(request: Request, topom: ServedTopom) -> models.Status:
     )
 
 
+@router.get("/protection")
+async def show_protection(topom: ServedTopom) -> models.Protection:
+    """Whether so many members are lost that nothing is done by itself."""
+    return _protection(topom)
+
+
 @router.post("/protection/lift")
 async def lift_protection(topom: ServedTopom) -> models.Protection:
     """Have done by itself what is due although many members are lost, until those are back."""
