@@ -245,6 +245,18 @@ class TopomClient:
         """Remove a group that owns no slots."""
         return await self._object("DELETE", f"/groups/{group_id}")
 
+    async def promote(self, group_id: int, address: str, force: bool = False) -> Answer:
+        """Make a replica the master of its group; with ``force`` although the master does not answer."""
+        return await self._object("POST", f"/groups/{group_id}/promote", {"server": address, "force": force})
+
+    async def protection(self) -> Answer:
+        """Whether so many members are lost that nothing is done by itself."""
+        return await self._object("GET", "/protection")
+
+    async def lift_protection(self) -> Answer:
+        """Have done by itself what is due although many members are lost."""
+        return await self._object("POST", "/protection/lift", {})
+
     async def add_server(self, group_id: int, address: str, datacenter: str = "") -> Answer:
         """Add a server to a group."""
         named = {"datacenter": datacenter} if datacenter else {}

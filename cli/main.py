@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cli import __version__, demo, offline, serve
-from cli.operator import events, groups, importing, migration, rebalance, sentinels, slots, status
+from cli.operator import events, groups, importing, migration, protection, rebalance, sentinels, slots, status
 from sizing import command as sizing
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ app.add_typer(groups.server, name="server", rich_help_panel=LOOK)
 app.add_typer(slots.app, name="slots", rich_help_panel=LOOK)
 app.command("rebalance", rich_help_panel=LOOK)(rebalance.rebalance)
 app.add_typer(migration.app, name="migration", rich_help_panel=LOOK)
+app.add_typer(protection.app, name="protection", rich_help_panel=LOOK)
 app.add_typer(sentinels.app, name="sentinel", rich_help_panel=LOOK)
 app.add_typer(importing.app, name="import", rich_help_panel=LOOK)
 app.add_typer(sizing.app, name="sizing", rich_help_panel=LOOK)

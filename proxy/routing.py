@@ -11,7 +11,7 @@ otherwise, whatever happens, because topom may have handed the slot on.
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -28,6 +28,7 @@ from slots.table import Slot, SlotTable
 
 log = structlog.get_logger()
 
+LOST = "has failed, and another server takes its place; the command may have run there"
 FORMER = "is not its group's master any more and did not reply in time; the command may have run there"
 
 
@@ -35,7 +36,8 @@ FORMER = "is not its group's master any more and did not reply in time; the comm
 class Route:
     """Where one slot's requests go: a state of :mod:`proxy.engine.router`, the server, and the source if it moves.
 
-    A slot that is locked to be turned round has a source too, the one that its keys have come from until then.
+    A slot that is locked to be turned round has a source too, the one that its keys have come from until then. One
+    whose master is ``lost`` is locked without waiting for what that server owes.
     ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`.
     """
 
@@ -44,10 +46,27 @@ class Route:
     source: str | None = None
     keeps_target: bool = False
     carried: bool = False
+    lost: bool = False
 
 
 def route_of(table: SlotTable, slot: Slot) -> Route:
-    """What a proxy does with a slot, by the table of states in :mod:`slots.states`."""
+    """What a proxy does with a slot, by its state and by the locks of its groups."""
+    route = _route_by_state(table, slot)
+    if route.state == OFFLINE:
+        return route
+    groups = [table.groups[slot.group_id]] if slot.group_id in table.groups else []
+    at_rest = slot.action is None or slot.action.state in (SlotState.PENDING, SlotState.PREPARING)
+    if slot.action is not None and not at_rest:
+        groups.append(table.groups[slot.action.target_id])
+    if any(group.lost for group in groups):
+        return replace(route, state=LOCKED, lost=True)
+    if at_rest and any(group.locked for group in groups):
+        return replace(route, state=LOCKED)
+    return route
+
+
+def _route_by_state(table: SlotTable, slot: Slot) -> Route:
+    """The table of states in :mod:`slots.states`."""
     master = table.master_of(slot.group_id)
     action = slot.action
     if action is None or action.state in (SlotState.PENDING, SlotState.PREPARING):
@@ -118,15 +137,17 @@ class Routing:
         self.table = table
         # caught-up: before anything is acknowledged.
         self._replicas.apply(table)
-        masters_changed = old is None or any(
-            old.master_of(group_id) != group.master for group_id, group in table.groups.items()
+        groups_changed = old is None or any(
+            (former := old.groups.get(group_id)) is None
+            or (former.master, former.locked, former.lost) != (group.master, group.locked, group.lost)
+            for group_id, group in table.groups.items()
         )
         # Hundreds of slots change alike, and clients wait meanwhile. The table keeps the actions alive.
         routes: dict[tuple[int, int], Route] = {}
         for index, slot in enumerate(table.slots):
             # A lock that was given up is taken again by any newer table that has it.
             given_up = slot.id not in self._locked and self._routes.get(slot.id, UNKNOWN).state == LOCKED
-            if masters_changed or old is None or slot is not old.slots[index] or given_up:
+            if groups_changed or old is None or slot is not old.slots[index] or given_up:
                 alike = slot.group_id, id(slot.action)
                 route = routes.get(alike)
                 if route is None:
@@ -142,10 +163,18 @@ class Routing:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._out_of_time)
         self._router.loop.watch_drain(self.check)
+        self._leave_lost(table)
         if self._undrained:
             # drained: what waits at a server on a connection of a session's own would hold the lock up.
             self._slots_leaving(frozenset(self._undrained))
         self.check()
+
+    def _leave_lost(self, table: SlotTable) -> None:
+        """Wait no more for what masters that have failed owe: what they answer now may be lost with them."""
+        lost = {group.master for group in table.groups.values() if group.lost}
+        for backend in self._router.shared_backends:
+            if backend.address in lost and backend.queued:
+                backend.reset(LOST)
 
     def masters(self) -> list[str]:
         """Addresses of the masters that own slots, give them away or receive them, by group id."""
@@ -166,7 +195,7 @@ class Routing:
             # A lock that was acknowledged stays so at another master of its group, which has had nothing sent for it.
             self._firm.discard(slot)
         busy_at = old.address if old is not None and self._router.loop.slot_in_flight(slot) else None
-        if route.state == LOCKED and route.address is not None:
+        if route.state == LOCKED and route.address is not None and not route.lost:
             self._locked[slot] = self._undrained[slot] = route.address
         elif busy_at is not None and route.address != busy_at:
             self._undrained[slot] = busy_at

@@ -31,6 +31,7 @@ from proxy.tablekeeping import TableKeeping
 from proxy.workforce import Workforce
 from slots import garbage, logs
 from slots.connections import worker_prefix
+from slots.probing import Probing
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
 
@@ -39,6 +40,10 @@ WAITING_TICKS = 5  # between two log events about what is waited for
 CONFIRM_TICKS = 2  # between two notes that the kept table is the newest
 SETTLE_SECONDS = 5.0
 """How long the end of the proxy waits for servers to end what dead workers have left there."""
+
+PROBE_SECONDS = 0.5
+"""Between two questions to a server whether it answers, for topom to know."""
+PROBE_LIMIT_SECONDS = 1.0
 
 log = structlog.get_logger()
 
@@ -81,6 +86,7 @@ class Supervisor:
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
         self._keeping = TableKeeping(settings.table_file, self._consider, self._refuse)
+        self._probing = Probing(settings.redis_access, PROBE_SECONDS, PROBE_LIMIT_SECONDS)
         self._leftovers = Leftovers(settings.redis_access, self._consider)
         self._scripts = SharedScripts(settings, lambda it: self._control.send(it), lambda it: self._workforce.ask(it))
         self._workforce = Workforce(worker_command, self, self._scripts)
@@ -139,6 +145,7 @@ class Supervisor:
             if self._withheld_timer is not None:
                 self._withheld_timer.cancel()
             await self._keeping.close()
+            await self._probing.close()
             await self._leftovers.close()
             await self._scripts.close()
             await metrics.close()
@@ -368,6 +375,7 @@ class Supervisor:
             "epoch": self._acks.acked,
             "counters": self._workforce.counters.total(),
             "draining": self._draining.is_set(),
+            "servers": self._probing.silences(),
         }
 
     def registered(self, product: Product) -> None:
@@ -405,9 +413,11 @@ class Supervisor:
         else:
             for worker in self._workforce.alive.values():
                 worker.send_table(new)
+        servers = {server for group in new.groups.values() for server in group.servers}
         if self._product is not None:
             self._keeping.received(self.instance, self._product, new)
-        self._leftovers.keep_only({server for group in new.groups.values() for server in group.servers})
+        self._leftovers.keep_only(servers)
+        self._probing.keep(servers)
         log.debug("table_received", epoch=new.epoch)
         self._consider()
 

@@ -107,12 +107,16 @@ class Slot:
 class Group:
     """A master and its replicas. ``servers`` are ``host:port``, the master first; it may be empty.
 
-    ``datacenters`` has the datacenter of each server that was given one, by address.
+    ``datacenters`` has the datacenter of each server that was given one, by address. While it is ``locked``, another
+    of its servers is being made its master, and proxies hold requests for the slots it owns (**drained**). If its
+    master is ``lost``, they do not wait for what that one owes them.
     """
 
     id: int
     servers: tuple[str, ...] = ()
     datacenters: Mapping[str, str] = field(default_factory=dict, hash=False)
+    locked: bool = False
+    lost: bool = False
 
     @property
     def master(self) -> str | None:
@@ -129,13 +133,18 @@ class Group:
         return self.datacenters.get(server, "")
 
     def to_wire(self) -> dict[str, Any]:
-        """``{"id", "servers": ["host:port", ...], "datacenters": {"host:port": name}}``, the master first.
+        """``{"id", "servers": ["host:port", ...], "datacenters": {"host:port": name}, "locked", "lost"}``.
 
-        ``datacenters`` is left out where no server has one.
+        The master comes first. ``datacenters`` is left out where no server has one, ``locked`` and ``lost`` where they
+        are false.
         """
         wire: dict[str, Any] = {"id": self.id, "servers": list(self.servers)}
         if self.datacenters:
             wire["datacenters"] = dict(self.datacenters)
+        if self.locked:
+            wire["locked"] = True
+        if self.lost:
+            wire["lost"] = True
         return wire
 
     @classmethod
@@ -143,7 +152,8 @@ class Group:
         """The reverse of :meth:`to_wire`."""
         try:
             datacenters = {str(server): str(name) for server, name in dict(wire.get("datacenters") or {}).items()}
-            return cls(int(wire["id"]), tuple(str(server) for server in wire["servers"]), datacenters)
+            locked, lost = (bool(wire.get(name, False)) for name in ("locked", "lost"))
+            return cls(int(wire["id"]), tuple(str(server) for server in wire["servers"]), datacenters, locked, lost)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableError(f"not a group: {wire!r} ({error})") from error
 

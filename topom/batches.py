@@ -96,6 +96,7 @@ def next_batches(
     running = list(running)
     taken = {slot for batch in running for slot in batch.slots}
     busy = {group for batch in running for group in batch.groups}
+    busy |= {group.id for group in state.table.groups.values() if group.locked}
     left: dict[Kind, list[int]] = {}
     waiting: dict[Kind, list[int]] = {}
     aside: set[Pair] = set()

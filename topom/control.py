@@ -233,6 +233,7 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
         match frame:
             case Heartbeat():
                 member.counters = frame.counters
+                topom.health.heard(member.record.id, frame.servers)
                 if frame.draining:
                     # If that cannot be stored now, the next heartbeat says it again.
                     with suppress(StoreError):

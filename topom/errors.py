@@ -92,6 +92,10 @@ class GroupEmpty(Conflict):
     """The group has no server, so it can own no slot."""
 
 
+class GroupLocked(Conflict):
+    """Another server of the group is being made its master."""
+
+
 class ServerInUse(Conflict):
     """The server belongs to a group already, or its group cannot do without it."""
 

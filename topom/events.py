@@ -28,6 +28,8 @@ class What(StrEnum):
     SERVER_REMOVED = "server_removed"
     SERVER_CHANGED = "server_changed"
     MASTER_CHANGED = "master_changed"
+    GROUP_LOCKED = "group_locked"
+    GROUP_UNLOCKED = "group_unlocked"
     FIRST_LAYOUT = "first_layout"
     SLOTS_ASSIGNED = "slots_assigned"
     SLOTS_OFFLINE = "slots_offline"

@@ -47,12 +47,16 @@ class Register(_Frame):
 
 
 class Heartbeat(_Frame):
-    """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it lets its clients go."""
+    """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it lets its clients go.
+
+    ``servers``: seconds since each server's latest answer to the proxy, by address (:mod:`topom.detector`).
+    """
 
     type: Literal["heartbeat"]
     epoch: int = Field(ge=0)
     counters: dict[str, int | float] = Field(default_factory=dict, max_length=100)
     draining: bool = False
+    servers: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict, max_length=100_000)
 
 
 class Ack(_Frame):

@@ -103,7 +103,6 @@ class RedisServers:
 
         if not self._leads():
             return "this topom does not lead any more"
-
         return await self.guarded(address, fence)
 
     async def _ping(self, client: Redis) -> None:

@@ -18,15 +18,20 @@ from topom.batches import all_servers
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
+from topom.health import Health
 from topom.hours import Hours
 from topom.interventions import Cancelled
 from topom.leaving import Departures
 from topom.ledger import Ledger
+from topom.masters import Masters
 from topom.members import Members
 from topom.moving import RedisMover
+from topom.promotions import Promotions
+from topom.protection import Protection
 from topom.proxylist import ProxyList
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
+from topom.replication import ServerReplication
 from topom.scripts import SharedScripts
 from topom.sentinels.service import Sentinels
 from topom.settings import TopomSettings
@@ -86,6 +91,33 @@ class Topom:
             settings.migration_settings(),
             settings.barrier_seconds,
             on_step,
+        )
+        self.health = Health(
+            self.ledger,
+            access,
+            settings.detector_settings(),
+            settings.server_probe_seconds,
+            settings.redis_timeout_seconds,
+        )
+        self.promotions = Promotions(
+            self.ledger,
+            self.barrier,
+            ServerReplication(self.servers, leads),
+            self.actions.steps.locking,
+            settings.barrier_seconds,
+            settings.promotion_seconds,
+            on_step,
+        )
+        self.protection = Protection(settings.protection_share)
+        self.masters = Masters(
+            self.ledger,
+            self.members,
+            self.barrier,
+            self.health,
+            self.promotions,
+            ServerReplication(self.servers, leads),
+            self.protection,
+            settings.masters_settings(),
         )
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
@@ -151,6 +183,9 @@ class Topom:
             group.create_task(self.members.watch())
             group.create_task(self.barrier.tell_again())
             group.create_task(self.actions.run())
+            group.create_task(self.promotions.run())
+            group.create_task(self.health.run())
+            group.create_task(self.masters.run())
             group.create_task(self._follow_clock())
             group.create_task(self.first_layout.run())
             group.create_task(self.scripts.run())

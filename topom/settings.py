@@ -17,8 +17,10 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 from slots import functions
 from slots.access import ServerAccess, ServerTls
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
+from topom.detector import DetectorSettings
 from topom.errors import InvalidAddress
 from topom.hours import Hours
+from topom.masters import MastersSettings
 from topom.sentinels.monitoring import SentinelSettings
 from topom.state import MigrationSettings, Product
 from topom.topology import parse_address
@@ -143,6 +145,41 @@ class TopomSettings(BaseSettings):
         default=2.0,
         description="Seconds that slots may be locked until every proxy has acknowledged; then they are unlocked, "
         "and locked again later.",
+    )
+    promotion_seconds: Seconds = Field(
+        default=2.0,
+        description="Seconds that a group may be locked for a replica to become its master; then the master stays. As "
+        "long, at the most, the replica is waited for before.",
+    )
+    server_probe_seconds: Seconds = Field(
+        default=0.5, description="Seconds between two questions of topom to a Redis server whether it answers."
+    )
+    server_suspect_seconds: Seconds = Field(
+        default=2.0, description="Seconds without an answer to topom or a proxy after which a server is suspected."
+    )
+    server_fail_seconds: Seconds = Field(
+        default=5.0,
+        description="Seconds without an answer to most of them, topom and proxies, after which a server has failed.",
+    )
+    server_view_seconds: Seconds = Field(
+        default=5.0, description="Seconds for which it counts what a proxy said of the servers."
+    )
+    protection_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Share of the members, servers and proxies, beyond which nothing is done by itself if they are "
+        "lost at a time.",
+    )
+    ha_lag_bytes_max: int = Field(
+        default=67_108_864,
+        ge=0,
+        description='Bytes that a replica may be behind a failed master to take its place, with ha = "topom". 64 MiB.',
+    )
+    ha_lost_proxies: Literal["wait", "ignore"] = Field(
+        default="wait",
+        description='Whether a failed master is replaced while a proxy is lost that may still write to it: "wait": not '
+        'before the proxy is back, or removed and fenced; "ignore": it is.',
     )
     redis_timeout_seconds: Seconds = Field(
         default=1.0, description="Seconds that a Redis server may take to answer topom's own questions."
@@ -346,8 +383,6 @@ class TopomSettings(BaseSettings):
             raise ValueError("redis_user: needs redis_password")
         if self.sentinel_user and not self.sentinel_password.get_secret_value():
             raise ValueError("sentinel_user: needs sentinel_password")
-        if self.ha == "topom":
-            raise ValueError('ha: "topom" is not to be had yet; take "sentinel" or "off"')
         if self.ha == "sentinel" and not SENTINEL_NAME.fullmatch(self.product):
             raise ValueError("product: may have letters, digits, dots, hyphens and underscores only for Sentinels")
         if self.store != "sqlite" and not self.store_servers:
@@ -416,6 +451,16 @@ class TopomSettings(BaseSettings):
     def product_settings(self) -> Product:
         """What proxies have to agree on."""
         return Product(self.product, self.number_of_slots, self.slot_function, self.databases)
+
+    def masters_settings(self) -> MastersSettings:
+        """When topom replaces a master by itself."""
+        return MastersSettings(
+            self.ha == "topom", self.ha_lag_bytes_max, self.server_fail_seconds, self.ha_lost_proxies == "wait"
+        )
+
+    def detector_settings(self) -> DetectorSettings:
+        """When a server counts as suspected and as failed."""
+        return DetectorSettings(self.server_suspect_seconds, self.server_fail_seconds, self.server_view_seconds)
 
     def migration_settings(self) -> MigrationSettings:
         """How migrations run as long as no operator changed it."""

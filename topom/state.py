@@ -75,6 +75,18 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
+class Promotion:
+    """The latest change of a group's master, until all of the group's servers that answer follow the master.
+
+    ``server`` is the one to be master, ``former`` the master before. Whether it is decided who is master is said by
+    the group in the slot table: it is locked until then.
+    """
+
+    server: str
+    former: str
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time."""
 
@@ -111,9 +123,10 @@ class ClusterState:
     what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
-    keys moved then. ``events`` are the newest ones, by id (:mod:`topom.events`). ``assigned`` is whether any
-    slot ever had a group, now or before. ``leaving`` lists what is on its way out. ``sentinels`` are the addresses of
-    the Sentinels, once an operator has added or removed one; None until then, while those in the settings count.
+    keys moved then. ``promotions`` holds the changes of masters that are not over, by group. ``events`` are the newest
+    ones, by id (:mod:`topom.events`). ``assigned`` is whether any slot ever had a group, now or before. ``leaving``
+    lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has added or
+    removed one; None until then, while those in the settings count.
     """
 
     version: int
@@ -127,6 +140,7 @@ class ClusterState:
     skipped: Mapping[int, str] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
     speed: PairSpeed | None = None
+    promotions: Mapping[int, Promotion] = field(default_factory=dict)
     sentinels: tuple[str, ...] | None = None
     events: tuple[Event, ...] = ()
     assigned: bool = False

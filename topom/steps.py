@@ -125,7 +125,8 @@ class Steps:
         self._not_halted = not_halted
         self._why_halted = why_halted
         self._clock = clock
-        self._locking = asyncio.Lock()
+        self.locking = asyncio.Lock()
+        """Held while slots are locked."""
         self.on_step = on_step
         self.slots_moved = 0
         """Slots that came to rest where they were sent."""
@@ -206,7 +207,7 @@ class Steps:
         await self._advanced(batch)
 
     async def _lock_and_hand_over(self, batch: Batch) -> None:
-        async with self._locking:
+        async with self.locking:
             await self._store(batch, SlotState.PREPARED)
             still_held = await self._hold_lock(batch)
             has_keys_to_move = self._ledger.table.master_of(batch.source_id) is not None
@@ -222,7 +223,7 @@ class Steps:
         # Servers that do not answer are found before the lock, and cost clients nothing.
         for server in (target, source):
             await self._mover.check(None, server, 0.0)
-        async with self._locking:
+        async with self.locking:
             await self._change(batch, topology.turn, turns=True)
             batch.state = SlotState.PREPARED
             log.info("slots_turning", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)

@@ -101,6 +101,12 @@ def _group(before: Group, after: Group) -> Iterator[Said]:
     if before.master and before.master != after.master:
         text = f"the master of group {after.id} is {after.master or 'nobody'}, and was {before.master}"
         yield Said(What.MASTER_CHANGED, text)
+    if before.locked != after.locked:
+        if after.locked:
+            why = "its master has failed" if after.lost else "another server is to be its master"
+            yield Said(What.GROUP_LOCKED, f"group {after.id} was locked, for {why}")
+        else:
+            yield Said(What.GROUP_UNLOCKED, f"group {after.id} was unlocked; its master is {after.master}")
     for server in after.servers:
         if server in before.servers and before.datacenter_of(server) != after.datacenter_of(server):
             where = after.datacenter_of(server)

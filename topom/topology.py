@@ -18,6 +18,7 @@ from topom.errors import (
     GroupEmpty,
     GroupExists,
     GroupInUse,
+    GroupLocked,
     GroupNotFound,
     InvalidAddress,
     InvalidDatacenter,
@@ -118,6 +119,7 @@ def set_datacenter(table: SlotTable, epoch: int, group_id: int, address: str, da
 def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
     """The table without this server. The master of a group that is in use stays: nobody else has its data."""
     group = _group_with(table, group_id, address)
+    _require_unlocked(table, group_id)
     if address == group.master:
         using = _users(table, group_id)
         if using:
@@ -139,14 +141,31 @@ def drain_server(table: SlotTable, epoch: int, group_id: int, address: str) -> S
     return remove_server(table, epoch, group_id, address)
 
 
+def lock_group(table: SlotTable, epoch: int, group_id: int, lost: bool = False) -> SlotTable:
+    """A group locked, for another of its servers to become its master. None of its slots may be in motion.
+
+    Unless the master is ``lost``: then nobody waits for what it owes either.
+    """
+    _require_unlocked(table, group_id)
+    if not lost:
+        _require_rest(table.slots[slot] for slot in _users(table, group_id))
+    return table.changed(epoch, groups=[replace(group_of(table, group_id), locked=True, lost=lost)])
+
+
+def unlock_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
+    """A group unlocked, its master the one that it has."""
+    group = group_of(table, group_id)
+    return table.changed(epoch, groups=[replace(group, locked=False, lost=False)]) if group.locked else table
+
+
 def promote(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
-    """A replica made its group's master, before the former one. The caller has seen to it that the servers agree, and
-    that no proxy uses the former master any more."""
+    """A replica made its group's master, before the former one, and the group unlocked. The caller has seen to it that
+    the servers agree, and that no proxy uses the former master any more."""
     group = _group_with(table, group_id, address)
     if address == group.master:
-        return table
+        return unlock_group(table, epoch, group_id)
     servers = (address, *(server for server in group.servers if server != address))
-    return table.changed(epoch, groups=[replace(group, servers=servers)])
+    return table.changed(epoch, groups=[replace(group, servers=servers, locked=False, lost=False)])
 
 
 def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
@@ -202,6 +221,9 @@ def apply_moves(table: SlotTable, epoch: int, moves: Iterable[Move]) -> SlotTabl
 def begin(table: SlotTable, epoch: int, slots: Iterable[int], carried: bool) -> SlotTable:
     """Pending slots put in ``preparing``; ``carried`` as in :class:`slots.table.Action`. Raises as :func:`advance`."""
     chosen = _in_state(table, slots, SlotState.PENDING)
+    for slot in chosen:
+        for group_id in (slot.group_id, slot.destination_id):
+            _require_unlocked(table, group_id)
     return with_slots(table, epoch, _with_actions(chosen, state=SlotState.PREPARING, carried=carried))
 
 
@@ -338,6 +360,13 @@ def _require_unused(table: SlotTable, group_id: int, wish: str) -> None:
             f"group {group_id} cannot be {wish}: slots {ranges.show(using)} are in it or on their way to it; "
             "move them to another group first"
         )
+
+
+def _require_unlocked(table: SlotTable, group_id: int) -> None:
+    """A locked group's servers and slots stay as they are until it is decided who its master is."""
+    group = table.groups.get(group_id)
+    if group is not None and group.locked:
+        raise GroupLocked(f"a server of group {group_id} is being made its master; try again in a moment")
 
 
 def _require_servers(table: SlotTable, group_id: int) -> None:

@@ -97,6 +97,27 @@ def drain_server(
     answer(found, as_json, lambda: say(f"server {address} has left group {group_id}"))
 
 
+@group.command("promote")
+def promote(
+    group_id: GroupId,
+    address: Address,
+    force: Annotated[
+        bool, typer.Option("--force", help="Although the master is gone: what it had not sent to the replica is lost.")
+    ] = False,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Make a replica the master of its group, without losing anything. The former master becomes a replica."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.promote(group_id, address, force)
+
+    found = run(work())
+    answer(found, as_json, lambda: say(f"{address} is the master of group {group_id}"))
+
+
 @server.command("add")
 def add_server(
     group_id: GroupId,

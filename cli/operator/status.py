@@ -3,6 +3,7 @@
 from cli.client import Answer
 from cli.operator import options
 from cli.operator.migration import say_migration
+from cli.operator.protection import say_protection
 from cli.output import answer, run, say, size, table
 
 
@@ -35,6 +36,11 @@ def _say_status(found: Answer) -> None:
         say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
+    for group in found["groups"]:
+        if group.get("trouble"):
+            say(f"group {group['id']}: its master has failed and is not replaced yet: {group['trouble']}")
+    if found.get("protection", {}).get("active"):
+        say_protection(found["protection"])
 
 
 def say_topoms(topoms: list[Answer]) -> None:
@@ -58,13 +64,22 @@ def say_groups(groups: list[Answer]) -> None:
                     group["slots"] if first else " ",
                     server.get("address"),
                     "master" if first and server else server.get("role"),
-                    "up" if server.get("up") else ("down" if server else None),
+                    _state(server) if server else None,
                     server.get("datacenter"),
                     server.get("keys"),
                     size(server.get("used_memory")),
                 )
             )
     table(("group", "slots", "server", "role", "state", "datacenter", "keys", "memory"), rows, title="groups")
+
+
+def _state(server: Answer) -> str:
+    """Whether a server answers topom, and what is thought of it if it does not answer everybody."""
+    state = "up" if server.get("up") else "down"
+    condition = server.get("condition", "alive")
+    if condition == "alive":
+        return state
+    return f"{state}, {condition} ({server['silent']} of {server['views']})"
 
 
 def say_proxies(proxies: list[Answer]) -> None:

@@ -10,6 +10,7 @@ from topom import topology
 from topom.api import models
 from topom.api.access import ServedTopom
 from topom.batches import all_servers
+from topom.promotions import NotReady
 from topom.service import Topom
 
 router = APIRouter(prefix="/groups", tags=["groups"])
@@ -30,10 +31,15 @@ async def describe(topom: Topom) -> list[models.Group]:
                     keys=status[address].keys,
                     used_memory=status[address].used_memory,
                     datacenter=table.groups[group_id].datacenter_of(address),
+                    condition=topom.health.of(address).condition.value,
+                    silent=topom.health.of(address).silent,
+                    views=topom.health.of(address).views,
                 )
                 for address in table.groups[group_id].servers
             ],
             slots=len(table.by_group[group_id]),
+            locked=table.groups[group_id].locked,
+            trouble=topom.masters.reasons.get(group_id, ""),
         )
         for group_id in sorted(table.groups)
     ]
@@ -90,6 +96,18 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
     table = await topom.edit(
         lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter)
     )
+    return _changed(group_id, table)
+
+
+@router.post("/{group_id}/promote")
+async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> models.GroupChanged:
+    """Make a replica the master of its group; nothing that was acknowledged is lost, unless by force."""
+    if topom.settings.ha == "sentinel":
+        raise NotReady("Redis Sentinels say who is master; have them do it, with SENTINEL FAILOVER")
+    if new.force:
+        table = await topom.promotions.force(group_id, new.server)
+    else:
+        table = await topom.promotions.promote(group_id, new.server)
     return _changed(group_id, table)
 
 

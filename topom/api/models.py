@@ -40,6 +40,11 @@ class Server(BaseModel):
     keys: int | None = Field(description="Over all databases.")
     used_memory: int | None = Field(description="Bytes.")
     datacenter: str = Field(description="Empty where nobody said.")
+    condition: Literal["alive", "suspected", "failed"] = Field(
+        default="alive", description="What is thought of it: topom and the proxies say how long it has been silent."
+    )
+    silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
+    views: int = Field(default=0, description="How many of them have said something lately.")
 
 
 class Group(BaseModel):
@@ -48,6 +53,8 @@ class Group(BaseModel):
     id: int
     servers: list[Server] = Field(description="The master first.")
     slots: int = Field(description="Slots the group owns.")
+    locked: bool = Field(default=False, description="While another of its servers is being made its master.")
+    trouble: str = Field(default="", description="Why its failed master was not replaced yet, if topom is to do that.")
 
 
 class Groups(BaseModel):
@@ -76,6 +83,15 @@ class ServerChange(In):
     """What is to be changed of a server."""
 
     datacenter: Datacenter
+
+
+class NewMaster(In):
+    """Which of a group's replicas is to be its master."""
+
+    server: Address
+    force: bool = Field(
+        default=False, description="Although the master does not answer: what it had not sent to this replica is lost."
+    )
 
 
 class GroupChanged(BaseModel):
@@ -352,6 +368,14 @@ class LeavingList(BaseModel):
     leaving: list[Leaving]
 
 
+class Protection(BaseModel):
+    """Whether so many members are lost that nothing is done by itself."""
+
+    active: bool
+    lost: int = Field(description="Servers that have failed, and proxies that are lost.")
+    members: int = Field(description="All servers and proxies.")
+
+
 class Status(BaseModel):
     """The whole cluster at a glance."""
 
@@ -365,5 +389,6 @@ class Status(BaseModel):
     slots: SlotCounts
     leaving: list[Leaving]
     migration: Migration
+    protection: Protection
     topoms: list[TopomShown] = Field(default_factory=list, description="Where several share a store: the leader first.")
     problem: str = Field(default="", description="Why nothing can be changed now.")

@@ -6,6 +6,7 @@ from slots.table import OFFLINE
 from topom.api import groups, migration, models, proxies, topoms
 from topom.api.access import ServedTopom
 from topom.node import Node
+from topom.service import Topom
 
 router = APIRouter(tags=["status"])
 
@@ -34,6 +35,25 @@ async def show(request: Request, topom: ServedTopom) -> models.Status:
         ),
         leaving=groups.describe_leaving(topom),
         migration=migration.describe(topom),
+        protection=_protection(topom),
         topoms=topoms.describe(node),
         problem="" if node is None else node.problem,
     )
+
+
+@router.get("/protection")
+async def show_protection(topom: ServedTopom) -> models.Protection:
+    """Whether so many members are lost that nothing is done by itself."""
+    return _protection(topom)
+
+
+@router.post("/protection/lift")
+async def lift_protection(topom: ServedTopom) -> models.Protection:
+    """Have done by itself what is due although many members are lost, until those are back."""
+    topom.protection.lift()
+    return _protection(topom)
+
+
+def _protection(topom: Topom) -> models.Protection:
+    found = topom.protection
+    return models.Protection(active=found.active, lost=found.lost, members=found.members)

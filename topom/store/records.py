@@ -11,6 +11,7 @@
 | ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
 | ``leaving`` | what is on its way out, why and since when; missing until there was something |
+| ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
@@ -24,7 +25,7 @@ from typing import Any
 from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Product, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged, event_records
 
 SLOTS_A_DOCUMENT = 256
@@ -65,6 +66,7 @@ def decode(stored: Stored) -> ClusterState | None:
                 for slot in ranges.parse(text, product.number_of_slots)
             },
             speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
+            promotions={int(group): Promotion(**raw) for group, raw in documents.get("promotions", {}).items()},
             sentinels=tuple(documents["sentinels"]) if "sentinels" in documents else None,
             events=event_records.decode(documents),
             assigned=cluster.get("assigned", False),
@@ -105,6 +107,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["moved"] = _encode(_by_time(new.moved))
     if new.leaving != ({} if old is None else old.leaving):
         documents["leaving"] = _encode([asdict(entry) for entry in new.leaving.values()])
+    if new.promotions != ({} if old is None else old.promotions):
+        documents["promotions"] = _encode({str(group): asdict(entry) for group, entry in new.promotions.items()})
     if new.speed is not None and (old is None or old.speed != new.speed):
         documents["speed"] = _encode(asdict(new.speed))
     if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):

@@ -193,6 +193,12 @@ def test_a_group_and_its_datacenters() -> None:
     # As it was written before servers had datacenters.
     assert Group.from_wire({"id": 1, "servers": ["a:1", "b:1"]}) == Group(1, ("a:1", "b:1"))
     assert Group(1, ("a:1",)).to_wire() == {"id": 1, "servers": ["a:1"]}
+
+
+def test_a_locked_group_on_the_wire() -> None:
+    locked = Group(1, ("a:1",), locked=True)
+    assert locked.to_wire() == {"id": 1, "servers": ["a:1"], "locked": True}
+    assert Group.from_wire(locked.to_wire()) == locked != Group(1, ("a:1",))
     group = Group(1, ("a:1", "b:1", "c:1"), {"b:1": "rome"})
     assert group.to_wire() == {"id": 1, "servers": ["a:1", "b:1", "c:1"], "datacenters": {"b:1": "rome"}}
     assert group.replicas == ("b:1", "c:1")

@@ -140,7 +140,6 @@ def test_a_table_without_motion_changes_its_group_only() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"ha": "topom"}, "not to be had yet"),
         ({"ha": "sentinel", "product": "a b"}, "product"),
         ({"sentinels": "h:1,nonsense"}, "nonsense"),
         ({"sentinels": "h:1, h:1"}, "twice"),

@@ -1,0 +1,43 @@
+"""``slotferry protection``: what is done by itself when many members are lost at a time."""
+
+import typer
+
+from cli.client import Answer
+from cli.operator import options
+from cli.output import answer, run, say
+
+app = typer.Typer(no_args_is_help=True, help="When many servers and proxies are lost at a time.")
+
+
+@app.command("show")
+def show(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+) -> None:
+    """Show how many members are lost, and whether nothing is done by itself because of that."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.protection()
+
+    found = run(work())
+    answer(found, as_json, lambda: say_protection(found))
+
+
+@app.command("off")
+def off(topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False) -> None:
+    """Have failed masters replaced all the same, until the members that are lost now are back."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.lift_protection()
+
+    found = run(work())
+    answer(found, as_json, lambda: say_protection(found))
+
+
+def say_protection(found: Answer) -> None:
+    """How it stands."""
+    say(
+        f"protection is {'on: nothing is done by itself' if found['active'] else 'off'}; "
+        f"{found['lost']} of {found['members']} members lost"
+    )

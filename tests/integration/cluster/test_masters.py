@@ -1,0 +1,48 @@
+"""``ha = "topom"``: a master that dies is replaced by its best replica, and comes back as a replica."""
+
+import os
+import signal
+
+from tests.integration.cluster.conftest import StartCluster
+from tests.integration.cluster.harness import Counting, eventually, plain_client
+from tests.integration.cluster.test_promotion import all_follow, servers_of
+from tests.integration.cluster.test_replica_reads import PROMPT, add_replica
+
+QUICK = {"server_suspect_seconds": 1.0, "server_fail_seconds": 2.0, "server_view_seconds": 10.0}
+
+
+async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(
+        groups=2, proxies=2, workers=1, topom_settings={**QUICK, "ha": "topom"}, redis_arguments=PROMPT
+    )
+    for _ in range(2):
+        await add_replica(cluster, 1)
+    await all_follow(cluster, 1)
+    master, first, second = await servers_of(cluster, 1)
+
+    async def judged() -> set[tuple[str, int, int]]:
+        found = [server for group in await cluster.api.groups() for server in group["servers"]]
+        return {(server["condition"], server["silent"], server["views"]) for server in found}
+
+    # topom's view, and the two proxies'.
+    await eventually(judged, lambda found: found == {("alive", 0, 3)}, "three views of each server")
+    await cluster.load_ballast()
+    async with plain_client(master) as client:
+        assert await client.wait(2, 30_000) == 2
+    process = next(server for server in cluster.servers[1] if server.address == master)
+    # What it has acknowledged last it may not have sent to anybody: so none of the counting is checked.
+    async with Counting(cluster.proxy_addresses[0], name="first") as one, Counting(cluster.proxy_addresses[1]) as other:
+        os.kill(process.pid, signal.SIGSTOP)
+        replaced = await eventually(
+            lambda: servers_of(cluster, 1), lambda servers: servers[0] in (first, second), "another master"
+        )
+        await one.progress()
+        await other.progress()
+        assert ("failed", 3, 3) in await judged()
+        await cluster.check_ballast()
+        # It wakes with requests of before, which nobody waits for.
+        os.kill(process.pid, signal.SIGCONT)
+        await all_follow(cluster, 1)
+        assert await servers_of(cluster, 1) == replaced
+        await one.progress()
+    await cluster.check_ballast()

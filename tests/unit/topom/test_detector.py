@@ -1,0 +1,158 @@
+"""What is thought of servers, by several views; and simulations of links that delay and of servers that die."""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from topom.detector import OWN, Condition, Detector, DetectorSettings
+
+SETTINGS = DetectorSettings(suspect_seconds=2.0, fail_seconds=5.0, fresh_seconds=5.0)
+ALIVE, SUSPECTED, FAILED = Condition.ALIVE, Condition.SUSPECTED, Condition.FAILED
+
+
+def judged(now: float = 0.0, **views: float) -> Condition:
+    """What is thought at ``now`` of a server that each viewer had not heard for so long at time 0."""
+    detector = Detector(SETTINGS)
+    for viewer, silence in views.items():
+        detector.report(viewer, {"a:1": silence}, 0.0)
+    return detector.judge("a:1", now).condition
+
+
+def test_the_majority_of_views_fails_a_server() -> None:
+    assert judged() is ALIVE
+    assert judged(topom=0.1, p1=1.9, p2=0.0) is ALIVE
+    assert judged(topom=0.1, p1=2.0, p2=0.0) is SUSPECTED
+    assert judged(topom=0.1, p1=99.0, p2=0.0) is SUSPECTED, "one cut link fails nothing"
+    assert judged(topom=99.0, p1=0.0, p2=0.0) is SUSPECTED
+    assert judged(topom=5.0, p1=5.0, p2=0.0) is FAILED
+    assert judged(topom=0.0, p1=5.0, p2=5.0) is FAILED
+    assert judged(topom=5.0, p1=0.0) is SUSPECTED, "half is no majority"
+    assert judged(topom=5.0) is FAILED, "there is nobody else to ask"
+
+
+def test_views_that_are_not_fresh_do_not_count() -> None:
+    detector = Detector(SETTINGS)
+    for viewer in ("1", "2"):
+        detector.report(viewer, {"a:1": 9.0}, 0.0)
+    detector.report(OWN, {"a:1": 0.0}, 5.0)
+    assert detector.judge("a:1", 5.0).condition is FAILED
+    detector.report(OWN, {"a:1": 0.0}, 5.1)
+    assert detector.judge("a:1", 5.1).condition is ALIVE
+    # It may be topom that is cut off: from the server, and from the proxies.
+    detector.report(OWN, {"a:1": 9.0}, 9.0)
+    assert detector.judge("a:1", 9.0).condition is SUSPECTED
+    # They are members no more.
+    detector.keep_only(())
+    assert detector.judge("a:1", 9.0).condition is FAILED
+    assert detector.judge("b:1", 9.0).condition is ALIVE, "nobody knows it"
+
+
+@dataclass
+class Simulation:
+    """topom and some proxies, which ask servers and report to topom; every delay is drawn by ``delay``.
+
+    As :mod:`slots.probing` and the heartbeats do: a question every half second, given up after one; a report each
+    second, which a link may keep for long, in order.
+    """
+
+    proxies: int
+    delay: Callable[[], float]
+    report_delay: Callable[[], float]
+    now: float = 0.0
+    dead_from: dict[str, float] = field(default_factory=dict)
+    cut: set[tuple[str, str]] = field(default_factory=set)
+    """Links, viewer and server, that nothing comes over."""
+
+    def __post_init__(self) -> None:
+        self.detector = Detector(SETTINGS)
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = itertools.count()
+        self.servers = ["a:1", "b:1"]
+        self._heard: dict[tuple[str, str], float] = {}
+        self._last_report: dict[str, float] = {}
+        self.seen: list[tuple[float, str, Condition]] = []
+        self._condition = dict.fromkeys(self.servers, ALIVE)
+        for viewer in (OWN, *map(str, range(self.proxies))):
+            for server in self.servers:
+                self._heard[viewer, server] = 0.0
+                self._at(random.uniform(0, 0.5), lambda viewer=viewer, server=server: self._ask(viewer, server))
+            if viewer != OWN:
+                self._at(random.uniform(0, 1), lambda viewer=viewer: self._report(viewer))
+        self._at(0.0, self._judge)
+
+    def _at(self, when: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._number), do))
+
+    def _ask(self, viewer: str, server: str) -> None:
+        took = self.delay()
+        dead = self.now + took / 2 >= self.dead_from.get(server, 1e9) or (viewer, server) in self.cut
+        answered = not dead and took < 1.0
+        if answered:
+            self._at(self.now + took, lambda: self._heard.__setitem__((viewer, server), self.now))
+        self._at(
+            self.now + min(took if not dead else 1.0, 1.0) + random.uniform(0.4, 0.6), lambda: self._ask(viewer, server)
+        )
+
+    def _view(self, viewer: str) -> dict[str, float]:
+        return {server: self.now - self._heard[viewer, server] for server in self.servers}
+
+    def _report(self, viewer: str) -> None:
+        view = self._view(viewer)
+        arrives = max(self.now + self.report_delay(), self._last_report.get(viewer, 0.0))
+        self._last_report[viewer] = arrives
+        self._at(arrives, lambda: self.detector.report(viewer, view, self.now))
+        self._at(self.now + 1.0, lambda: self._report(viewer))
+
+    def _judge(self) -> None:
+        self.detector.report(OWN, self._view(OWN), self.now)
+        for server in self.servers:
+            condition = self.detector.judge(server, self.now).condition
+            if condition is not self._condition[server]:
+                self._condition[server] = condition
+                self.seen.append((self.now, server, condition))
+        self._at(self.now + 0.25, self._judge)
+
+    def run(self, until: float) -> None:
+        while self._events and self._events[0][0] <= until:
+            self.now, _, do = heapq.heappop(self._events)
+            do()
+
+
+def jittery(mean: float) -> Callable[[], float]:
+    """Delays of a mean, times ten or a tenth and anything between."""
+    return lambda: mean * 10 ** random.uniform(-1, 1)
+
+
+@pytest.mark.parametrize("proxies", [0, 1, 2, 5, 20])
+@pytest.mark.parametrize("seed", range(4))
+def test_delays_of_ten_times_the_usual_fail_nothing(proxies: int, seed: int) -> None:
+    """Answers that usually take 50 ms take up to half a second, reports up to 10 s instead of 1."""
+    random.seed(seed)
+    simulation = Simulation(proxies, jittery(0.05), jittery(1.0))
+    simulation.run(300.0)
+    assert simulation.seen == []
+
+
+@pytest.mark.parametrize("proxies", [0, 1, 2, 5, 20])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_server_that_dies_is_found_in_time(proxies: int, seed: int) -> None:
+    random.seed(seed)
+    simulation = Simulation(proxies, jittery(0.05), jittery(0.01))
+    simulation.dead_from["a:1"] = died = random.uniform(50, 51)
+    simulation.run(200.0)
+    assert [(server, condition) for _, server, condition in simulation.seen] == [("a:1", SUSPECTED), ("a:1", FAILED)]
+    # After the seconds of silence: until the next report, its way, and the next look.
+    assert died + 4.0 < simulation.seen[-1][0] < died + SETTINGS.fail_seconds + 1.0 + 0.1 + 0.25
+
+
+def test_one_cut_link_fails_nothing() -> None:
+    random.seed(1)
+    for proxies, viewer in ((1, OWN), (2, OWN), (2, "0"), (5, "3")):
+        simulation = Simulation(proxies, jittery(0.05), jittery(0.01))
+        simulation.cut.add((viewer, "a:1"))
+        simulation.run(100.0)
+        assert [(server, condition) for _, server, condition in simulation.seen] == [("a:1", SUSPECTED)]

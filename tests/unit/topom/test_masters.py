@@ -1,0 +1,191 @@
+"""Which replica takes the place of a master that failed, when, and when nothing is done by itself."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from slots.states import SlotState
+from slots.table import Action, Group, Slot, SlotTable
+from tests.unit.topom.operators import eventually
+from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, hurry
+from tests.unit.topom.topom_fakes import Bench, FakeProxy
+from topom import topology
+from topom.batches import all_servers
+from topom.detector import Condition, Judgement
+from topom.health import Health
+from topom.masters import Masters, MastersSettings, best
+from topom.promotions import NotReady
+from topom.protection import Protection
+from topom.replication import Replication
+
+__all__ = ["hurry"]
+
+GROUP = Group(1, ("m:1", "r:1", "r:2"))
+SETTINGS = MastersSettings(active=True, lag_bytes=100, fail_seconds=5.0, wait_for_lost_proxies=True)
+LAST = Replication(True, "stream", 1000)
+
+
+def replica(offset: int, stream: str = "stream", **more: object) -> Replication:
+    return replace(Replication(False, stream, offset, ("m", 1)), **more)  # type: ignore[arg-type]
+
+
+def test_the_replica_with_the_most_data_takes_over() -> None:
+    assert best(GROUP, {"r:1": replica(990), "r:2": replica(995)}, LAST, SETTINGS) == "r:2"
+    assert best(GROUP, {"r:2": replica(995), "r:1": replica(995)}, LAST, SETTINGS) == "r:1", "the first of equals"
+    assert best(GROUP, {"r:1": replica(900)}, LAST, SETTINGS) == "r:1"
+    assert best(GROUP, {"r:1": replica(1), "r:2": replica(2)}, None, SETTINGS) == "r:2"
+    # A link that says nothing is no sign of life.
+    assert best(GROUP, {"r:1": replica(999, link_up=True, silent_seconds=5)}, LAST, SETTINGS) == "r:1"
+
+
+@pytest.mark.parametrize(
+    ("said", "known", "reason"),
+    [
+        ({}, True, "no replica that answers"),
+        ({"r:1": replica(999, filling=True)}, True, "no replica that answers"),
+        ({"r:1": Replication(True, "stream", 2000)}, True, "no replica that answers"),
+        ({"r:1": replica(999), "r:2": replica(9, link_up=True, silent_seconds=1)}, True, "r:2 still hears from m:1"),
+        ({"r:1": replica(5000, "other")}, True, "holds what its master had"),
+        ({"r:1": replica(5, "other"), "r:2": replica(9)}, False, "different histories"),
+        ({"r:1": replica(899)}, True, "101 bytes behind"),
+    ],
+)
+def test_no_replica_can_take_over(said: dict[str, Replication], known: bool, reason: str) -> None:
+    with pytest.raises(NotReady, match=reason):
+        best(GROUP, said, LAST if known else None, SETTINGS)
+
+
+def test_protection_holds_until_members_are_back_or_an_operator_says_so() -> None:
+    protection = Protection(0.5)
+    for lost, active in ((0, False), (2, False), (3, True)):
+        protection.look(lost, 4)
+        assert protection.active is active
+    protection.lift()
+    protection.look(4, 4)
+    assert not protection.active, "lifted for those that are lost now"
+    protection.look(2, 4)
+    protection.look(3, 4)
+    assert protection.active, "another loss is another matter"
+    protection = Protection(0.5)
+    protection.lift()
+    protection.look(4, 4)
+    assert protection.active, "it cannot be lifted before it is on"
+    protection.look(0, 0)
+    assert not protection.active
+
+
+def test_a_lost_master_is_replaced_while_slots_are_in_motion() -> None:
+    table = SlotTable.empty(4).changed(1, groups=[GROUP, Group(2, ("o:1",))])
+    table = table.changed(2, [Slot(0, 1), Slot(1, 1, Action(SlotState.MIGRATING, 2))])
+    locked = topology.lock_group(table, 3, 1, lost=True)
+    assert (locked.groups[1].locked, locked.groups[1].lost) == (True, True)
+    assert SlotTable.from_wire(locked.to_wire()) == locked
+    for unlocked in (topology.unlock_group(locked, 4, 1), topology.promote(locked, 4, 1, "r:1")):
+        assert (unlocked.groups[1].locked, unlocked.groups[1].lost) == (False, False)
+
+
+class FakeHealth(Health):
+    """Judges servers by whether they are down."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self.looked = asyncio.Event()
+
+    def of(self, server: str) -> Judgement:
+        down = server in self._case.servers.all and self._case.servers.all[server].down
+        return Judgement(Condition.FAILED if down else Condition.ALIVE, 3 * down, 3)
+
+
+@asynccontextmanager
+async def watching(case: Case, wait_for_lost_proxies: bool = True) -> AsyncIterator[tuple[Bench, Masters]]:
+    """A topom that replaces masters of itself."""
+    async with case.topom() as bench:
+        health = FakeHealth(case)
+        settings = replace(SETTINGS, wait_for_lost_proxies=wait_for_lost_proxies)
+        masters = Masters(
+            bench.ledger,
+            bench.members,
+            bench.barrier,
+            health,
+            case.promotions,
+            case.servers,
+            Protection(0.5),
+            settings,
+        )
+        task = asyncio.create_task(masters.run())
+        waking = asyncio.create_task(keep_looking(health))
+        try:
+            yield bench, masters
+        finally:
+            for one in (task, waking):
+                one.cancel()
+            await asyncio.gather(task, waking, return_exceptions=True)
+
+
+async def keep_looking(health: FakeHealth) -> None:
+    while True:
+        health.looked.set()
+        await asyncio.sleep(0.005)
+
+
+async def test_a_failed_master_is_replaced_and_comes_back_as_a_replica() -> None:
+    case = Case()
+    async with watching(case) as (bench, _):
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        case.servers.all[MASTER].down = True
+        await bench.until(lambda table: table.groups[1].master == FIRST)
+        locked = [table.groups[1] for table in case.proxy.seen if table.groups[1].locked]
+        assert [group.lost for group in locked] == [True]
+        case.servers.all[MASTER].down = False
+        # It says that it is a master, and has what nobody else has.
+        case.servers.all[MASTER].data += 1
+        await eventually(lambda: case.servers.all[MASTER].follows == FIRST)
+        await case.settled()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_lost_proxy_that_may_write_to_the_former_master(waits: bool) -> None:
+    case = Case()
+    async with watching(case, waits) as (bench, masters):
+        lost = await FakeProxy(bench, 2, lambda table: None).register()
+        assert lost.member is not None
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        lost.member.lost = True
+        bench.fencer.down.add(MASTER)
+        case.servers.all[MASTER].down = True
+        if waits:
+            # one-owner
+            await eventually(lambda: f"cannot be fenced at {MASTER}" in masters.reasons.get(1, ""))
+            assert bench.ledger.table.groups[1].master == MASTER
+            assert case.servers.all[FIRST].follows == MASTER
+            bench.fencer.down.clear()
+        await bench.until(lambda table: table.groups[1].master == FIRST)
+        assert bench.fencer.fenced[lost.instance] >= {FIRST, SECOND}
+        case.servers.all[MASTER].down = False
+        await case.settled()
+
+
+async def test_the_loss_of_many_is_left_to_the_operator() -> None:
+    case = Case()
+    async with watching(case) as (bench, masters):
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        assert len(all_servers(bench.ledger.table)) + len(bench.members.all()) == 5
+        for server in (MASTER, SECOND):
+            case.servers.all[server].down = True
+        member = case.proxy.member
+        assert member is not None
+        member.lost = True
+        await eventually(lambda: "slotferry protection off" in masters.reasons.get(1, ""))
+        assert bench.ledger.table.groups[1].master == MASTER
+        member.lost = False
+        await bench.until(lambda table: table.groups[1].master == FIRST)
+        await eventually(lambda: not masters.reasons)
+        for server in (MASTER, SECOND):
+            case.servers.all[server].down = False
+        await case.settled()

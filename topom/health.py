@@ -1,0 +1,80 @@
+"""The servers' conditions: topom's own questions to them, and what proxies report, put to the detector."""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from slots.access import ServerAccess
+from slots.probing import Probing
+from topom.batches import all_servers
+from topom.detector import OWN, Condition, Detector, DetectorSettings, Judgement
+from topom.ledger import Ledger
+from topom.state import ClusterState
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 0.25
+"""How often the conditions are judged."""
+
+
+class Health:
+    """The servers of one topom.
+
+    Args:
+        probe_seconds: between two questions to a server.
+        timeout_seconds: how long it may take to answer.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: ServerAccess,
+        settings: DetectorSettings,
+        probe_seconds: float,
+        timeout_seconds: float,
+    ) -> None:
+        self._ledger = ledger
+        self._detector = Detector(settings)
+        self._probing = Probing(access, probe_seconds, timeout_seconds)
+        self._judged: dict[str, Judgement] = {}
+        self.looked = asyncio.Event()
+        """Set each time the servers have been judged."""
+
+    def heard(self, proxy_id: int, silences: Mapping[str, float]) -> None:
+        """A proxy says for how long servers have not answered it; one that says nothing has no view."""
+        if silences:
+            self._detector.report(str(proxy_id), silences, asyncio.get_running_loop().time())
+
+    def of(self, server: str) -> Judgement:
+        """What is thought of a server."""
+        return self._judged.get(server, Judgement(Condition.ALIVE, 0, 0))
+
+    async def run(self) -> None:
+        """Ask servers and judge them, until cancelled."""
+        self._probing.keep(all_servers(self._ledger.table))
+        self._ledger.listen(self._changed)
+        try:
+            while True:
+                self._look()
+                self.looked.set()
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            await self._probing.close()
+
+    def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._detector.report(OWN, self._probing.silences(), now)
+        before = self._judged
+        self._judged = {server: self._detector.judge(server, now) for server in all_servers(self._ledger.table)}
+        for server, judged in self._judged.items():
+            was = before[server].condition if server in before else Condition.ALIVE
+            if judged.condition is not was:
+                say = log.info if judged.condition is Condition.ALIVE else log.warning
+                say(f"server_{judged.condition}", server=server, silent=judged.silent, views=judged.views)
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        if old.table is not new.table:
+            self._probing.keep(all_servers(new.table))
+        if old.proxies is not new.proxies:
+            self._detector.keep_only(str(proxy_id) for proxy_id in new.proxies)

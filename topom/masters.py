@@ -1,0 +1,215 @@
+"""``ha = "topom"``: a group whose master has failed gets another one by itself, the replica with the most data.
+
+It takes the agreement of the majority of views that the master has failed (:mod:`topom.detector`), that protection mode
+is off (:mod:`topom.protection`), and that no replica still hears from the master. Then every proxy stops sending to it
+(**one-owner**; a lost proxy has to be fenced off it, or ``ha_lost_proxies`` to say that it does not matter), and the
+replica takes over (:meth:`topom.promotions.Promotions.fail_over`). What the master had acknowledged and not yet
+sent to that replica is lost, which is in the nature of Redis's replication; a replica that is further behind than
+``ha_lag_bytes_max`` is left for an operator to decide on. The former master is made a replica as soon as it answers;
+until then nobody reads from it, and proxies write only to whom the table names.
+
+What cannot be done is tried again with growing waits and full jitter, and said in ``slotferry status``.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from slots.table import Group
+from topom.backoff import Backoff
+from topom.barrier import Barrier
+from topom.batches import all_servers
+from topom.detector import Condition
+from topom.errors import TopomError
+from topom.health import Health
+from topom.ledger import Ledger
+from topom.members import Members
+from topom.promotions import NotReady, Promotions
+from topom.protection import Protection
+from topom.replication import Replication, ServerFailed, ServerReplication, look_at_all
+
+log = structlog.get_logger(__name__)
+
+NOTE_SECONDS = 1.0
+"""How often it is noted how far masters are."""
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MastersSettings:
+    """When a master is replaced.
+
+    Attributes:
+        active: whether masters are replaced at all.
+        lag_bytes: how far a replica may be behind what its master had when it was last heard of.
+        fail_seconds: for how long a replica has not to have heard from its master.
+        wait_for_lost_proxies: whether a proxy that is lost has to be fenced off the master first.
+    """
+
+    active: bool
+    lag_bytes: int
+    fail_seconds: float
+    wait_for_lost_proxies: bool
+
+
+class Masters:
+    """Watches the masters of one topom.
+
+    Args:
+        settings: when masters are replaced; if they are not, protection mode is kept up to date all the same.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        members: Members,
+        barrier: Barrier,
+        health: Health,
+        promotions: Promotions,
+        replication: ServerReplication,
+        protection: Protection,
+        settings: MastersSettings,
+    ) -> None:
+        self._ledger = ledger
+        self._members = members
+        self._barrier = barrier
+        self._health = health
+        self._promotions = promotions
+        self._replication = replication
+        self._protection = protection
+        self._settings = settings
+        self._last: dict[str, Replication] = {}
+        self._backoffs: dict[int, Backoff] = {}
+        self._not_before: dict[int, float] = {}
+        self._noted_at = 0.0
+        self.reasons: dict[int, str] = {}
+        """By group: why its failed master was not replaced yet."""
+
+    async def run(self) -> None:
+        """Replace masters that fail, until cancelled."""
+        while True:
+            await self._health.looked.wait()
+            self._health.looked.clear()
+            if self._settings.active:
+                await self._note()
+            self._protect()
+            if not self._settings.active:
+                continue
+            failed = [group for group in self._ledger.table.groups.values() if self._has_failed(group.master)]
+            for group_id in self.reasons.keys() - {group.id for group in failed}:
+                del self.reasons[group_id]
+                self._backoffs.pop(group_id, None)
+                self._not_before.pop(group_id, None)
+            for group in failed:
+                await self._replace(group)
+
+    def _has_failed(self, server: str | None) -> bool:
+        return server is not None and self._health.of(server).condition is Condition.FAILED
+
+    def _protect(self) -> None:
+        servers = all_servers(self._ledger.table)
+        proxies = self._members.all()
+        lost = sum(self._has_failed(server) for server in servers) + sum(member.lost for member in proxies)
+        self._protection.look(lost, len(servers) + len(proxies))
+
+    async def _note(self) -> None:
+        """Note how far each master is that could be missed, and fence proxies that have gone, while it can be done."""
+        now = asyncio.get_running_loop().time()
+        if now < self._noted_at + NOTE_SECONDS:
+            return
+        self._noted_at = now
+        masters = [
+            group.servers[0]
+            for group in self._ledger.table.groups.values()
+            if group.replicas and self._health.of(group.servers[0]).condition is Condition.ALIVE
+        ]
+        for server, said in (await look_at_all(self._replication, masters)).items():
+            if isinstance(said, Replication) and said.is_master:
+                self._last[server] = said
+        servers = all_servers(self._ledger.table)
+        alive = [server for server in servers if self._health.of(server).condition is Condition.ALIVE]
+        try:
+            await self._barrier.fence_removed(alive)
+        except TopomError as error:
+            log.debug("proxies_fenced_later", reason=str(error))
+
+    async def _replace(self, group: Group) -> None:
+        if group.locked or not group.replicas:
+            return
+        # What was seen before the group before this one was seen to may be old by now.
+        self._protect()
+        if self._protection.active:
+            self.reasons[group.id] = (
+                f"{self._protection.lost} of {self._protection.members} members are lost at a time, so nothing is done "
+                "by itself; bring them back, or say 'slotferry protection off'"
+            )
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._not_before.get(group.id, 0.0):
+            return
+        try:
+            await self._promotions.fail_over(
+                group.id, lambda: self._choose(group), self._settings.wait_for_lost_proxies
+            )
+        except TopomError as error:
+            backoff = self._backoffs.setdefault(group.id, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, least=0.0))
+            self._not_before[group.id] = loop.time() + backoff.next()
+            if self.reasons.get(group.id) != str(error):
+                log.error("master_not_replaced", group=group.id, master=group.master, reason=str(error))
+            self.reasons[group.id] = str(error)
+
+    async def _choose(self, group: Group) -> str:
+        if not self._has_failed(group.master):
+            raise NotReady(f"{group.master} answers again")
+        said = await look_at_all(self._replication, list(group.replicas))
+        answering = {server: found for server, found in said.items() if not isinstance(found, ServerFailed)}
+        return best(group, answering, self._last.get(group.servers[0]), self._settings)
+
+
+def best(
+    group: Group,
+    said: Mapping[str, Replication],
+    last: Replication | None,
+    settings: MastersSettings,
+) -> str:
+    """The replica with the most data, of those that may take the place of their master.
+
+    Args:
+        group: with the master that has failed.
+        said: by those of its replicas that answer.
+        last: what the master said when it was last heard of; None if that is not known.
+        settings: as for :class:`Masters`.
+
+    Raises:
+        NotReady: there is none.
+    """
+    for server, found in said.items():
+        if found.link_up and found.silent_seconds < settings.fail_seconds:
+            raise NotReady(f"{server} still hears from {group.master}")
+    followers = {server: found for server, found in said.items() if not found.is_master and not found.filling}
+    if not followers:
+        raise NotReady(f"group {group.id} has no replica that answers and holds a whole copy")
+    streams = {last.stream} if last is not None else {found.stream for found in followers.values()}
+    if len(streams) > 1:
+        raise NotReady(
+            f"the replicas of group {group.id} have different histories, and it is not known which one its master had; "
+            "promote one with --force"
+        )
+    candidates = {server: found.offset for server, found in followers.items() if found.stream in streams}
+    if not candidates:
+        raise NotReady(f"no replica of group {group.id} holds what its master had; promote one with --force")
+    chosen = max(_in_order(group, candidates), key=lambda server: candidates[server])
+    behind = last.offset - candidates[chosen] if last is not None else 0
+    if behind > settings.lag_bytes:
+        raise NotReady(
+            f"{chosen}, the best replica, is {behind} bytes behind what its master had; promote it with --force"
+        )
+    return chosen
+
+
+def _in_order(group: Group, servers: Collection[str]) -> list[str]:
+    """Of servers that have equally much, the first in the group is taken."""
+    return [server for server in group.replicas if server in servers]

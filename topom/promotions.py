@@ -1,0 +1,463 @@
+"""Planned changes of a group's master, without the loss of anything acknowledged.
+
+A group is locked at all proxies, its replica has run all that the master had, the replica is made the master, the group
+is unlocked:
+
+1. The replica is looked at, and waited for if it is only a little behind; nobody is held up yet.
+2. The lock is stored, and proxies acknowledge it: nothing is in flight at the master, and nobody sends it anything
+   (**drained**). The master is told to hold whatever else writes, for a bounded time.
+3. The replica has run all that the master has. It is made a master. From here on there is only the way forward.
+4. The group with its new master, unlocked, is stored. Meanwhile the other servers are made replicas of it.
+5. What has not followed yet is seen to until it has, however long it is away.
+
+Until step 3 is done, whatever goes wrong has the lock taken back, and the master stays. What is stored says how far a
+promotion was: a group that is locked is between 2 and 4, and whether the replica is a master tells on which side of 3.
+While it is locked nobody writes to either server, so both have all that was acknowledged, and either may become the
+master (**one-owner**: proxies use the one that the table names, and only after the lock). One that is not locked is
+at step 5. **bounded**: steps 2 and 3 take ``promotion_seconds`` at the most; a group stays locked longer than that only
+while neither of its two servers answers, or the store does not.
+
+One group is locked at a time, and no batch of slots meanwhile: a proxy's refusal of a table then concerns that lock.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import structlog
+
+from slots.table import SlotTable
+from topom import succession, topology
+from topom.backoff import Backoff
+from topom.barrier import Barrier, BarrierFailed
+from topom.errors import Conflict, ServerNotFound, Unavailable
+from topom.interventions import with_table
+from topom.ledger import Ledger
+from topom.replication import Replication, ServerFailed, ServerReplication
+from topom.state import ClusterState, Promotion
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS = 0.002
+"""How often the replica is asked how far it is, while its group is locked."""
+LOOK_SECONDS = 0.1
+"""The same, before."""
+NEAR_BYTES = 1_048_576
+"""How far behind its master a replica may be when its group is locked."""
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 2.0
+"""Between two looks at servers that do not follow their master yet; with full jitter."""
+SPARE_SECONDS = 1.0
+"""For how long the former master holds writes beyond the time that the promotion has."""
+
+Observer = Callable[[str], Awaitable[None]]
+"""Told of each step, by name, before the next one."""
+
+
+Choose = Callable[[], Awaitable[str]]
+"""Says which replica is to become the master."""
+
+
+class NotReady(Conflict):
+    """The server cannot become its group's master now."""
+
+
+class PromotionFailed(Unavailable):
+    """The promotion was taken back: the master is who it was."""
+
+
+class Promotions:
+    """The changes of masters of one topom.
+
+    Args:
+        locking: held while slots or a group are locked.
+        barrier_seconds: how long proxies may take to acknowledge a table.
+        promotion_seconds: how long a group may be locked, and how long its replica is waited for before.
+        on_step: told of each step.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        replication: ServerReplication,
+        locking: asyncio.Lock,
+        barrier_seconds: float,
+        promotion_seconds: float,
+        on_step: Observer | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._barrier = barrier
+        self._replication = replication
+        self._locking = locking
+        self._barrier_seconds = barrier_seconds
+        self._seconds = promotion_seconds
+        self.on_step = on_step
+        self._busy: set[int] = set()
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[SlotTable]] = set()
+
+    async def promote(self, group_id: int, address: str) -> SlotTable:
+        """Make a replica the master of its group; the table that then holds. A caller that is cancelled stops nothing.
+
+        Raises:
+            GroupNotFound, ServerNotFound: there is none.
+            GroupLocked, SlotsInAction: it is being done already; slots of the group are being moved.
+            NotReady: the server is no replica of the master that could take over; nothing was locked.
+            PromotionFailed: it was taken back.
+            StoreError, LostPlace: as :meth:`topom.ledger.Ledger.change`; then it is taken back, or goes on, by itself.
+        """
+        task = asyncio.create_task(self._promote(group_id, address), name=f"promotion of {address}")
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    async def force(self, group_id: int, address: str) -> SlotTable:
+        """Make a replica the master of a group whose master an operator knows to be gone; what only that had is lost.
+
+        Raises as :meth:`promote`.
+        """
+        group = topology.group_of(self._ledger.table, group_id)
+        if address not in group.servers:
+            raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers)}")
+        if address == group.master:
+            return self._ledger.table
+
+        async def choose() -> str:
+            if await self._ask(group.servers[0]) is not None:
+                raise NotReady(f"{group.master} answers; promote {address} without force, and nothing is lost")
+            if (await self._replication.look(address)).is_master:
+                raise NotReady(f"{address} is a master itself, not a replica")
+            return address
+
+        task = asyncio.create_task(self.fail_over(group_id, choose, wait_for_lost_proxies=False))
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    async def fail_over(self, group_id: int, choose: Choose, wait_for_lost_proxies: bool) -> SlotTable:
+        """Make a replica the master of a group whose master is lost; the table that then holds.
+
+        **one-owner**: the replica becomes a master only after every proxy has acknowledged that it sends nothing to the
+        former one any more. A proxy that is lost is fenced off it first, if ``wait_for_lost_proxies``; as long as that
+        cannot be done, there is no other master.
+
+        Args:
+            group_id: of the group.
+            choose: says which replica; asked again once no proxy sends anything. Raises :class:`NotReady`.
+            wait_for_lost_proxies: False if it is sure that no lost proxy can reach the former master.
+
+        Raises:
+            as :meth:`promote`.
+        """
+        group = topology.group_of(self._ledger.table, group_id)
+        if group.master is None:
+            raise NotReady(f"group {group_id} has no master")
+        async with self._locking:
+            promotion = Promotion(await choose(), group.master)
+            self._busy.add(group_id)
+            try:
+                await self._lock(group_id, promotion, lost=True)
+                return await self._take_over(group_id, promotion, choose, wait_for_lost_proxies)
+            finally:
+                self._busy.discard(group_id)
+                self._wake.set()
+
+    async def run(self) -> None:
+        """Go on with what a topom before has left, and see to servers that have yet to follow, until cancelled."""
+        self._ledger.listen(self._changed)
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, least=0.0)
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    waiting = await self._go_on()
+                except Unavailable as error:
+                    log.error("promotions_wait", reason=str(error))
+                    waiting = True
+                if not waiting:
+                    backoff.reset()
+                    await self._wake.wait()
+                    continue
+                try:
+                    async with asyncio.timeout(backoff.next()):
+                        await self._wake.wait()
+                    backoff.reset()
+                except TimeoutError:
+                    pass
+        finally:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- one promotion -------------------------------------------------------------------------------------
+
+    async def _promote(self, group_id: int, address: str) -> SlotTable:
+        table = self._ledger.table
+        group = topology.group_of(table, group_id)
+        if address not in group.servers:
+            raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers)}")
+        if address == group.master:
+            return table
+        # Refused at once, if it is to be refused.
+        topology.lock_group(table, self._ledger.state.version + 1, group_id)
+        master = group.servers[0]
+        await self._wait_until_near(master, address)
+        await self._barrier.everyone_current(group.servers, self._barrier_seconds)
+        async with self._locking:
+            self._busy.add(group_id)
+            try:
+                await self._lock(group_id, Promotion(address, master))
+                return await self._switch(group_id, Promotion(address, master))
+            finally:
+                self._busy.discard(group_id)
+                self._wake.set()
+
+    async def _wait_until_near(self, master: str, address: str) -> None:
+        """Return once the replica is near enough to its master to catch up in no time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._seconds
+        while True:
+            try:
+                ahead = await self._replication.look(master)
+                behind = await self._replication.look(address)
+            except ServerFailed as error:
+                raise NotReady(f"{error}; nothing was changed") from error
+            problem = _problem(address, master, ahead, behind)
+            if problem is None:
+                return
+            if loop.time() >= deadline:
+                raise NotReady(f"{problem}; nothing was changed")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _lock(self, group_id: int, promotion: Promotion, lost: bool = False) -> None:
+        def lock(state: ClusterState, epoch: int) -> ClusterState:
+            group = topology.group_of(state.table, group_id)
+            if group.master != promotion.former or promotion.server not in group.servers:
+                raise NotReady(f"group {group_id} was changed meanwhile; look at it, and try again")
+            new = with_table(state, topology.lock_group(state.table, epoch, group_id, lost))
+            return replace(new, promotions={**state.promotions, group_id: promotion})
+
+        state = await self._ledger.change(lock)
+        log.info("group_locked", group=group_id, server=promotion.server, lost=lost, epoch=state.table.epoch)
+        await self._observe("lock stored")
+
+    async def _switch(self, group_id: int, promotion: Promotion) -> SlotTable:
+        """From the lock to its end, whichever that is."""
+        table = self._ledger.table
+        servers = table.groups[group_id].servers
+        deadline = asyncio.get_running_loop().time() + self._seconds
+        try:
+            # drained: whoever could send to the master has locked its slots and had its replies, or is fenced.
+            await self._barrier.reach(
+                table.epoch, servers, min(self._barrier_seconds, self._seconds), stop_at_refusal=True
+            )
+            await self._observe("lock acknowledged")
+            left = deadline - asyncio.get_running_loop().time()
+            await self._replication.pause_writes(promotion.former, max(0.0, left) + SPARE_SECONDS)
+            await self._wait_until_equal(promotion, deadline)
+            await self._observe("replica has all")
+            if not self._barrier.passed(table.epoch, servers):
+                raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+            await self._replication.make_master(promotion.server)
+        except Exception as error:
+            # Whatever it is, the group must not stay locked for it.
+            await self._observe("failed")
+            return await self._decide(group_id, promotion, str(error) or type(error).__name__)
+        await self._observe("replica is master")
+        return await self._complete(group_id, promotion)
+
+    async def _take_over(self, group_id: int, promotion: Promotion, choose: Choose, fence_former: bool) -> SlotTable:
+        """As :meth:`_switch`, while the former master does not answer."""
+        table = self._ledger.table
+        group = table.groups[group_id]
+        servers = group.servers if fence_former else group.replicas
+        try:
+            await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=True)
+            await self._observe("lock acknowledged")
+            if await choose() != promotion.server:
+                raise NotReady(f"{promotion.server} is not the best choice any more")
+            if not self._barrier.passed(table.epoch, servers):
+                raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+            await self._replication.make_master(promotion.server)
+        except Exception as error:
+            return await self._decide(group_id, promotion, str(error) or type(error).__name__)
+        await self._observe("replica is master")
+        return await self._complete(group_id, promotion)
+
+    async def _wait_until_equal(self, promotion: Promotion, deadline: float) -> None:
+        """Return once the replica has run all that the master has."""
+        loop = asyncio.get_running_loop()
+        while True:
+            ahead = await self._replication.look(promotion.former)
+            behind = await self._replication.look(promotion.server)
+            problem = _problem(promotion.server, promotion.former, ahead, behind, near=0)
+            if problem is None:
+                return
+            if loop.time() >= deadline:
+                raise NotReady(f"{problem} after {self._seconds:g} s")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _decide(self, group_id: int, promotion: Promotion, reason: str) -> SlotTable:
+        """A locked group's promotion did not get to its end, or this topom does not know: find out who is its master.
+
+        Nobody has written to either server since the lock, so whichever it is has everything that was acknowledged.
+
+        Raises:
+            PromotionFailed: the master is who it was.
+            ServerFailed: neither of the two servers answers, and the group stays locked.
+        """
+        successor = await self._ask(promotion.server)
+        if successor is not None and successor.is_master:
+            return await self._complete(group_id, promotion)
+        former = await self._ask(promotion.former)
+        if former is None and successor is None:
+            raise ServerFailed(
+                f"group {group_id} stays locked, because neither {promotion.former} nor {promotion.server} answers, "
+                f"of which one is to be its master ({reason}); bring one of them back"
+            )
+        if former is not None:
+            if not former.is_master:
+                await self._replication.make_master(promotion.former)
+            await self._replication.resume_writes(promotion.former)
+        await self._observe("taking back")
+        state = await self._ledger.change(
+            lambda state, epoch: with_table(state, topology.unlock_group(state.table, epoch, group_id))
+        )
+        log.warning("promotion_failed", group=group_id, server=promotion.server, reason=reason, epoch=state.table.epoch)
+        await self._observe("taken back")
+        raise PromotionFailed(f"{promotion.former} is the master of group {group_id} as before, unlocked: {reason}")
+
+    async def _complete(self, group_id: int, promotion: Promotion) -> SlotTable:
+        """The replica is a master with all that was acknowledged: store it, and have the others follow it."""
+        # A former master that is lost is told once it answers.
+        lost = self._ledger.table.groups[group_id].lost
+        decided = {promotion.server, promotion.former} if lost else {promotion.server}
+        others = [server for server in self._ledger.table.groups[group_id].servers if server not in decided]
+        promote = succession.fail_over if lost else topology.promote
+
+        def promoted(table: SlotTable, epoch: int) -> SlotTable:
+            return promote(table, epoch, group_id, promotion.server)
+
+        following = [asyncio.create_task(self._tell(server, promotion)) for server in others]
+        try:
+            state = await self._ledger.change(lambda state, epoch: with_table(state, promoted(state.table, epoch)))
+        finally:
+            await asyncio.gather(*following)
+        log.info("server_promoted", group=group_id, server=promotion.server, epoch=state.table.epoch)
+        await self._observe("promoted")
+        return state.table
+
+    async def _tell(self, server: str, promotion: Promotion) -> None:
+        """Make a server follow the new master if it was part of this; what fails is made up for later."""
+        try:
+            if server == promotion.former or not (await self._replication.look(server)).is_master:
+                await self._replication.follow(server, promotion.server)
+        except ServerFailed as error:
+            log.warning("server_follows_later", server=server, master=promotion.server, reason=str(error))
+
+    async def _ask(self, address: str) -> Replication | None:
+        try:
+            return await self._replication.look(address)
+        except ServerFailed:
+            return None
+
+    # -- what is left --------------------------------------------------------------------------------------
+
+    async def _go_on(self) -> bool:
+        """Take each promotion that nobody is at further; whether some have to be looked at again."""
+        waiting = False
+        for group_id, promotion in list(self._ledger.state.promotions.items()):
+            if group_id in self._busy:
+                continue
+            group = self._ledger.table.groups.get(group_id)
+            if group is not None and group.locked:
+                async with self._locking:
+                    try:
+                        await self._decide(group_id, promotion, "topom was restarted or lost its store meanwhile")
+                    except PromotionFailed:
+                        pass
+                    except ServerFailed as error:
+                        log.error("group_stays_locked", group=group_id, reason=str(error))
+                waiting = True
+            elif await self._all_follow(group_id, promotion):
+                await self._ledger.change(lambda state, epoch, over=group_id: _without(state, over))  # type: ignore[misc]
+                log.info("promotion_over", group=group_id)
+            else:
+                waiting = True
+        return waiting
+
+    async def _all_follow(self, group_id: int, promotion: Promotion) -> bool:
+        """Have a group's servers follow its master; whether all of them do.
+
+        A server that says it is a master is only made a replica if it is one of the two that the promotion was about:
+        what it has that the master has not is lost by that.
+        """
+        group = self._ledger.table.groups.get(group_id)
+        if group is None or group.master is None:
+            return True
+        concerned = {promotion.server, promotion.former}
+        outcomes = await asyncio.gather(
+            *(self._follows(server, group.servers[0], server in concerned) for server in group.replicas)
+        )
+        if not all(outcomes):
+            return False
+        try:
+            for server in group.servers:
+                await self._replication.keep(server)
+        except ServerFailed:
+            return False
+        return True
+
+    async def _follows(self, server: str, master: str, concerned: bool) -> bool:
+        """Whether a server is a replica of its master with its link up; it is told to be one if it is not."""
+        try:
+            said = await self._replication.look(server)
+            if said.is_master and not concerned:
+                return True
+            if said.follows(master):
+                # Not before: what was sent to it earlier, and that it may still have to read, is done by then.
+                return said.link_up
+            await self._replication.follow(server, master)
+            log.info("server_told_to_follow", server=server, master=master)
+        except ServerFailed as error:
+            log.debug("server_does_not_follow", server=server, reason=str(error))
+        return False
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        if old.promotions is not new.promotions:
+            self._wake.set()
+
+    def _forget(self, task: asyncio.Task[SlotTable]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller has it, unless it was cancelled and nobody wants to know
+
+    async def _observe(self, step: str) -> None:
+        if self.on_step is not None:
+            await self.on_step(step)
+
+
+def _problem(address: str, master: str, ahead: Replication, behind: Replication, near: int = NEAR_BYTES) -> str | None:
+    """Why a replica cannot take its master's place; None if it can."""
+    if not ahead.is_master:
+        return f"{master} is the master of its group and says that it is a replica itself"
+    if behind.is_master:
+        return f"{address} is a master itself, not a replica"
+    if not behind.link_up:
+        return f"{address} has no link to its master, or is still being filled"
+    if behind.stream != ahead.stream:
+        return f"{address} is a replica, but not of {master}"
+    if ahead.offset - behind.offset > near:
+        return f"{address} is {ahead.offset - behind.offset} bytes behind its master"
+    return None
+
+
+def _without(state: ClusterState, group_id: int) -> ClusterState:
+    """The state in which this group's promotion is over, unless another one has begun."""
+    group = state.table.groups.get(group_id)
+    if group_id not in state.promotions or (group is not None and group.locked):
+        return state
+    return replace(
+        state, promotions={number: entry for number, entry in state.promotions.items() if number != group_id}
+    )

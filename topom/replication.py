@@ -1,0 +1,172 @@
+"""What topom asks and tells Redis servers about replication. Every call has the short limit of topom's questions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from topom.errors import Unavailable
+from topom.topology import parse_address
+
+Answer = TypeVar("Answer")
+
+REPLICAOF = "SLAVEOF"
+"""The name that servers of all versions know."""
+
+
+class ServerFailed(Unavailable):
+    """A server does not answer, or refuses what topom needs of it."""
+
+
+class Servers(Protocol):
+    """Runs work with a server's client; see :class:`topom.redis_servers.RedisServers`."""
+
+    async def guarded(self, address: str, work: Callable[[Redis], Awaitable[None]]) -> str | None:
+        """Run ``work`` with the server's client; None when it was done in time, else the reason. Does not raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What a server says of its replication.
+
+    ``stream`` is the id of the stream of writes that it is in, ``offset`` how many bytes of it the server has run,
+    ``following`` host and port of its master as it was told them, None for a master. ``link_up`` is whether a replica
+    is connected to its master and holds a whole copy, ``filling`` whether it is just being given one,
+    ``silent_seconds`` for how long it has not heard from its master, as far as it is connected.
+    """
+
+    is_master: bool
+    stream: str
+    offset: int
+    following: tuple[str, int] | None = None
+    link_up: bool = False
+    filling: bool = False
+    silent_seconds: int = 0
+
+    def follows(self, master: str) -> bool:
+        """Whether it is a replica of the server of this address, by the very name."""
+        host, port = parse_address(master)
+        return self.following == (host, port)
+
+
+class ServerReplication:
+    """The servers' replication, asked and changed one server at a time.
+
+    Every method raises :class:`ServerFailed`, naming the server. Of a change it is then unknown whether it was made.
+
+    Args:
+        servers: run work with a server's client.
+        leads: whether anything may be changed at a server at this instant.
+    """
+
+    def __init__(self, servers: Servers, leads: Callable[[], bool] = lambda: True) -> None:
+        self._servers = servers
+        self._leads = leads
+
+    async def look(self, address: str) -> Replication:
+        """What the server says now."""
+
+        async def ask(client: Redis) -> Replication:
+            return read(await client.info("replication"))
+
+        return await self._run(address, ask, changes=False)
+
+    async def pause_writes(self, address: str, seconds: float) -> None:
+        """Have the server hold whatever writes, for so long at the most; one that cannot (before 6.2) is let be."""
+
+        async def pause(client: Redis) -> None:
+            # Before 6.2, a pause holds every command up, INFO too.
+            with suppress(ResponseError):
+                await client.execute_command("CLIENT", "PAUSE", str(max(1, round(seconds * 1000))), "WRITE")
+
+        await self._run(address, pause)
+
+    async def resume_writes(self, address: str) -> None:
+        """The reverse of :meth:`pause_writes`."""
+
+        async def resume(client: Redis) -> None:
+            with suppress(ResponseError):
+                await client.execute_command("CLIENT", "UNPAUSE")
+
+        await self._run(address, resume)
+
+    async def make_master(self, address: str) -> None:
+        """Have the server follow nobody any more, and take writes."""
+
+        async def promote(client: Redis) -> None:
+            await client.execute_command(REPLICAOF, "NO", "ONE")
+
+        await self._run(address, promote)
+
+    async def follow(self, address: str, master: str) -> None:
+        """Make the server a replica of ``master``; what it has that the master has not is lost."""
+        host, port = parse_address(master)
+
+        async def follow(client: Redis) -> None:
+            await client.execute_command(REPLICAOF, host, str(port))
+            with suppress(ResponseError):
+                await client.execute_command("CLIENT", "UNPAUSE")
+
+        await self._run(address, follow)
+
+    async def keep(self, address: str) -> None:
+        """Have the server write its role into its configuration file, if it has one, to have it after a restart."""
+
+        async def rewrite(client: Redis) -> None:
+            with suppress(ResponseError):
+                await client.execute_command("CONFIG", "REWRITE")
+
+        await self._run(address, rewrite)
+
+    async def _run(self, address: str, work: Callable[[Redis], Awaitable[Answer]], changes: bool = True) -> Answer:
+        answers: list[Answer] = []
+
+        async def answered(client: Redis) -> None:
+            if changes:
+                # So that nothing has to be connected to between the look and the act.
+                await client.execute_command("PING")
+                # epochs: a topom that led before another one must not undo what that one does.
+                if not self._leads():
+                    raise ResponseError("this topom does not lead any more")
+            answers.append(await work(client))
+
+        reason = await self._servers.guarded(address, answered)
+        if reason is not None:
+            raise ServerFailed(f"{address} does not do what is needed: {reason}")
+        return answers[0]
+
+
+def read(info: dict[str, Any]) -> Replication:
+    """What INFO replication says. Raises :class:`redis.exceptions.ResponseError` for what is none."""
+    is_master = info.get("role") == "master"
+    try:
+        if is_master:
+            return Replication(True, str(info.get("master_replid", "")), int(info["master_repl_offset"]))
+        filling = bool(int(info.get("master_sync_in_progress", 0)))
+        return Replication(
+            False,
+            str(info.get("master_replid", "")),
+            int(info.get("slave_repl_offset", 0)),
+            (str(info["master_host"]), int(info["master_port"])),
+            info.get("master_link_status") == "up" and not filling,
+            filling,
+            int(info.get("master_last_io_seconds_ago", 0)),
+        )
+    except KeyError as error:
+        raise ResponseError(f"INFO replication lacks {error}") from error
+
+
+async def look_at_all(replication: ServerReplication, addresses: list[str]) -> dict[str, Replication | ServerFailed]:
+    """What each of several servers says, or why it does not."""
+
+    async def look(address: str) -> Replication | ServerFailed:
+        try:
+            return await replication.look(address)
+        except ServerFailed as error:
+            return error
+
+    return dict(zip(addresses, await asyncio.gather(*map(look, addresses)), strict=True))
