@@ -110,7 +110,11 @@ def _improve(start: Layout) -> tuple[Layout, bool]:
     mend(layout)
     trim(layout)
     rechoose(layout)
-    return layout, search(layout)
+    known = search(layout)
+    if NOWHERE not in start.at and layout.excess() >= start.excess():
+        # What helps nobody is no reason to move anything.
+        return start.settled(), known
+    return layout, known
 
 
 def _spread_empty(

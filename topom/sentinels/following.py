@@ -109,8 +109,9 @@ class Following:
 
     async def _follow(self, view: View, address: str, known: int) -> None:
         def change(state: ClusterState, epoch: int) -> ClusterState:
-            # epochs: only over the master that the Sentinels were compared with.
-            if state.table.master_of(view.group_id) != view.master:
+            # epochs: only over the master that the Sentinels were compared with. A locked group has a promotion under
+            # way, which ends one way or the other; then it is looked at again.
+            if state.table.master_of(view.group_id) != view.master or state.table.groups[view.group_id].locked:
                 return state
             return interventions.with_table(state, fail_over(state.table, epoch, view.group_id, address))
 

@@ -19,7 +19,7 @@ from topom.ledger import Ledger
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, ProxyRecord
 from topom.store import Stored, StoreError, event_records, records
 
 ROOT = Path(__file__).parents[3]
@@ -150,6 +150,7 @@ def test_nothing_that_changes_goes_untold() -> None:
         "fenced": {"1" * 32: Fenced("1" * 32, 3, frozenset({"a:1"}))},
         "migration_changes": {"paused": True},
         "skipped": {4: "full"},
+        "leaving": {"group/5": Leaving("group", "5", "too old", 1.0)},
     }
     for field in fields(ClusterState):
         if field.name in telling.UNTOLD:

@@ -1,7 +1,8 @@
 """Whom cluster clients are told of, and when."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,13 +63,23 @@ def test_those_in_cluster_mode_hear_of_each_other_once(there: list[Member], prox
     assert proxies.frame(proxies.version) is None
 
 
-@pytest.mark.parametrize("flag", ["lost", "draining"])
-def test_who_is_lost_or_drains_is_left_out_and_comes_back(there: list[Member], proxies: ProxyList, flag: str) -> None:
+def lose(member: Member, gone: bool) -> None:
+    member.lost = gone
+
+
+def drain(member: Member, gone: bool) -> None:
+    member.record = replace(member.record, draining=gone)
+
+
+@pytest.mark.parametrize("leave", [lose, drain])
+def test_who_is_lost_or_drains_is_left_out_and_comes_back(
+    there: list[Member], proxies: ProxyList, leave: Callable[[Member, bool], None]
+) -> None:
     proxies.look()
-    setattr(there[1], flag, True)
+    leave(there[1], True)
     proxies.look()
     assert said(proxies) == [[1, "10.0.0.1", 6380, 0]]
-    setattr(there[1], flag, False)
+    leave(there[1], False)
     proxies.look()
     assert said(proxies) == [[1, "10.0.0.1", 6380, 0], [2, "10.0.0.2", 6380, 0]]
 
