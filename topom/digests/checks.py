@@ -180,7 +180,8 @@ class Digests:
 
     def _free(self, group_id: int) -> Group:
         group = topology.group_of(self._ledger.table, group_id)
-        if group_id in self._tasks:
+        task = self._tasks.get(group_id)
+        if task is not None and not task.done():
             raise CheckRuns(f"group {group_id} is being checked or filled anew already; see slotferry digest --show")
         return group
 
@@ -196,7 +197,13 @@ class Digests:
     def _begin(self, group_id: int, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=f"digest of group {group_id}")
         self._tasks[group_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(group_id, None))
+        task.add_done_callback(lambda over: self._forget(group_id, over))
+
+    def _forget(self, group_id: int, over: asyncio.Task[None]) -> None:
+        if self._tasks.get(group_id) is over:
+            del self._tasks[group_id]
+        if not over.cancelled() and (error := over.exception()) is not None:
+            log.error("digest_failed", group=group_id, reason=str(error) or type(error).__name__)
 
     async def _check_all(self, checks: Sequence[Check]) -> None:
         try:
@@ -219,6 +226,9 @@ class Digests:
             check.stage, check.reason = Stage.FAILED, f"it took longer than {MOST_SECONDS:g} s"
         except (MigrationError, CheckFailed) as error:
             check.stage, check.reason = Stage.FAILED, str(error)
+        except Exception as error:
+            check.stage, check.reason = Stage.FAILED, f"it broke off: {error!r}"
+            raise
         check.seconds = time.monotonic() - began
         self._note(check)
 
