@@ -23,15 +23,10 @@ from slots.moving import WANTED
 LISTEN_SECONDS = 1
 """How long one look at the list lasts."""
 MOST_HEARD = 200
-TAKE = b"".join(
-    [
-        pack("MULTI"),
-        pack("LRANGE", WANTED, 0, MOST_HEARD - 1),
-        pack("LTRIM", WANTED, MOST_HEARD, -1),
-        pack("EXEC"),
-    ]
-)
-"""Takes so many off the list: an LPOP with a count, which servers before Redis 6.2 do not have."""
+TAKE = pack("LPOP", WANTED, MOST_HEARD)
+TAKE_FROM_OLD = pack("LRANGE", WANTED, 0, MOST_HEARD - 1) + pack("LTRIM", WANTED, MOST_HEARD, -1)
+"""The same for servers before Redis 6.2, whose LPOP has no count. Nobody else takes anything off the list, and proxies
+add to its other end; a transaction would be refused by a server that is out of memory."""
 STEP_BYTES = 512 * 1024
 """Bytes after which a step takes no more keys: the source serves nobody else while it serializes them."""
 
@@ -67,6 +62,7 @@ class Wishes:
         self._progress = progress
         self._under_way = under_way
         self._limit = LISTEN_SECONDS + listening.reply_seconds
+        self._has_count = True
 
     async def next_big(self) -> list[Place]:
         """Listen for a while, and carry what is small; give the keys that have to go in pieces, or do so already.
@@ -91,10 +87,7 @@ class Wishes:
         return big
 
     async def _heard(self) -> list[Place]:
-        *_, said = await self._listening.send(TAKE, 4)
-        entries = said[0] if isinstance(said, list) else said
-        if isinstance(entries, hiredis.ReplyError):
-            raise self._listening.refusal(entries)
+        entries = await self._taken()
         if not entries:
             heard = await self._listening.call("BLPOP", WANTED, LISTEN_SECONDS, limit=self._limit)
             entries = [] if heard is None else [heard[1]]
@@ -104,6 +97,22 @@ class Wishes:
             if self._is_ours(key):
                 places[int(database), key] = None
         return list(places)
+
+    async def _taken(self) -> list[bytes] | None:
+        """What is on the list, :data:`MOST_HEARD` entries at most; None or nothing if it is empty."""
+        if self._has_count:
+            (said,) = await self._listening.send(TAKE, 1)
+            if not isinstance(said, hiredis.ReplyError):
+                entries: list[bytes] | None = said
+                return entries
+            if "wrong number of arguments" not in str(said):
+                raise self._listening.refusal(said)
+            self._has_count = False
+        for reply in (replies := await self._listening.send(TAKE_FROM_OLD, 2)):
+            if isinstance(reply, hiredis.ReplyError):
+                raise self._listening.refusal(reply)
+        taken: list[bytes] = replies[0]
+        return taken
 
     async def _carry(self, database: int, keys: list[bytes]) -> list[bytes]:
         assert self._carrier is not None

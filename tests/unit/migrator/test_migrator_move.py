@@ -31,9 +31,7 @@ def source_with(replies: Callable[[int], bytes]) -> Callable[[list[bytes]], byte
             case b"INFO":
                 text = b"# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\n"
                 return b"$%d\r\n%b\r\n" % (len(text), text)
-            case b"EXEC":
-                return b"*2\r\n*0\r\n+OK\r\n"
-            case b"BLPOP":
+            case b"LPOP" | b"BLPOP":
                 return b"*-1\r\n"
             case b"SCAN":
                 return b"*2\r\n$1\r\n0\r\n" + (b"*1\r\n$3\r\nkey\r\n" if state["there"] else b"*0\r\n")
