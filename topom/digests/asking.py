@@ -1,8 +1,8 @@
 """One server's answers to what the digest check asks: what is in keys, how far its replication is.
 
-**bounded**: a script looks at so many keys that it took about the milliseconds it was given; a key with more than
-:data:`WHOLE_ELEMENTS` or :data:`WHOLE_BYTES` is read in pieces of about that much. Every call has the time limit of its
-connection. A server that cannot run EVAL cannot be checked.
+**bounded**: a script looks at so many keys that the last took about the milliseconds it was given, and at no more than
+:data:`WHOLE_ELEMENTS` and :data:`WHOLE_BYTES` of content; a key with more is read in pieces of about that much. Every
+call has the time limit of its connection. A server that cannot run EVAL cannot be checked.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,13 +37,17 @@ class Position:
 
 async def look(connection: Connection, keys: Sequence[bytes]) -> tuple[int, list[Looked]]:
     """The server's clock in milliseconds, and each key as it has it; content only of those that are small."""
-    if not keys:
-        return 0, []
-    now, *found = await connection.call("EVAL", SCRIPT, len(keys), *keys, "look", WHOLE_ELEMENTS, WHOLE_BYTES)
-    return int(now), [
-        Looked(kind.decode(), int(deadline), digest.decode(), int(length), int(size))
-        for kind, deadline, length, size, digest in found
-    ]
+    clock = 0
+    looked: list[Looked] = []
+    while len(looked) < len(keys):
+        left = keys[len(looked) :]
+        now, *found = await connection.call("EVAL", SCRIPT, len(left), *left, "look", WHOLE_ELEMENTS, WHOLE_BYTES)
+        clock = int(now)
+        looked += [
+            Looked(kind.decode(), int(deadline), digest.decode(), int(length), int(size))
+            for kind, deadline, length, size, digest in found
+        ]
+    return clock, looked
 
 
 def needs_pieces(looked: Looked) -> bool:

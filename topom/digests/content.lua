@@ -3,6 +3,7 @@
 -- ARGV[1] is what is wanted:
 --   "look", elements, bytes: of each key {type, deadline in ms (-1: none), length, bytes of memory, digest}; the digest
 --     is "" for a key with more elements or bytes than that, which goes in pieces. First of all comes the time in ms.
+--     Keys after those that together have as much are left out of the answer, and are to be asked for again.
 --   "piece", type, cursor, count: of one key {next cursor ("" at the end), elements seen, digest}.
 --
 -- Elements of sets and hashes are combined by sums of five numbers of 32 bits, in any order; all else is hashed in order.
@@ -100,6 +101,8 @@ end
 
 if ARGV[1] == 'look' then
     local out = {text(now())}
+    local most_elements, most_bytes = tonumber(ARGV[2]), tonumber(ARGV[3])
+    local elements_left, bytes_left = most_elements, most_bytes
     for i, key in ipairs(KEYS) do
         local kind = redis.call('TYPE', key)['ok']
         if kind == 'none' then
@@ -113,7 +116,11 @@ if ARGV[1] == 'look' then
             local elements = kind == 'string' and 0 or length
             local bytes = kind == 'string' and math.max(length, memory) or memory
             local digest = ''
-            if elements <= tonumber(ARGV[2]) and bytes <= tonumber(ARGV[3]) then
+            if elements <= most_elements and bytes <= most_bytes then
+                if i > 1 and (elements > elements_left or bytes > bytes_left) then
+                    break
+                end
+                elements_left, bytes_left = elements_left - elements, bytes_left - bytes
                 digest = whole(key, kind)
             end
             out[i + 1] = {kind, text(deadline(key)), text(length), text(bytes), digest}

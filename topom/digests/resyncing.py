@@ -2,8 +2,9 @@
 
 ``REPLICAOF NO ONE`` gives a server a history of its own, so its master cannot go on from where it was and sends it
 everything (tried on Redis 6.2.14, 7.0.15 and Valkey 9.1.2). Both that and the ``REPLICAOF`` back go in one MULTI:
-nobody ever sees the server as a master, and no write gets in between. Until it is filled, its link is down: proxies do not read from it, and topom does
-not promote it. If its master fails meanwhile, the group has one copy less to go on with.
+nobody ever sees the server as a master, and no write gets in between. Until it is filled, its link is down: proxies do
+not read from it, and topom does not promote it. If its master fails meanwhile, the group has one copy less to go on
+with.
 """
 
 import asyncio
