@@ -1,4 +1,5 @@
-"""No test hangs: one that its own time limit does not end is ended with its process, and what it waits for is shown."""
+"""Clusters start quickly; and no test hangs: one that its own time limit does not end is ended with its process, and what
+it waits for is shown."""
 
 import asyncio
 import faulthandler
@@ -6,9 +7,13 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
+
+from cli.processes import ManagedProcess
+from tests.forking import fork
 
 MOST_SECONDS = 1200
 """For one test with its fixtures: more than any test's own limit."""
@@ -34,3 +39,22 @@ def _give_up(name: str) -> None:
         task.print_stack(file=out)
     out.flush()
     os._exit(70)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_forked() -> Iterator[None]:
+    """A topom or a proxy of a cluster is forked from a process that has imported all; the command itself has tests."""
+    spawn = ManagedProcess._spawn
+
+    def forked(self: ManagedProcess, output: Any, parent: int) -> Any:
+        if self.arguments not in ([sys.executable, "-m", "cli", process] for process in ("topom", "proxy")):
+            return spawn(self, output, parent)
+        with open(os.devnull, "rb") as nothing:
+            descriptors = {0: nothing.fileno(), 1: output.fileno(), 2: output.fileno()}
+            environment = os.environ if self.environment is None else self.environment
+            return fork("tests.starting", self.arguments[3:], descriptors, environment)
+
+    with pytest.MonkeyPatch.context() as patching:
+        if sys.platform == "linux":
+            patching.setattr(ManagedProcess, "_spawn", forked)
+        yield
