@@ -74,6 +74,7 @@ class Promotions:
         barrier_seconds: how long proxies may take to acknowledge a table.
         promotion_seconds: how long a group may be locked, and how long its replica is waited for before.
         on_step: told of each step.
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
     """
 
     def __init__(
@@ -85,7 +86,9 @@ class Promotions:
         barrier_seconds: float,
         promotion_seconds: float,
         on_step: Observer | None = None,
+        problem_of: Callable[[str], str | None] = lambda server: None,
     ) -> None:
+        self._problem_of = problem_of
         self._ledger = ledger
         self._barrier = barrier
         self._replication = replication
@@ -202,6 +205,7 @@ class Promotions:
         # Refused at once, if it is to be refused.
         topology.lock_group(table, self._ledger.state.version + 1, group_id)
         master = group.servers[0]
+        self._require_whole(address)
         await self._wait_until_near(master, address)
         await self._barrier.everyone_current(group.servers, self._barrier_seconds)
         async with self._locking:
@@ -212,6 +216,11 @@ class Promotions:
             finally:
                 self._busy.discard(group_id)
                 self._wake.set()
+
+    def _require_whole(self, address: str) -> None:
+        problem = self._problem_of(address)
+        if problem is not None:
+            raise NotReady(problem)
 
     async def _wait_until_near(self, master: str, address: str) -> None:
         """Return once the replica is near enough to its master to catch up in no time."""
@@ -259,6 +268,7 @@ class Promotions:
             await self._observe("replica has all")
             if not self._barrier.passed(table.epoch, servers):
                 raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+            self._require_whole(promotion.server)
             await self._replication.make_master(promotion.server)
         except Exception as error:
             # Whatever it is, the group must not stay locked for it.
