@@ -48,11 +48,16 @@ class What(StrEnum):
     PROXY_REGISTERED = "proxy_registered"
     PROXY_LOST = "proxy_lost"
     PROXY_BACK = "proxy_back"
+    PROXY_DRAINS = "proxy_drains"
     PROXY_LEFT = "proxy_left"
     LEAVING = "leaving"
     STAYING = "staying"
     PROXY_FENCED = "proxy_fenced"
     PROXY_CUT_OFF = "proxy_cut_off"
+    PROTECTION_LIFTED = "protection_lifted"
+    SENTINEL_ADDED = "sentinel_added"
+    SENTINEL_REMOVED = "sentinel_removed"
+    SENTINELS_SET = "sentinels_set"
     STATE_CHANGED = "state_changed"
 
 

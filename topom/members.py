@@ -67,6 +67,8 @@ class Member:
         self.counters: Mapping[str, int | float] = {}
         self.met = False
         """Whether it has registered with this topom."""
+        self.drains_itself = False
+        """Whether the process has said that it drains. It never ends to: one that says otherwise is another process."""
         self.cluster: ClusterAddress | None = None
         """Where cluster clients connect; None if it is not in cluster mode."""
         self.parting = ("removed", "the proxy was removed")
@@ -161,9 +163,7 @@ class Members:
                 pid=frame.pid,
                 workers=frame.workers,
                 version=frame.version,
-                # A process that was told to drain and has only lost its stream drains on; another one is a new start.
-                draining=frame.draining
-                or bool(known and known.draining and (known.hostname, known.pid) == (frame.hostname, frame.pid)),
+                draining=frame.draining or bool(known and self._has_yet_to_drain(known, frame)),
             )
             if record == known:
                 return state
@@ -181,6 +181,7 @@ class Members:
             member.link.end(None)
         member.link = link
         member.met = True
+        member.drains_itself = frame.draining
         member.cluster = frame.cluster
         self.heard(member)
         log.info("proxy_registered", proxy=member.record.id, address=frame.address, epoch=frame.epoch)
@@ -231,13 +232,17 @@ class Members:
         Raises :class:`~topom.errors.ProxyNotFound`.
         """
         member = self.get(proxy_id)
-        await self.drains(member)
+        await self._note_draining(member)
         if member.link is not None:
             member.link.say({"type": "drain"})
         return member
 
     async def drains(self, member: Member) -> None:
-        """Note that a proxy drains, if that is news."""
+        """Note that a proxy says that it drains, if that is news."""
+        member.drains_itself = True
+        await self._note_draining(member)
+
+    async def _note_draining(self, member: Member) -> None:
         proxy_id = member.record.id
 
         def note(state: ClusterState, epoch: int) -> ClusterState:
@@ -342,6 +347,12 @@ class Members:
         for wait in self._waits:
             if member.record.id in wait.pending:
                 wait.event.set()
+
+    def _has_yet_to_drain(self, known: ProxyRecord, frame: Register) -> bool:
+        """Whether a process that says it does not drain was told to, and has only lost its stream."""
+        # A new start has another process id; in a container, where it has not, the one before had begun to drain.
+        begun = known.id in self._members and self._members[known.id].drains_itself
+        return known.draining and not begun and (known.hostname, known.pid) == (frame.hostname, frame.pid)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.proxies is not new.proxies:

@@ -152,8 +152,12 @@ class ClusterState:
         return self if assigned is self.assigned else replace(self, assigned=assigned)
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
-        """The migration settings that hold: the configured ones, and over them what an operator set."""
-        return MigrationSettings(**{**asdict(configured), **self.migration_changes})
+        """The migration settings that hold: the configured ones, and over them what an operator set.
+
+        What was set by a topom of a version that has more settings is passed over.
+        """
+        held = asdict(configured)
+        return MigrationSettings(**{name: self.migration_changes.get(name, held[name]) for name in held})
 
 
 def leaving_groups(state: ClusterState) -> frozenset[int]:

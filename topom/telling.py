@@ -18,8 +18,11 @@ MOST_EVENTS = 32
 MOST_DROPPED = 256
 """Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
 
-UNTOLD = frozenset({"version", "next_proxy_id", "moved", "speed", "events", "assigned"})
-"""Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody."""
+UNTOLD = frozenset({"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned"})
+"""Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
+
+What promotions are about is told by their groups, which are locked, get another master and are unlocked.
+"""
 
 _OF_STATE = {
     SlotState.PENDING: (What.SLOTS_PENDING, "wait to move"),
@@ -173,6 +176,9 @@ def _proxies(old: ClusterState, new: ClusterState) -> Iterator[Said]:
                 yield Said(What.PROXY_LEFT, f"{named} has left; it had nothing under way")
         elif before != after:
             named = f"proxy {proxy_id} ({after.address} on {after.hostname}, process {after.pid})"
+            if before is not None and replace(before, draining=True) == after:
+                yield Said(What.PROXY_DRAINS, f"{named} lets its clients go, and then leaves")
+                continue
             yield Said(What.PROXY_REGISTERED, f"{named} {'registered' if before is None else 'came back changed'}")
 
 
@@ -214,6 +220,23 @@ def _leaving(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             yield Said(What.STAYING, f"{before.kind} {before.id} is not on its way out any more")
 
 
+def _sentinels(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    before, after = old.sentinels, new.sentinels
+    if before == after:
+        return
+    if before is None or after is None:
+        # Those in the settings counted until then, and are not in the state to be compared.
+        named = "those in the settings" if after is None else ", ".join(after) or "none"
+        yield Said(What.SENTINELS_SET, f"the Sentinels from now on: {named}")
+        return
+    for address in after:
+        if address not in before:
+            yield Said(What.SENTINEL_ADDED, f"Sentinel {address} was added")
+    for address in before:
+        if address not in after:
+            yield Said(What.SENTINEL_REMOVED, f"Sentinel {address} was removed")
+
+
 _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] = {
     "table": _table,
     "proxies": _proxies,
@@ -221,5 +244,6 @@ _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] =
     "migration_changes": _migration,
     "skipped": _skipped,
     "leaving": _leaving,
+    "sentinels": _sentinels,
 }
 """By the field of the state that changed."""

@@ -87,7 +87,12 @@ def drain_server(
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Have a replica leave: it is read no more and is removed at once. A master has to be a replica first."""
+    """Have a replica leave: it is read no more and is removed at once.
+
+    A master has to be a replica first: slotferry group promote, or with ha = "sentinel" SENTINEL FAILOVER.
+    With ha = "sentinel", stop the replica before, or have it follow nobody and run slotferry sentinel resync
+    afterwards: Sentinels never forget replicas and may elect it.
+    """
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
@@ -108,7 +113,10 @@ def promote(
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Make a replica the master of its group, without losing anything. The former master becomes a replica."""
+    """Make a replica the master of its group, without losing anything. The former master becomes a replica.
+
+    With ha = "sentinel" this is refused: have a Sentinel do it, with SENTINEL FAILOVER.
+    """
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:

@@ -37,6 +37,9 @@ def off(topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "",
 
 def say_protection(found: Answer) -> None:
     """How it stands."""
+    if found["active"] is None:
+        say("whether protection is on is not known: no topom leads")
+        return
     say(
         f"protection is {'on: nothing is done by itself' if found['active'] else 'off'}; "
         f"{found['lost']} of {found['members']} members lost"

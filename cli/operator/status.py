@@ -79,6 +79,8 @@ def _state(server: Answer) -> str:
     condition = server.get("condition", "alive")
     if condition == "alive":
         return state
+    if condition == "unknown":
+        return f"{state}, condition unknown"
     return f"{state}, {condition} ({server['silent']} of {server['views']})"
 
 

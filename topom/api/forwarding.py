@@ -29,9 +29,9 @@ from topom.store import Leader
 log = structlog.get_logger(__name__)
 
 PREFIX = "/api/v1"
-FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/groups", f"{PREFIX}/events"})
+FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events"})
 """Reads for which the store's state is enough."""
-WITHOUT_LEADER = FROM_STORE | {f"{PREFIX}{path}" for path in ("/status", "/proxies", "/migration", "/sizes")}
+WITHOUT_LEADER = FROM_STORE | {f"{PREFIX}{path}" for path in ("/status", "/groups", "/proxies", "/migration", "/sizes")}
 """Reads that are worth something without a leader."""
 VIEW = b"slotferry-view"
 """Header of an answer from the store's state: ``epoch=N`` of the table, and ``stale`` while the store is cut off."""

@@ -19,6 +19,7 @@ router = APIRouter(prefix="/groups", tags=["groups"])
 async def describe(topom: Topom) -> list[models.Group]:
     """Every group with its servers' status, by id."""
     table = topom.ledger.table
+    known = topom.leads()
     status = await topom.servers.status(all_servers(table))
     return [
         models.Group(
@@ -31,7 +32,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     keys=status[address].keys,
                     used_memory=status[address].used_memory,
                     datacenter=table.groups[group_id].datacenter_of(address),
-                    condition=topom.health.of(address).condition.value,
+                    condition=topom.health.of(address).condition.value if known else "unknown",
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
                 )

@@ -40,8 +40,10 @@ class Server(BaseModel):
     keys: int | None = Field(description="Over all databases.")
     used_memory: int | None = Field(description="Bytes.")
     datacenter: str = Field(description="Empty where nobody said.")
-    condition: Literal["alive", "suspected", "failed"] = Field(
-        default="alive", description="What is thought of it: topom and the proxies say how long it has been silent."
+    condition: Literal["alive", "suspected", "failed", "unknown"] = Field(
+        default="alive",
+        description="What is thought of it: topom and the proxies say how long it has been silent. `unknown` from a "
+        "topom that does not lead.",
     )
     silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
     views: int = Field(default=0, description="How many of them have said something lately.")
@@ -371,9 +373,9 @@ class LeavingList(BaseModel):
 class Protection(BaseModel):
     """Whether so many members are lost that nothing is done by itself."""
 
-    active: bool
-    lost: int = Field(description="Servers that have failed, and proxies that are lost.")
-    members: int = Field(description="All servers and proxies.")
+    active: bool | None = Field(description="Null, like the others, where no topom leads: only a leader knows.")
+    lost: int | None = Field(description="Servers that have failed, and proxies that are lost.")
+    members: int | None = Field(description="All servers and proxies.")
 
 
 class Status(BaseModel):

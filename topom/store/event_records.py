@@ -14,6 +14,8 @@ from topom.events import Event
 
 PREFIX = "events/"
 EVENTS_A_DOCUMENT = 32
+FIELDS = len(fields(Event))
+"""Values of a stored event that this version knows; those of a newer one may be followed by more."""
 _fields = attrgetter(*(field.name for field in fields(Event)))
 
 
@@ -22,7 +24,7 @@ def decode(documents: Mapping[str, Any]) -> tuple[Event, ...]:
 
     Raises TypeError or ValueError for what are none.
     """
-    found = [Event(*raw) for name, events in documents.items() if name.startswith(PREFIX) for raw in events]
+    found = [Event(*raw[:FIELDS]) for name, events in documents.items() if name.startswith(PREFIX) for raw in events]
     return tuple(sorted(found, key=lambda event: event.id))
 
 

@@ -27,6 +27,7 @@ from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slo
 from topom.speed import PairSpeed
 from topom.state import ClusterState, Fenced, Leaving, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged, event_records
+from topom.store.known import made
 
 SLOTS_A_DOCUMENT = 256
 
@@ -38,13 +39,13 @@ def decode(stored: Stored) -> ClusterState | None:
     try:
         documents = {name: json.loads(value) for name, value in stored.documents.items()}
         cluster = documents["cluster"]
-        product = Product(**cluster["product"])
+        product = made(Product, cluster["product"])
         slots: list[Slot] = []
         for first in range(0, product.number_of_slots, SLOTS_A_DOCUMENT):
             slots += slots_from_wire(documents[_slots_name(first)])
         slots.sort(key=lambda slot: slot.id)
         groups = [Group.from_wire(raw) for raw in documents["groups"]]
-        proxies = [ProxyRecord(**raw) for name, raw in documents.items() if name.startswith("proxies/")]
+        proxies = [made(ProxyRecord, raw) for name, raw in documents.items() if name.startswith("proxies/")]
         fenced = [
             Fenced(raw["instance"], raw["proxy_id"], frozenset(raw["at"]))
             for name, raw in documents.items()
@@ -65,12 +66,12 @@ def decode(stored: Stored) -> ClusterState | None:
                 for at, text in documents.get("moved", {}).items()
                 for slot in ranges.parse(text, product.number_of_slots)
             },
-            speed=PairSpeed(**documents["speed"]) if "speed" in documents else None,
-            promotions={int(group): Promotion(**raw) for group, raw in documents.get("promotions", {}).items()},
+            speed=made(PairSpeed, documents["speed"]) if "speed" in documents else None,
+            promotions={int(group): made(Promotion, raw) for group, raw in documents.get("promotions", {}).items()},
             sentinels=tuple(documents["sentinels"]) if "sentinels" in documents else None,
             events=event_records.decode(documents),
             assigned=cluster.get("assigned", False),
-            leaving={entry.key: entry for entry in (Leaving(**raw) for raw in documents.get("leaving", []))},
+            leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
         )
         # Stores of versions that did not keep it say it by their tables.
         return state if "assigned" in cluster else state.with_assigned()

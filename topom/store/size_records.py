@@ -14,6 +14,7 @@ from typing import Any
 
 from topom.sizes import BigKey, KnownSizes, SlotSize, Taking
 from topom.store import StoreDamaged, StoredSizes
+from topom.store.known import made
 
 SLOTS_A_DOCUMENT = 64
 
@@ -26,7 +27,7 @@ def decode(stored: StoredSizes) -> KnownSizes:
         for name, value in stored.documents.items():
             document = json.loads(value)
             if name == "taking":
-                last = Taking(**document)
+                last = made(Taking, document)
             else:
                 for slot, size in document.items():
                     slots[int(slot)] = _size(size)
@@ -59,8 +60,8 @@ def _described(size: SlotSize) -> list[Any]:
 
 
 def _size(described: list[Any]) -> SlotSize:
-    size, keys, taken_at, biggest = described
-    return SlotSize(int(size), int(keys), tuple(BigKey(*key) for key in biggest), float(taken_at))
+    size, keys, taken_at, biggest = described[:4]
+    return SlotSize(int(size), int(keys), tuple(BigKey(*key[:4]) for key in biggest), float(taken_at))
 
 
 def _encode(value: Any) -> bytes:

@@ -475,3 +475,15 @@ def test_a_capacity_that_is_none(seen: list[httpx.Request], capacity: str) -> No
     result = runner.invoke(app, ["rebalance", "--capacity", capacity])
     assert result.exit_code == 2
     assert seen == []
+
+
+def test_what_only_a_leader_knows_is_said_to_be_unknown(
+    seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = {"address": "h:1", "role": "master", "up": True, "condition": "unknown", "silent": 0, "views": 0}
+    unknown = {"active": None, "lost": None, "members": None}
+    status = {**STATUS, "groups": [{"id": 1, "slots": 3, "servers": [server]}], "protection": unknown}
+    monkeypatch.setitem(ANSWERS, ("GET", "/api/v1/status"), status)
+    monkeypatch.setitem(ANSWERS, ("GET", "/api/v1/protection"), unknown)
+    assert "up, condition unknown" in runner.invoke(app, ["status"]).stdout
+    assert "is not known" in runner.invoke(app, ["protection", "show"]).stdout

@@ -19,7 +19,7 @@ from topom.ledger import Ledger
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, Promotion, ProxyRecord
 from topom.store import Stored, StoreError, event_records, records
 
 ROOT = Path(__file__).parents[3]
@@ -46,6 +46,8 @@ OFFLINE = with_slots(Slot(0, 0), Slot(1, 0))
 MOVED = with_slots(*(Slot(i, 2) for i in (4, 5, 9)))
 TURNING, BACK = Course.TURNING, Course.BACK
 JOINED = replace(STATE, proxies={3: PROXY})
+DRAINING = replace(STATE, proxies={3: replace(PROXY, draining=True)})
+WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +113,11 @@ JOINED = replace(STATE, proxies={3: PROXY})
         (acting(SlotState.PREPARED, BACK, 2, 1), acting(SlotState.MIGRATING, BACK, 2, 1), What.SLOTS_MOVING, "back"),
         (acting(SlotState.FINISHED, BACK, 2, 1), STATE, What.SLOTS_MOVED, "moved from group 2 to group 1"),
         (STATE, JOINED, What.PROXY_REGISTERED, "proxy 3 (h:1 on host, process 5) registered"),
+        (JOINED, DRAINING, What.PROXY_DRAINS, "proxy 3 (h:1 on host, process 5) lets its clients go"),
+        (DRAINING, JOINED, What.PROXY_REGISTERED, "came back changed"),
+        (STATE, WATCHED, What.SENTINELS_SET, "the Sentinels from now on: a:26, b:26"),
+        (WATCHED, replace(WATCHED, sentinels=("a:26", "b:26", "c:26")), What.SENTINEL_ADDED, "Sentinel c:26 was added"),
+        (WATCHED, replace(WATCHED, sentinels=("b:26",)), What.SENTINEL_REMOVED, "Sentinel a:26 was removed"),
         (JOINED, STATE, What.PROXY_LEFT, "proxy 3 (h:1 on host) has left"),
         (JOINED, replace(STATE, fenced={"1" * 32: Fenced("1" * 32, 3)}), What.PROXY_FENCED, "proxy 3 (h:1 on host)"),
         (
@@ -150,6 +157,7 @@ def test_nothing_that_changes_goes_untold() -> None:
         "fenced": {"1" * 32: Fenced("1" * 32, 3, frozenset({"a:1"}))},
         "migration_changes": {"paused": True},
         "skipped": {4: "full"},
+        "sentinels": ("a:26",),
         "leaving": {"group/5": Leaving("group", "5", "too old", 1.0)},
     }
     for field in fields(ClusterState):
@@ -158,6 +166,7 @@ def test_nothing_that_changes_goes_untold() -> None:
         value = other.get(field.name, object())
         assert list(telling.tell(STATE, replace(STATE, **{field.name: value}))), f"{field.name} changes in silence"
     quiet = replace(STATE, version=8, next_proxy_id=9, moved={1: 1.0}, speed=PairSpeed(1.0, 2.0))
+    quiet = replace(quiet, promotions={1: Promotion("b:1", "a:1")})
     assert list(telling.tell(STATE, quiet)) == []
 
 

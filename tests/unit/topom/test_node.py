@@ -253,6 +253,22 @@ async def test_without_a_leader_reads_are_answered_and_nothing_is_changed(two: T
     assert "no topom leads" in health["reason"]
 
 
+async def test_conditions_and_protection_are_known_to_the_leader_only(two: Topoms) -> None:
+    led = (await two.ask("b", "GET", "/groups")).json()
+    assert [server["condition"] for server in led["groups"][0]["servers"]] == ["alive"]
+    assert (await two.ask("b", "GET", "/status")).json()["protection"]["active"] is False
+    await stop(two, "a")
+    two.tasks["b"].cancel()  # b stays, as it is between two elections
+    two.nodes["b"].view.leader = None
+    await asyncio.gather(two.tasks["b"], return_exceptions=True)
+    groups, status = [await two.ask("b", "GET", path) for path in ("/groups", "/status")]
+    for answer in (groups, status):
+        assert [server["condition"] for server in answer.json()["groups"][0]["servers"]] == ["unknown"]
+        assert "slotferry-view" in answer.headers
+    assert status.json()["protection"] == {"active": None, "lost": None, "members": None}
+    assert (await two.ask("b", "GET", "/protection")).status_code == 503
+
+
 async def stop(topoms: Topoms, name: str) -> None:
     topoms.tasks[name].cancel()
     await asyncio.gather(topoms.tasks[name], return_exceptions=True)

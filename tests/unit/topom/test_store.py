@@ -5,6 +5,7 @@ import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,13 @@ from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, MemoryStore
 from topom import topology
 from topom.errors import GroupExists
+from topom.events import Event
 from topom.ledger import Ledger, LostPlace, ProductMismatch
-from topom.state import ClusterState, Fenced, Product, ProxyRecord
-from topom.store import Stored, StoreDamaged, StoredScripts, StoreError, records
+from topom.settings import TopomSettings
+from topom.sizes import KnownSizes, SlotSize, Taking
+from topom.speed import PairSpeed
+from topom.state import ClusterState, Fenced, Leaving, Product, Promotion, ProxyRecord
+from topom.store import Stored, StoreDamaged, StoredScripts, StoredSizes, StoreError, records, size_records
 from topom.store.sqlite import SqliteStore
 
 FULL = ClusterState(
@@ -48,6 +53,51 @@ def test_groups_stored_before_servers_had_datacenters() -> None:
     state = records.decode(Stored(7, {**whole(FULL), "groups": json.dumps(groups).encode()}))
     assert state is not None
     assert state.table.groups == {1: Group(1, ("a:1", "b:1")), 2: Group(2)}
+
+
+def of_a_newer_version(value: Any, key: str = "") -> Any:
+    """Every record with a field more."""
+    if isinstance(value, dict):
+        # Migration settings and these are no records but values by their names.
+        by_name = key in ("skipped", "moved", "promotions", "datacenters")
+        return {name: of_a_newer_version(one, name) for name, one in value.items()} | ({} if by_name else {"new": 1})
+    return [of_a_newer_version(one, key) for one in value] if isinstance(value, list) else value
+
+
+def test_what_a_newer_version_stores_is_read_without_what_is_new() -> None:
+    state = replace(
+        FULL,
+        leaving={"group/2": Leaving("group", "2", "old", 1.0)},
+        promotions={1: Promotion("b:1", "a:1")},
+        speed=PairSpeed(1.0, 2.0),
+        skipped={3: "full"},
+        sentinels=("c:1",),
+        events=(Event(1, 1.0, "w", "unheard_of", "something", 4, 5),),
+    )
+    documents = {name: of_a_newer_version(json.loads(value), name) for name, value in whole(state).items()}
+    documents["events/00000000"] = [[*event, "new"] for event in documents["events/00000000"]]
+    found = records.decode(Stored(7, {name: json.dumps(value).encode() for name, value in documents.items()}))
+    assert found is not None
+    assert found.migration_changes == {**state.migration_changes, "new": 1}
+    assert replace(found, migration_changes=state.migration_changes) == state
+    settings = TopomSettings.load(None).migration_settings()
+    assert found.migration(settings) == state.migration(settings)
+    assert found.migration(settings).keys_per_second == 10
+
+
+def test_sizes_of_a_newer_version_are_read() -> None:
+    known = KnownSizes({3: SlotSize(10, 1, (), 5.0)}, Taking(5.0, 1.0, True))
+    documents = {name: json.loads(value) for name, value in size_records.differences(KnownSizes(), known).items()}
+    documents["taking"]["new"] = 1
+    documents["slots/0000"]["3"].append("new")
+    stored = StoredSizes(1, {name: json.dumps(value).encode() for name, value in documents.items()})
+    assert size_records.decode(stored) == known
+
+
+@pytest.mark.parametrize(("name", "value"), [("proxies/00000003", {"id": 3}), ("leaving", ["id"]), ("speed", 1)])
+def test_a_record_without_what_it_needs_is_damage(name: str, value: Any) -> None:
+    with pytest.raises(StoreDamaged):
+        records.decode(Stored(7, {**whole(FULL), name: json.dumps(value).encode()}))
 
 
 def test_only_what_differs_is_written() -> None:

@@ -418,3 +418,16 @@ async def test_moves_are_cancelled(filled: httpx.AsyncClient, topom: Topom) -> N
         ("/migration/retry", {"slots": "5-3"}),
     ):
         await post(filled, path, body, 422)
+
+
+async def test_lifting_protection_is_an_event_of_the_operator_who_did(topom: Topom, client: httpx.AsyncClient) -> None:
+    before = len(topom.ledger.state.events)
+    assert (await post(client, "/protection/lift"))["active"] is False
+    assert len(topom.ledger.state.events) == before, "there was nothing to lift"
+    topom.protection.look(3, 4)
+    answer = await client.post("/protection/lift", headers={"X-Slotferry-User": "ada"})
+    assert answer.json() == {"active": False, "lost": 3, "members": 4}
+    await post(client, "/protection/lift")
+    (event,) = topom.ledger.state.events[before:]
+    assert (event.what, event.who) == ("protection_lifted", "operator ada")
+    assert "3 of 4" in event.text

@@ -1,0 +1,59 @@
+"""Which process is told to drain when it comes back as a member that was told to."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.unit.topom.topom_fakes import Bench, FakeProxy
+from topom.frames import Register
+from topom.members import Member
+
+MakeBench = Callable[..., Awaitable[Bench]]
+
+
+async def come_back(bench: Bench, proxy: FakeProxy, pid: int = 1, draining: bool = False) -> Member:
+    frame = Register(
+        type="register",
+        instance=proxy.instance,
+        address="127.0.0.1:6380",
+        hostname="here",
+        pid=pid,
+        workers=2,
+        version="0",
+        epoch=0,
+        draining=draining,
+    )
+    return await bench.members.register(frame, proxy)
+
+
+@pytest.mark.parametrize(
+    ("begun", "pid", "drains"),
+    [
+        (False, 1, True),  # it has lost its stream, and may not have heard
+        (False, 2, False),  # a new start
+        (True, 1, False),  # a new start in a container, where process ids begin anew
+    ],
+)
+async def test_a_member_that_was_told_to_drain_comes_back(
+    bench: MakeBench, begun: bool, pid: int, drains: bool
+) -> None:
+    one = await bench()
+    proxy = await FakeProxy(one, 7).register()
+    assert proxy.member is not None
+    member = await one.members.drain(proxy.member.record.id)
+    assert proxy.told == [{"type": "drain"}]
+    if begun:
+        await one.members.drains(member)  # its heartbeat says so
+    one.members.disconnected(member, proxy)
+    member = await come_back(one, proxy, pid)
+    assert member.record.draining is drains
+
+
+async def test_a_new_start_is_told_to_drain_like_any_other(bench: MakeBench) -> None:
+    one = await bench()
+    proxy = await FakeProxy(one, 7).register()
+    member = await come_back(one, proxy, draining=True)
+    assert member.record.draining
+    assert not (await come_back(one, proxy)).record.draining
+    await one.members.drain(member.record.id)
+    assert (await come_back(one, proxy)).record.draining
