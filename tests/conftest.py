@@ -1,5 +1,5 @@
-"""Clusters start quickly; and no test hangs: one that its own time limit does not end is ended with its process, and what
-it waits for is shown."""
+"""Clusters start quickly; and no test hangs: one that its own time limit does not end is ended with its process, and
+what it waits for is shown."""
 
 import asyncio
 import faulthandler
