@@ -249,6 +249,23 @@ class TopomClient:
         """Make a replica the master of its group; with ``force`` although the master does not answer."""
         return await self._object("POST", f"/groups/{group_id}/promote", {"server": address, "force": force})
 
+    async def start_digest(self, group_id: int, server: str | None, keys_per_second: int) -> Answer:
+        """Begin to compare one replica of a group, or all, with its master."""
+        body = {"server": server, "keys_per_second": keys_per_second}
+        return await self._object("POST", f"/groups/{group_id}/digest", body)
+
+    async def digest(self, group_id: int, slots: bool = False) -> Answer:
+        """How the last check of a group's replicas goes or went, with the digests of every slot if ``slots``."""
+        return await self._object("GET", f"/groups/{group_id}/digest", slots=str(slots).lower())
+
+    async def cancel_digest(self, group_id: int) -> Answer:
+        """End the check of a group's replicas."""
+        return await self._object("DELETE", f"/groups/{group_id}/digest")
+
+    async def resync_replica(self, group_id: int, server: str | None) -> Answer:
+        """Have a replica, or all that differ, given a whole new copy by their master."""
+        return await self._object("POST", f"/groups/{group_id}/digest/resync", {"server": server})
+
     async def protection(self) -> Answer:
         """Whether so many members are lost that nothing is done by itself."""
         return await self._object("GET", "/protection")

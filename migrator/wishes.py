@@ -111,7 +111,8 @@ class Wishes:
         for reply in (replies := await self._listening.send(TAKE_FROM_OLD, 2)):
             if isinstance(reply, hiredis.ReplyError):
                 raise self._listening.refusal(reply)
-        return replies[0]
+        taken: list[bytes] = replies[0]
+        return taken
 
     async def _carry(self, database: int, keys: list[bytes]) -> list[bytes]:
         assert self._carrier is not None

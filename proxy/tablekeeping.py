@@ -26,8 +26,8 @@ log = structlog.get_logger()
 
 
 def is_unsettled(table: SlotTable) -> bool:
-    """Whether a slot is locked, or about to be."""
-    return any(
+    """Whether a slot is locked, or about to be, or a group is."""
+    return any(group.locked for group in table.groups.values()) or any(
         slot.action is not None and slot.action.state in (SlotState.PREPARING, SlotState.PREPARED)
         for slot in table.slots
     )

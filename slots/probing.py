@@ -39,10 +39,11 @@ class Probing:
         self._limit = limit_seconds
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._heard: dict[str, float] = {}
+        self._closed = False
 
     def keep(self, servers: Iterable[str]) -> None:
         """Ask these servers, ``host:port`` each, and no others. Within a running event loop."""
-        wanted = set(servers)
+        wanted = set() if self._closed else set(servers)
         for server in self._tasks.keys() - wanted:
             self._tasks.pop(server).cancel()
             self._heard.pop(server, None)
@@ -56,9 +57,10 @@ class Probing:
         return {server: round(now - heard, 3) for server, heard in self._heard.items()}
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Ask nobody any more, whatever :meth:`keep` is told from now on."""
         tasks = list(self._tasks.values())
         self.keep(())
+        self._closed = True
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, server: str) -> None:

@@ -75,13 +75,16 @@ def without_group(state: ClusterState, epoch: int, group_id: int) -> ClusterStat
 
 
 def without_empty(state: ClusterState, epoch: int) -> ClusterState:
-    """The state without those groups on the list that own nothing and get nothing."""
-    new = state
-    for group_id in sorted(leaving_groups(state)):
-        if group_id in new.table.groups:
-            if any(group_id in (slot.group_id, slot.destination_id, slot.owner_id) for slot in new.table.slots):
-                continue
-            new = replace(new, table=topology.remove_group(new.table, epoch, group_id))
+    """The state without those groups on the list that own nothing and get nothing.
+
+    One that is locked stays until it is decided which of its servers is the master.
+    """
+    table = state.table
+    used = {id for slot in table.slots for id in (slot.group_id, slot.destination_id, slot.owner_id)}
+    listed = leaving_groups(state)
+    empty = [id for id in sorted(listed & table.groups.keys()) if id not in used and not table.groups[id].locked]
+    new = replace(state, table=table.changed(epoch, removed_groups=empty)) if empty else state
+    for group_id in sorted(listed - new.table.groups.keys()):
         new = _off_the_list(new, group_id)
     return new
 

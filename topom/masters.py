@@ -12,7 +12,7 @@ What cannot be done is tried again with growing waits and full jitter, and said 
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -60,6 +60,7 @@ class Masters:
 
     Args:
         settings: when masters are replaced; if they are not, protection mode is kept up to date all the same.
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class Masters:
         replication: ServerReplication,
         protection: Protection,
         settings: MastersSettings,
+        problem_of: Callable[[str], str | None] = lambda server: None,
     ) -> None:
+        self._problem_of = problem_of
         self._ledger = ledger
         self._members = members
         self._barrier = barrier
@@ -171,7 +174,11 @@ class Masters:
             raise NotReady(f"{group.master} answers again")
         said = await look_at_all(self._replication, list(group.replicas))
         answering = {server: found for server, found in said.items() if not isinstance(found, ServerFailed)}
-        return best(group, answering, self._last.get(group.servers[0]), self._settings)
+        problems = {server: problem for server in answering if (problem := self._problem_of(server)) is not None}
+        if problems and len(problems) == len(answering):
+            raise NotReady("; ".join(problems.values()) + "; or promote one with --force, if that is the best there is")
+        # A replica that differs still says whether it hears from the master; it is only not chosen.
+        return best(group, answering, self._last.get(group.servers[0]), self._settings, problems)
 
 
 def best(
@@ -179,6 +186,7 @@ def best(
     said: Mapping[str, Replication],
     last: Replication | None,
     settings: MastersSettings,
+    excluded: Collection[str] = (),
 ) -> str:
     """The replica with the most data, of those that may take the place of their master.
 
@@ -187,6 +195,7 @@ def best(
         said: by those of its replicas that answer.
         last: what the master said when it was last heard of; None if that is not known.
         settings: as for :class:`Masters`.
+        excluded: replicas that are not to be chosen, whatever they have.
 
     Raises:
         NotReady: there is none.
@@ -203,7 +212,11 @@ def best(
             f"the replicas of group {group.id} have different histories, and it is not known which one its master had; "
             "promote one with --force"
         )
-    candidates = {server: found.offset for server, found in followers.items() if found.stream in streams}
+    candidates = {
+        server: found.offset
+        for server, found in followers.items()
+        if found.stream in streams and server not in excluded
+    }
     if not candidates:
         raise NotReady(f"no replica of group {group.id} holds what its master had; promote one with --force")
     chosen = max(_in_order(group, candidates), key=lambda server: candidates[server])

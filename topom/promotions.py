@@ -76,6 +76,7 @@ class Promotions:
         barrier_seconds: how long proxies may take to acknowledge a table.
         promotion_seconds: how long a group may be locked, and how long its replica is waited for before.
         on_step: told of each step.
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class Promotions:
         barrier_seconds: float,
         promotion_seconds: float,
         on_step: Observer | None = None,
+        problem_of: Callable[[str], str | None] = lambda server: None,
     ) -> None:
+        self._problem_of = problem_of
         self._ledger = ledger
         self._barrier = barrier
         self._replication = replication
@@ -207,6 +210,7 @@ class Promotions:
         topology.lock_group(table, self._ledger.state.version + 1, group_id)
         self._require_group_locks(or_lost=False)
         master = group.servers[0]
+        self._require_whole(address)
         await self._wait_until_near(master, address)
         await self._barrier.everyone_current(group.servers, self._barrier_seconds)
         async with self._locking:
@@ -217,6 +221,11 @@ class Promotions:
             finally:
                 self._busy.discard(group_id)
                 self._wake.set()
+
+    def _require_whole(self, address: str) -> None:
+        problem = self._problem_of(address)
+        if problem is not None:
+            raise NotReady(problem)
 
     async def _wait_until_near(self, master: str, address: str) -> None:
         """Return once the replica is near enough to its master to catch up in no time."""
@@ -263,6 +272,7 @@ class Promotions:
             await self._wait_until_equal(promotion, deadline)
             await self._observe("replica has all")
             self._require_locked(table.epoch, servers)
+            self._require_whole(promotion.server)
             await self._replication.make_master(promotion.server)
         except Exception as error:
             # Whatever it is, the group must not stay locked for it.

@@ -67,6 +67,10 @@ class ServerReplication:
         self._servers = servers
         self._leads = leads
 
+    def may_change(self) -> bool:
+        """Whether anything may be changed at a server at this instant."""
+        return self._leads()
+
     async def look(self, address: str) -> Replication:
         """What the server says now."""
 

@@ -15,6 +15,8 @@ from topom import interventions, leaving, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
+from topom.digests.checks import Digests
+from topom.digests.differing import Differing
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
@@ -99,6 +101,7 @@ class Topom:
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
         )
+        self.differing = Differing()
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
@@ -107,6 +110,7 @@ class Topom:
             settings.barrier_seconds,
             settings.promotion_seconds,
             on_step,
+            self.differing.problem,
         )
         self.protection = Protection(settings.protection_share)
         self.masters = Masters(
@@ -118,6 +122,15 @@ class Topom:
             ServerReplication(self.servers, leads),
             self.protection,
             settings.masters_settings(),
+            self.differing.problem,
+        )
+        self.digests = Digests(
+            self.ledger,
+            access,
+            self.servers,
+            ServerReplication(self.servers, leads),
+            self.actions.steps.locking,
+            self.differing,
         )
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
@@ -192,6 +205,7 @@ class Topom:
             group.create_task(self.proxies.run())
             group.create_task(self.departures.run())
             group.create_task(self.sentinels.run())
+            group.create_task(self.digests.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

@@ -99,6 +99,7 @@ def add_group(
 def remove_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
     """The table without a group that owns nothing and is the target of nothing."""
     group_of(table, group_id)
+    _require_unlocked(table, group_id)
     _require_unused(table, group_id, "removed")
     return table.changed(epoch, removed_groups=[group_id])
 
@@ -221,9 +222,7 @@ def apply_moves(table: SlotTable, epoch: int, moves: Iterable[Move]) -> SlotTabl
 def begin(table: SlotTable, epoch: int, slots: Iterable[int], carried: bool) -> SlotTable:
     """Pending slots put in ``preparing``; ``carried`` as in :class:`slots.table.Action`. Raises as :func:`advance`."""
     chosen = _in_state(table, slots, SlotState.PENDING)
-    for slot in chosen:
-        for group_id in (slot.group_id, slot.destination_id):
-            _require_unlocked(table, group_id)
+    _require_unlocked_ends(table, chosen)
     return with_slots(table, epoch, _with_actions(chosen, state=SlotState.PREPARING, carried=carried))
 
 
@@ -232,8 +231,12 @@ def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotStat
 
     Raises:
         SlotsInAction: when a slot is in another state, so that a step that came too late changes nothing.
+        GroupLocked: for a lock, when a server of one of the groups is being made its master.
     """
-    return with_slots(table, epoch, _with_actions(_in_state(table, slots, before), state=after))
+    chosen = _in_state(table, slots, before)
+    if after is SlotState.PREPARED:
+        _require_unlocked_ends(table, chosen)
+    return with_slots(table, epoch, _with_actions(chosen, state=after))
 
 
 def settle(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
@@ -249,10 +252,12 @@ def turn(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
     """Migrating slots that are to be turned round, locked for it: source and target have changed places.
 
     Raises:
-        SlotsInAction: as :func:`advance` does, and for slots that nobody cancelled.
+        SlotsInAction, GroupLocked: as :func:`advance` does, the first also for slots that nobody cancelled.
     """
     new = []
-    for slot in _in_state(table, slots, SlotState.MIGRATING):
+    chosen = _in_state(table, slots, SlotState.MIGRATING)
+    _require_unlocked_ends(table, chosen)
+    for slot in chosen:
         assert slot.action is not None
         if slot.action.course is not Course.TURNING:
             raise SlotsInAction(f"slot {slot.id} is not being cancelled")
@@ -367,6 +372,13 @@ def _require_unlocked(table: SlotTable, group_id: int) -> None:
     group = table.groups.get(group_id)
     if group is not None and group.locked:
         raise GroupLocked(f"a server of group {group_id} is being made its master; try again in a moment")
+
+
+def _require_unlocked_ends(table: SlotTable, slots: Iterable[Slot]) -> None:
+    """**drained**: of a group whose master is lost nobody waits for replies: a lock of its slots would say nothing."""
+    ends = {id for slot in slots for id in (slot.group_id, slot.action.target_id if slot.action else slot.group_id)}
+    for group_id in ends:
+        _require_unlocked(table, group_id)
 
 
 def _require_servers(table: SlotTable, group_id: int) -> None:

@@ -36,7 +36,7 @@ class Resolver:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 found = await asyncio.get_running_loop().getaddrinfo(host, port)
             known = frozenset((str(entry[4][0]), port) for entry in found)
-        except OSError:  # TimeoutError is one
+        except (OSError, UnicodeError):  # TimeoutError is the former; a name that cannot be one is the latter
             pass
         self._known[address] = now, known
         return known

@@ -321,36 +321,46 @@ class Sentinels:
         while True:
             await self._news.wait()
             self._news.clear()
-            known = self.known
-            self._resolver.keep(
-                {*(server for group in self._ledger.table.groups.values() for server in group.servers), *self._named()}
-            )
-            views = [await self._view(group_id) for group_id in self.watched()]
-            verdicts = await asyncio.gather(*(self._following.look(view, len(known)) for view in views))
-            now = asyncio.get_running_loop().time()
-            disagreeing = {
-                view.group_id: self._disagreeing.get(view.group_id, now)
-                for view, verdict in zip(views, verdicts, strict=True)
-                if verdict is not Verdict.AGREED
-            }
-            if disagreeing.keys() - self._disagreeing.keys():
-                self._wake_all()
-            self._disagreeing = disagreeing
-            for view, verdict in zip(views, verdicts, strict=True):
-                astray = self._astray.note(view, len(known), now)
-                if verdict is Verdict.OUTDATED:
-                    astray = [one for one, named in view.named.items() if named not in (view.master, None)]
-                if astray:
-                    await self._telling.correct(view, [self._links[one] for one in astray if one in self._links])
+            try:
+                await self._decide_once()
+            except Exception:
+                # Nothing is expected; whatever it is, what the Sentinels say next is looked at again.
+                log.exception("sentinels_not_understood")
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _decide_once(self) -> None:
+        known = self.known
+        self._resolver.keep(
+            {*(server for group in self._ledger.table.groups.values() for server in group.servers), *self._named()}
+        )
+        found = [await self._view(group_id) for group_id in self.watched()]
+        views = [view for view in found if view is not None]
+        verdicts = await asyncio.gather(*(self._following.look(view, len(known)) for view in views))
+        now = asyncio.get_running_loop().time()
+        disagreeing = {
+            view.group_id: self._disagreeing.get(view.group_id, now)
+            for view, verdict in zip(views, verdicts, strict=True)
+            if verdict is not Verdict.AGREED
+        }
+        if disagreeing.keys() - self._disagreeing.keys():
+            self._wake_all()
+        self._disagreeing = disagreeing
+        for view, verdict in zip(views, verdicts, strict=True):
+            astray = self._astray.note(view, len(known), now)
+            if verdict is Verdict.OUTDATED:
+                astray = [one for one, named in view.named.items() if named not in (view.master, None)]
+            if astray:
+                await self._telling.correct(view, [self._links[one] for one in astray if one in self._links])
 
     def _named(self) -> set[str]:
         found = (link.named for link in self._links.values())
         return {address for named in found if named for address in named.values() if address is not None}
 
-    async def _view(self, group_id: int) -> View:
-        """What all Sentinels that answer say of a group, in the addresses of the slot table."""
-        table = self._ledger.table
-        group = table.groups[group_id]
+    async def _view(self, group_id: int) -> View | None:
+        """What all Sentinels that answer say of a group, in the addresses of the slot table; None if it is gone."""
+        group = self._ledger.table.groups.get(group_id)
+        if group is None or not group.servers:
+            return None
         name = monitoring.name_of(self._ledger.state.product.name, group_id)
         said: dict[str, str | None] = {}
         for link in list(self._links.values()):

@@ -168,3 +168,21 @@ async def test_a_replica_leaves_at_once_and_a_master_does_not(topom: Topom, clie
     refused = await client.post("/groups/1/servers/127.0.0.1:1/drain")
     assert (refused.status_code, refused.json()["error"]) == (409, "ServerInUse")
     assert "slotferry group promote" in refused.json()["message"]
+
+
+async def test_two_groups_that_are_empty_go_together_and_a_locked_one_waits(topom: Topom) -> None:
+    await topom.edit(lambda table, epoch: topology.add_group(table, epoch, 4, ["127.0.0.1:4", "127.0.0.1:14"]))
+    for group_id in (3, 4):
+        await topom.departures.drain(group_id, "")
+    # When: one of them is locked, then not.
+    await topom.edit(lambda table, epoch: topology.lock_group(table, epoch, 4))
+    state = await topom.ledger.change(leaving.without_empty)
+    assert sorted(state.table.groups) == [1, 2, 4]
+    assert leaving_groups(state) == {4}
+    await topom.edit(lambda table, epoch: topology.unlock_group(table, epoch, 4))
+    await topom.edit(lambda table, epoch: topology.add_group(table, epoch, 3, ["127.0.0.1:3"]))
+    await topom.departures.drain(3, "")
+    # Then: both are gone, in one change of the table.
+    state = await topom.ledger.change(leaving.without_empty)
+    assert sorted(state.table.groups) == [1, 2]
+    assert not state.leaving

@@ -1,8 +1,10 @@
 """The operations on groups, servers and slots."""
 
+from dataclasses import replace
+
 import pytest
 
-from slots.states import SlotState
+from slots.states import Course, SlotState
 from slots.table import Action, Slot, SlotTable
 from topom import errors, topology
 from topom.topology import Move
@@ -207,3 +209,18 @@ def test_ranges_of_slots() -> None:
     assert topology.parse_slots("0-2,5", 8) == [0, 1, 2, 5]
     with pytest.raises(errors.InvalidSlots, match="8"):
         topology.parse_slots("8", 8)
+
+
+def test_nothing_of_a_locked_group_is_locked_turned_or_removed(table: SlotTable) -> None:
+    preparing = moving(moving(table, 0, SlotState.PREPARING), 1, SlotState.MIGRATING)
+    turning = replace(preparing.slots[1].action or Action(SlotState.MIGRATING, 2), course=Course.TURNING)
+    preparing = preparing.changed(preparing.epoch + 1, [Slot(1, 1, turning)])
+    for group_id in (1, 2):
+        locked = topology.lock_group(preparing, preparing.epoch + 1, group_id, lost=True)
+        with pytest.raises(errors.GroupLocked):
+            topology.advance(locked, locked.epoch + 1, [0], SlotState.PREPARING, SlotState.PREPARED)
+        with pytest.raises(errors.GroupLocked):
+            topology.turn(locked, locked.epoch + 1, [1])
+    locked = topology.lock_group(table, table.epoch + 1, 3, lost=True)
+    with pytest.raises(errors.GroupLocked):
+        topology.remove_group(locked, locked.epoch + 1, 3)

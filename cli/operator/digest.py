@@ -1,0 +1,101 @@
+"""``slotferry digest``: whether a group's replicas hold what its master holds."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from cli.client import Answer, TopomClient
+from cli.operator import options
+from cli.output import answer, note, run, say, table
+
+POLL_SECONDS = 0.3
+
+GroupId = Annotated[int, typer.Argument(metavar="GROUP", min=1, help="The group's id, 1 or larger.")]
+
+
+def digest(
+    group_id: GroupId,
+    server: Annotated[
+        str | None, typer.Option("--server", metavar="HOST:PORT", help="One of its replicas; all if left out.")
+    ] = None,
+    keys_per_second: Annotated[
+        int, typer.Option("--keys-per-second", metavar="N", min=0, help="0 for as fast as small steps go.")
+    ] = 20_000,
+    show: Annotated[bool, typer.Option("--show", help="Only show the last check, and begin none.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End the check that is under way.")] = False,
+    resync: Annotated[
+        bool, typer.Option("--resync", help="Have replicas that differ given a whole new copy by their master.")
+    ] = False,
+    slots: Annotated[bool, typer.Option("--slots", help="With the digests of every slot.")] = False,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    limit: options.Limit = options.DEFAULT_LIMIT,
+    as_json: options.Json = False,
+) -> None:
+    """Compare replicas of a group with its master, slot by slot. Ends with status 1 where one differs."""
+    if show + cancel + resync > 1:
+        raise typer.BadParameter("--show, --cancel and --resync exclude one another")
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            if resync:
+                return await _resynced(client, group_id, server, limit)
+            if cancel:
+                return await client.cancel_digest(group_id)
+            if not show:
+                await client.start_digest(group_id, server, keys_per_second)
+                await _over(client, group_id, limit)
+            return await client.digest(group_id, slots)
+
+    found = run(work())
+    if server is not None:
+        found["replicas"] = [replica for replica in found["replicas"] if replica["server"] == server]
+    answer(found, as_json, lambda: _say(found, resync))
+    if not resync and any(replica["stage"] in ("different", "failed") for replica in found["replicas"]):
+        raise typer.Exit(1)
+
+
+async def _over(client: TopomClient, group_id: int, limit: float) -> None:
+    """Wait until no check is under way; the check goes on when the time is over."""
+    try:
+        async with asyncio.timeout(limit):
+            while any(one["stage"] == "running" for one in (await client.digest(group_id))["replicas"]):
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        note(f"it goes on; see slotferry digest {group_id} --show")
+
+
+async def _resynced(client: TopomClient, group_id: int, server: str | None, limit: float) -> Answer:
+    """Have replicas filled anew, and wait until they are, or topom has given that up."""
+    told = await client.resync_replica(group_id, server)
+    try:
+        async with asyncio.timeout(limit):
+            while any(one["resyncing"] for one in (await client.digest(group_id))["replicas"]):
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        note(f"it goes on; see slotferry digest {group_id} --show")
+    found = await client.digest(group_id)
+    return {**told, "replicas": found["replicas"]}
+
+
+def _say(found: Answer, resync: bool) -> None:
+    for replica in found["replicas"]:
+        if resync:
+            if replica["server"] in found["servers"]:
+                say(f"{replica['server']} {'holds a new copy' if replica['promotable'] else 'was not filled anew'}")
+            continue
+        text = f"{replica['server']}: {replica['stage']}, {replica['keys']} keys of {replica['keys_total']} compared"
+        say(text + (f" ({replica['reason']})" if replica["reason"] else ""))
+        for title, names in (
+            (f"{replica['differences']} keys differ from {replica['master']}", replica["named"]),
+            (f"{replica['uncompared']} keys were not compared", replica["uncompared_named"]),
+        ):
+            if names:
+                rows = [(one["slot"], one["database"], ascii(one["key"])[1:-1], one["what"]) for one in names]
+                table(("slot", "database", "key", "what"), rows, title)
+        if replica["slots"]:
+            rows = [(one["slot"], one["keys"], one["master"], one["replica"]) for one in replica["slots"]]
+            table(("slot", "keys", "master", "replica"), rows)
+        if not replica["promotable"]:
+            say(f"it is not promoted; slotferry digest {found['group_id']} --resync fills it anew")

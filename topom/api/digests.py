@@ -1,0 +1,72 @@
+"""Digest checks of a group's replicas. What is known is in the memory of the topom that leads."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from topom.api import digest_models as models
+from topom.api.access import ServedTopom
+from topom.digests.checks import Check
+from topom.digests.sums import summary
+from topom.service import Topom
+
+router = APIRouter(prefix="/groups/{group_id}/digest", tags=["groups"])
+
+
+def _describe(topom: Topom, group_id: int, checks: Sequence[Check], slots: bool) -> models.Digests:
+    return models.Digests(
+        group_id=group_id,
+        replicas=[
+            models.Digest(
+                server=check.server,
+                master=check.master,
+                stage=check.stage.value,
+                reason=check.reason,
+                began_at=check.began_at,
+                seconds=round(check.seconds, 3),
+                keys=check.tally.keys,
+                keys_total=check.total,
+                differences=check.tally.differences,
+                named=[models.NamedKey(**asdict(named)) for named in check.tally.named],
+                uncompared=check.tally.uncompared,
+                uncompared_named=[models.NamedKey(**asdict(named)) for named in check.tally.uncompared_named],
+                promotable=topom.differing.of(check.server) is None,
+                resyncing=topom.digests.is_resyncing(check.server),
+                slots=[
+                    models.SlotDigest(slot=slot, keys=keys, master=master, replica=replica)
+                    for slot, keys, master, replica in (summary(check.tally.slots) if slots else ())
+                ],
+            )
+            for check in checks
+        ],
+    )
+
+
+@router.post("", status_code=202)
+async def start(topom: ServedTopom, group_id: int, new: models.NewDigest) -> models.Digests:
+    """Begin to compare a replica, or all of the group's, with the master, key by key and in small steps."""
+    return _describe(topom, group_id, topom.digests.start(group_id, new.server, new.keys_per_second), slots=False)
+
+
+@router.get("")
+async def show(
+    topom: ServedTopom,
+    group_id: int,
+    slots: Annotated[bool, Query(description="With the digests of every slot.")] = False,
+) -> models.Digests:
+    """How the last check goes or went."""
+    return _describe(topom, group_id, topom.digests.of(group_id), slots)
+
+
+@router.delete("")
+async def cancel(topom: ServedTopom, group_id: int) -> models.Digests:
+    """End a check that is under way. A replica that was found to differ by then counts as one."""
+    return _describe(topom, group_id, await topom.digests.cancel(group_id), slots=False)
+
+
+@router.post("/resync", status_code=202)
+async def resync(topom: ServedTopom, group_id: int, which: models.Resync) -> models.Resyncing:
+    """Have a replica be given a whole new copy by its master; until then it serves nobody."""
+    return models.Resyncing(servers=await topom.digests.resync(group_id, which.server))
