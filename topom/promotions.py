@@ -27,11 +27,11 @@ from typing import Any
 
 import structlog
 
-from slots.table import SlotTable
+from slots.table import Group, SlotTable
 from topom import succession, topology
 from topom.backoff import Backoff
 from topom.barrier import Barrier, BarrierFailed
-from topom.errors import Conflict, LeaderSilent, ServerNotFound, Unavailable
+from topom.errors import Conflict, LeaderSilent, ServerNotFound, TopomError, Unavailable
 from topom.followers import Followers
 from topom.interventions import with_table
 from topom.ledger import Ledger
@@ -302,6 +302,9 @@ class Promotions:
         """Have another server become the master of a group whose change of masters waits for servers that are gone.
 
         Nobody writes to the group all the while, so it does not matter which of those two was its master last.
+
+        Raises:
+            PromotionFailed: the group stays locked as it was; a proxy did not lock, or one of the servers came back.
         """
         async with self._locking:
             group = topology.group_of(self._ledger.table, group_id)
@@ -322,20 +325,42 @@ class Promotions:
             self._require_group_locks(or_lost=False)
 
             def lock_again(state: ClusterState, epoch: int) -> ClusterState:
+                return with_table(state, state.table.changed(epoch, groups=[replace(still(state), lost=True)]))
+
+            def still(state: ClusterState) -> Group:
                 group = topology.group_of(state.table, group_id)
                 if not group.locked or address not in group.servers or state.promotions.get(group_id) != earlier:
                     raise NotReady(f"group {group_id} was changed meanwhile; look at it, and try again")
-                new = with_table(state, state.table.changed(epoch, groups=[replace(group, lost=True)]))
-                return _with_promotion(new, group_id, promotion)
+                return group
 
+            def decided(state: ClusterState, epoch: int) -> ClusterState:
+                still(state)
+                return _with_promotion(state, group_id, promotion)
+
+            # Those that are gone are not in the way: proxies were never told to write to any but the former master.
+            servers = [server for server in group.servers if server not in gone]
             self._busy.add(group_id)
             try:
-                state = await self._ledger.change(lock_again)
-                log.warning("locked_group_forced", group=group_id, server=address, epoch=state.table.epoch)
-                await self._observe("lock stored")
-                # Those that are gone are not in the way: proxies were never told to write to any but the former master.
-                servers = [server for server in group.servers if server not in gone]
-                return await self._take_over(group_id, promotion, choose, servers)
+                # Until it is sure that it can be done, what is stored is the earlier change: should one of its servers
+                # come back after all, it is the one that has everything.
+                try:
+                    epoch = (await self._ledger.change(lock_again)).table.epoch
+                    await self._observe("lock stored")
+                    await self._barrier.reach(epoch, servers, self._barrier_seconds, stop_at_refusal=True)
+                    await self._observe("lock acknowledged")
+                    await choose()
+                    self._require_locked(epoch, servers)
+                except TopomError as error:
+                    raise PromotionFailed(f"group {group_id} stays locked as it was: {error}") from error
+                await self._ledger.change(decided)
+                log.warning("locked_group_forced", group=group_id, server=address, epoch=epoch)
+                try:
+                    self._require_locked(epoch, servers)
+                    await self._replication.make_master(address)
+                except Exception as error:
+                    return await self._decide(group_id, promotion, str(error) or type(error).__name__)
+                await self._observe("replica is master")
+                return await self._complete(group_id, promotion)
             finally:
                 self._busy.discard(group_id)
                 self._wake.set()

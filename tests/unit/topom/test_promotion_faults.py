@@ -105,6 +105,25 @@ async def test_a_locked_group_of_which_one_is_back_is_not_forced(case: Case, ser
         assert bench.ledger.table.groups[1].master == MASTER
 
 
+async def test_who_comes_back_while_a_locked_group_is_forced_is_preferred(case: Case) -> None:
+    async with case.topom() as bench:
+        await leave_locked(case)
+
+        async def come_back(step: str) -> None:
+            if step == "lock acknowledged":
+                # It had become the master, and nobody knew.
+                case.servers.all[FIRST].follows = None
+                case.servers.all[FIRST].down = False
+
+        case.promotions.on_step = come_back
+        with pytest.raises(PromotionFailed, match=f"stays locked as it was: {FIRST} answers"):
+            await case.promotions.force(1, SECOND)
+        assert case.servers.all[SECOND].follows == MASTER
+        await bench.until(lambda table: not table.groups[1].locked)
+        case.servers.all[MASTER].down = False
+        assert (await case.settled()).groups[1].master == FIRST
+
+
 async def test_what_went_on_before_a_group_was_forced_does_not_undo_it(case: Case) -> None:
     """Who waits for the lock when an operator forces another server decides nothing about what was before."""
     async with case.topom() as bench:
