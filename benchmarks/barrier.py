@@ -63,6 +63,7 @@ async def _proxy(url: str, token: str, number: int, turn: asyncio.Semaphore) -> 
         "workers": 1,
         "version": "0",
         "epoch": 0,
+        "group_locks": True,
     }
     headers = {"Authorization": f"Bearer {token}"}
     async with contextlib.AsyncExitStack() as stack:

@@ -8,8 +8,9 @@ A *view* is what one process says of the servers: for how long each has not answ
 
 A view is what its process has seen itself by the time that it said so, and counts only for ``fresh_seconds`` after it
 came. So one that is late takes no part: delays make nobody suspected. One cut link makes a server suspected for who is
-behind it, and does not fail it. topom alone fails no server as long as there are proxies: it may be topom that is cut
-off. A server that dies is found failed within ``fail_seconds``, and as long as questions and reports take.
+behind it, and does not fail it. topom alone fails no server as long as there are proxies, heard of yet or not: it may
+be topom that is cut off. A server that dies is found failed within ``fail_seconds``, and as long as questions and
+reports take.
 
 Pure: whoever uses it brings the time.
 """
@@ -54,33 +55,36 @@ class Detector:
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self._views: dict[str, tuple[float, Mapping[str, float]]] = {}
+        self._expected: set[str] = set()
 
     def report(self, viewer: str, silences: Mapping[str, float], now: float) -> None:
         """Take a view: seconds since each server's latest answer to ``viewer``, as it says at ``now``."""
         self._views[viewer] = (now, silences)
+        if viewer != OWN:
+            self._expected.add(viewer)
 
     def keep_only(self, viewers: Iterable[str]) -> None:
-        """Forget the views of all others, who are no members any more."""
-        kept = {*viewers, OWN}
+        """Expect these views, whether they have come yet or not, and forget those of all others, members no more."""
+        self._expected = {*viewers} - {OWN}
+        kept = {*self._expected, OWN}
         self._views = {viewer: view for viewer, view in self._views.items() if viewer in kept}
 
     def judge(self, server: str, now: float) -> Judgement:
         """What is thought of a server at ``now``; a server of which nobody has a fresh view counts as alive."""
         settings = self._settings
         silences = []
-        others = others_fresh = 0
+        others_fresh = 0
         for viewer, (at, view) in self._views.items():
             silence = view.get(server)
             if silence is None:
                 continue
             fresh = now - at <= settings.fresh_seconds
-            others += viewer != OWN
             others_fresh += viewer != OWN and fresh
             if fresh:
                 silences.append(silence)
         silent = sum(silence >= settings.fail_seconds for silence in silences)
         doubted = any(silence >= settings.suspect_seconds for silence in silences)
-        if 2 * silent > len(silences) and (others_fresh or not others):
+        if 2 * silent > len(silences) and (others_fresh or not self._expected):
             condition = Condition.FAILED
         else:
             condition = Condition.SUSPECTED if doubted else Condition.ALIVE

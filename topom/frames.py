@@ -40,6 +40,8 @@ class Register(_Frame):
     version: str = Field(max_length=100)
     epoch: int = Field(ge=0)
     draining: bool = False
+    group_locks: bool = False
+    """Whether it holds requests for the slots of a locked group; others acknowledge such a table all the same."""
     scripts: ScriptsKnown | None = None
     """None for a proxy that does not share scripts."""
     cluster: ClusterAddress | None = None

@@ -53,6 +53,8 @@ class Health:
     async def run(self) -> None:
         """Ask servers and judge them, until cancelled."""
         self._probing.keep(all_servers(self._ledger.table))
+        # Who has not reported to this topom yet may see servers that it does not.
+        self._detector.keep_only(str(proxy_id) for proxy_id in self._ledger.state.proxies)
         self._ledger.listen(self._changed)
         try:
             while True:

@@ -16,6 +16,11 @@ these ways, none of which asks the late one to notice anything in time, but the 
   whichever way it went, and take no permit back from its successor.
 - A late fence concerns a proxy whose fence is stored, which its successor therefore puts up as well. A fenced instance
   never comes back under the same id, so it does not matter when that happens, nor how often.
+- A late ``REPLICAOF`` can make a server a replica that its successor has made, or left, the master. Nobody can write to
+  the group then, for proxies send to whom the table names, and what only that server had is lost if it is given a copy
+  of the other. The successor heals that: a change of masters stays stored until all of the group's servers follow the
+  master, and until then the table's master is made a master again (:mod:`topom.followers`). A late
+  ``REPLICAOF NO ONE`` makes a second master that no table names, so nobody writes to it; it is made a replica again.
 - What is checked before slots move (:mod:`migrator.checks`) writes a key of its own, which expires within seconds.
 - Scripts that a late leader stores are of the same generation, and stay true; sizes say when they were measured.
 """

@@ -101,13 +101,16 @@ class Masters:
             self._protect()
             if not self._settings.active:
                 continue
-            failed = [group for group in self._ledger.table.groups.values() if self._has_failed(group.master)]
-            for group_id in self.reasons.keys() - {group.id for group in failed}:
+            failed = [group.id for group in self._ledger.table.groups.values() if self._has_failed(group.master)]
+            for group_id in self.reasons.keys() - {*failed}:
                 del self.reasons[group_id]
                 self._backoffs.pop(group_id, None)
                 self._not_before.pop(group_id, None)
-            for group in failed:
-                await self._replace(group)
+            for group_id in failed:
+                # While the group before was seen to, this one may have been given another master.
+                group = self._ledger.table.groups.get(group_id)
+                if group is not None and self._has_failed(group.master):
+                    await self._replace(group)
 
     def _has_failed(self, server: str | None) -> bool:
         return server is not None and self._health.of(server).condition is Condition.FAILED
@@ -165,6 +168,8 @@ class Masters:
             self.reasons[group.id] = str(error)
 
     async def _choose(self, group: Group) -> str:
+        if self._ledger.table.master_of(group.id) != group.master:
+            raise NotReady(f"{group.master} is not the master of group {group.id} any more")
         if not self._has_failed(group.master):
             raise NotReady(f"{group.master} answers again")
         said = await look_at_all(self._replication, list(group.replicas))

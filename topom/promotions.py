@@ -15,22 +15,24 @@ promotion was: a group that is locked is between 2 and 4, and whether the replic
 While it is locked nobody writes to either server, so both have all that was acknowledged, and either may become the
 master (**one-owner**: proxies use the one that the table names, and only after the lock). One that is not locked is
 at step 5. **bounded**: steps 2 and 3 take ``promotion_seconds`` at the most; a group stays locked longer than that only
-while neither of its two servers answers, or the store does not.
+while neither of its two servers answers, and no operator forces a third, or the store does not.
 
 One group is locked at a time, and no batch of slots meanwhile: a proxy's refusal of a table then concerns that lock.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
-from slots.table import SlotTable
+from slots.table import Group, SlotTable
 from topom import succession, topology
 from topom.backoff import Backoff
 from topom.barrier import Barrier, BarrierFailed
-from topom.errors import Conflict, ServerNotFound, Unavailable
+from topom.errors import Conflict, LeaderSilent, ServerNotFound, TopomError, Unavailable
+from topom.followers import Followers
 from topom.interventions import with_table
 from topom.ledger import Ledger
 from topom.replication import Replication, ServerFailed, ServerReplication
@@ -93,6 +95,7 @@ class Promotions:
         self._barrier = barrier
         self._replication = replication
         self._locking = locking
+        self._followers = Followers(ledger, replication, locking)
         self._barrier_seconds = barrier_seconds
         self._seconds = promotion_seconds
         self.on_step = on_step
@@ -109,34 +112,33 @@ class Promotions:
             NotReady: the server is no replica of the master that could take over; nothing was locked.
             PromotionFailed: it was taken back.
             StoreError, LostPlace: as :meth:`topom.ledger.Ledger.change`; then it is taken back, or goes on, by itself.
+            LeaderSilent: this topom ceased to lead meanwhile; the next one takes it back, or goes on with it.
         """
-        task = asyncio.create_task(self._promote(group_id, address), name=f"promotion of {address}")
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        return await asyncio.shield(task)
+        return await self._finished(self._promote(group_id, address), f"promotion of {address}")
 
     async def force(self, group_id: int, address: str) -> SlotTable:
         """Make a replica the master of a group whose master an operator knows to be gone; what only that had is lost.
+
+        So is one that is locked because neither of the two servers answers that a change of masters was about: then any
+        other of its servers may be named, whatever of those two is lost with them.
 
         Raises as :meth:`promote`.
         """
         group = topology.group_of(self._ledger.table, group_id)
         if address not in group.servers:
             raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers)}")
+        name = f"forced promotion of {address}"
+        if group.locked and group_id not in self._busy:
+            return await self._finished(self._force_locked(group_id, address), name)
         if address == group.master:
             return self._ledger.table
 
         async def choose() -> str:
             if await self._ask(group.servers[0]) is not None:
                 raise NotReady(f"{group.master} answers; promote {address} without force, and nothing is lost")
-            if (await self._replication.look(address)).is_master:
-                raise NotReady(f"{address} is a master itself, not a replica")
-            return address
+            return await self._no_master(address)
 
-        task = asyncio.create_task(self.fail_over(group_id, choose, wait_for_lost_proxies=False))
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        return await asyncio.shield(task)
+        return await self._finished(self.fail_over(group_id, choose, wait_for_lost_proxies=False), name)
 
     async def fail_over(self, group_id: int, choose: Choose, wait_for_lost_proxies: bool) -> SlotTable:
         """Make a replica the master of a group whose master is lost; the table that then holds.
@@ -151,17 +153,19 @@ class Promotions:
             wait_for_lost_proxies: False if it is sure that no lost proxy can reach the former master.
 
         Raises:
-            as :meth:`promote`.
+            as :meth:`promote`, but for LeaderSilent.
         """
         group = topology.group_of(self._ledger.table, group_id)
         if group.master is None:
             raise NotReady(f"group {group_id} has no master")
         async with self._locking:
             promotion = Promotion(await choose(), group.master)
+            self._require_group_locks(or_lost=False)
             self._busy.add(group_id)
             try:
                 await self._lock(group_id, promotion, lost=True)
-                return await self._take_over(group_id, promotion, choose, wait_for_lost_proxies)
+                servers = group.servers if wait_for_lost_proxies else group.replicas
+                return await self._take_over(group_id, promotion, choose, servers)
             finally:
                 self._busy.discard(group_id)
                 self._wake.set()
@@ -204,6 +208,7 @@ class Promotions:
             return table
         # Refused at once, if it is to be refused.
         topology.lock_group(table, self._ledger.state.version + 1, group_id)
+        self._require_group_locks(or_lost=False)
         master = group.servers[0]
         self._require_whole(address)
         await self._wait_until_near(master, address)
@@ -245,7 +250,7 @@ class Promotions:
             if group.master != promotion.former or promotion.server not in group.servers:
                 raise NotReady(f"group {group_id} was changed meanwhile; look at it, and try again")
             new = with_table(state, topology.lock_group(state.table, epoch, group_id, lost))
-            return replace(new, promotions={**state.promotions, group_id: promotion})
+            return _with_promotion(new, group_id, promotion)
 
         state = await self._ledger.change(lock)
         log.info("group_locked", group=group_id, server=promotion.server, lost=lost, epoch=state.table.epoch)
@@ -266,8 +271,7 @@ class Promotions:
             await self._replication.pause_writes(promotion.former, max(0.0, left) + SPARE_SECONDS)
             await self._wait_until_equal(promotion, deadline)
             await self._observe("replica has all")
-            if not self._barrier.passed(table.epoch, servers):
-                raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+            self._require_locked(table.epoch, servers)
             self._require_whole(promotion.server)
             await self._replication.make_master(promotion.server)
         except Exception as error:
@@ -277,23 +281,107 @@ class Promotions:
         await self._observe("replica is master")
         return await self._complete(group_id, promotion)
 
-    async def _take_over(self, group_id: int, promotion: Promotion, choose: Choose, fence_former: bool) -> SlotTable:
-        """As :meth:`_switch`, while the former master does not answer."""
+    async def _take_over(
+        self, group_id: int, promotion: Promotion, choose: Choose, servers: Collection[str]
+    ) -> SlotTable:
+        """As :meth:`_switch`, while the former master does not answer. Lost proxies are fenced off ``servers``."""
         table = self._ledger.table
-        group = table.groups[group_id]
-        servers = group.servers if fence_former else group.replicas
         try:
             await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=True)
             await self._observe("lock acknowledged")
             if await choose() != promotion.server:
                 raise NotReady(f"{promotion.server} is not the best choice any more")
-            if not self._barrier.passed(table.epoch, servers):
-                raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+            self._require_locked(table.epoch, servers)
             await self._replication.make_master(promotion.server)
         except Exception as error:
             return await self._decide(group_id, promotion, str(error) or type(error).__name__)
         await self._observe("replica is master")
         return await self._complete(group_id, promotion)
+
+    async def _force_locked(self, group_id: int, address: str) -> SlotTable:
+        """Have another server become the master of a group whose change of masters waits for servers that are gone.
+
+        Nobody writes to the group all the while, so it does not matter which of those two was its master last.
+
+        Raises:
+            PromotionFailed: the group stays locked as it was; a proxy did not lock, or one of the servers came back.
+        """
+        async with self._locking:
+            group = topology.group_of(self._ledger.table, group_id)
+            earlier = self._ledger.state.promotions.get(group_id)
+            if not group.locked or earlier is None:
+                raise NotReady(f"group {group_id} was unlocked meanwhile; look at it, and try again")
+            gone = sorted({earlier.server, earlier.former})
+            if address in gone:
+                raise NotReady(f"group {group_id} is unlocked once {address} answers; bring it back, or name another")
+
+            async def choose() -> str:
+                for server in gone:
+                    if await self._ask(server) is not None:
+                        raise NotReady(f"{server} answers, so group {group_id} is unlocked by itself; look at it again")
+                return await self._no_master(address)
+
+            promotion = Promotion(await choose(), earlier.former)
+            self._require_group_locks(or_lost=False)
+
+            def lock_again(state: ClusterState, epoch: int) -> ClusterState:
+                return with_table(state, state.table.changed(epoch, groups=[replace(still(state), lost=True)]))
+
+            def still(state: ClusterState) -> Group:
+                group = topology.group_of(state.table, group_id)
+                if not group.locked or address not in group.servers or state.promotions.get(group_id) != earlier:
+                    raise NotReady(f"group {group_id} was changed meanwhile; look at it, and try again")
+                return group
+
+            def decided(state: ClusterState, epoch: int) -> ClusterState:
+                still(state)
+                return _with_promotion(state, group_id, promotion)
+
+            # Those that are gone are not in the way: proxies were never told to write to any but the former master.
+            servers = [server for server in group.servers if server not in gone]
+            self._busy.add(group_id)
+            try:
+                # Until it is sure that it can be done, what is stored is the earlier change: should one of its servers
+                # come back after all, it is the one that has everything.
+                try:
+                    epoch = (await self._ledger.change(lock_again)).table.epoch
+                    await self._observe("lock stored")
+                    await self._barrier.reach(epoch, servers, self._barrier_seconds, stop_at_refusal=True)
+                    await self._observe("lock acknowledged")
+                    await choose()
+                    self._require_locked(epoch, servers)
+                except TopomError as error:
+                    raise PromotionFailed(f"group {group_id} stays locked as it was: {error}") from error
+                await self._ledger.change(decided)
+                log.warning("locked_group_forced", group=group_id, server=address, epoch=epoch)
+                try:
+                    self._require_locked(epoch, servers)
+                    await self._replication.make_master(address)
+                except Exception as error:
+                    return await self._decide(group_id, promotion, str(error) or type(error).__name__)
+                await self._observe("replica is master")
+                return await self._complete(group_id, promotion)
+            finally:
+                self._busy.discard(group_id)
+                self._wake.set()
+
+    async def _no_master(self, address: str) -> str:
+        """The server, if it is a replica. Raises NotReady, ServerFailed."""
+        if (await self._replication.look(address)).is_master:
+            raise NotReady(f"{address} is a master itself, not a replica")
+        return address
+
+    def _require_group_locks(self, or_lost: bool) -> None:
+        """Raises NotReady if there is a proxy whose acknowledgement of a lock says nothing."""
+        ignorant = self._barrier.without_group_locks(or_lost)
+        if ignorant:
+            raise NotReady(f"proxy {ignorant[0]} is of a version that knows no locks of groups; upgrade it first")
+
+    def _require_locked(self, epoch: int, servers: Collection[str]) -> None:
+        """Raises what says why the lock of this epoch is not everybody's, although the barrier was reached."""
+        if not self._barrier.passed(epoch, servers):
+            raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+        self._require_group_locks(or_lost=True)
 
     async def _wait_until_equal(self, promotion: Promotion, deadline: float) -> None:
         """Return once the replica has run all that the master has."""
@@ -302,10 +390,12 @@ class Promotions:
             ahead = await self._replication.look(promotion.former)
             behind = await self._replication.look(promotion.server)
             problem = _problem(promotion.server, promotion.former, ahead, behind, near=0)
+            # The master may take writes again soon after the deadline, so that nothing found then can be relied on.
+            if loop.time() >= deadline:
+                late = "its replica has all that it has, which was found too late:"
+                raise NotReady(f"{problem or late} after {self._seconds:g} s")
             if problem is None:
                 return
-            if loop.time() >= deadline:
-                raise NotReady(f"{problem} after {self._seconds:g} s")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _decide(self, group_id: int, promotion: Promotion, reason: str) -> SlotTable:
@@ -383,6 +473,11 @@ class Promotions:
             group = self._ledger.table.groups.get(group_id)
             if group is not None and group.locked:
                 async with self._locking:
+                    # An operator may have forced another change before this had the lock.
+                    group = self._ledger.table.groups.get(group_id)
+                    if group is None or not group.locked or self._ledger.state.promotions.get(group_id) != promotion:
+                        waiting = True
+                        continue
                     try:
                         await self._decide(group_id, promotion, "topom was restarted or lost its store meanwhile")
                     except PromotionFailed:
@@ -390,53 +485,30 @@ class Promotions:
                     except ServerFailed as error:
                         log.error("group_stays_locked", group=group_id, reason=str(error))
                 waiting = True
-            elif await self._all_follow(group_id, promotion):
+            elif await self._followers.all_follow(group_id, promotion):
                 await self._ledger.change(lambda state, epoch, over=group_id: _without(state, over))  # type: ignore[misc]
                 log.info("promotion_over", group=group_id)
             else:
                 waiting = True
         return waiting
 
-    async def _all_follow(self, group_id: int, promotion: Promotion) -> bool:
-        """Have a group's servers follow its master; whether all of them do.
-
-        A server that says it is a master is only made a replica if it is one of the two that the promotion was about:
-        what it has that the master has not is lost by that.
-        """
-        group = self._ledger.table.groups.get(group_id)
-        if group is None or group.master is None:
-            return True
-        concerned = {promotion.server, promotion.former}
-        outcomes = await asyncio.gather(
-            *(self._follows(server, group.servers[0], server in concerned) for server in group.replicas)
-        )
-        if not all(outcomes):
-            return False
-        try:
-            for server in group.servers:
-                await self._replication.keep(server)
-        except ServerFailed:
-            return False
-        return True
-
-    async def _follows(self, server: str, master: str, concerned: bool) -> bool:
-        """Whether a server is a replica of its master with its link up; it is told to be one if it is not."""
-        try:
-            said = await self._replication.look(server)
-            if said.is_master and not concerned:
-                return True
-            if said.follows(master):
-                # Not before: what was sent to it earlier, and that it may still have to read, is done by then.
-                return said.link_up
-            await self._replication.follow(server, master)
-            log.info("server_told_to_follow", server=server, master=master)
-        except ServerFailed as error:
-            log.debug("server_does_not_follow", server=server, reason=str(error))
-        return False
-
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.promotions is not new.promotions:
             self._wake.set()
+
+    async def _finished(self, work: Coroutine[Any, Any, SlotTable], name: str) -> SlotTable:
+        """What ``work`` comes to, which a cancelled caller does not stop. Raises LeaderSilent if the term ends."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise LeaderSilent(
+                    "this topom does not lead any more: whether it was done is not known. Look before you try again"
+                ) from None
+            raise
 
     def _forget(self, task: asyncio.Task[SlotTable]) -> None:
         self._tasks.discard(task)
@@ -461,6 +533,15 @@ def _problem(address: str, master: str, ahead: Replication, behind: Replication,
     if ahead.offset - behind.offset > near:
         return f"{address} is {ahead.offset - behind.offset} bytes behind its master"
     return None
+
+
+def _with_promotion(state: ClusterState, group_id: int, promotion: Promotion) -> ClusterState:
+    """The state in which this promotion has begun, and remembers whom an earlier one that is not over was about."""
+    before = state.promotions.get(group_id)
+    if before is not None:
+        others = before.concerned.intersection(state.table.groups[group_id].servers) - promotion.concerned
+        promotion = replace(promotion, earlier=tuple(sorted(others)))
+    return replace(state, promotions={**state.promotions, group_id: promotion})
 
 
 def _without(state: ClusterState, group_id: int) -> ClusterState:

@@ -79,11 +79,22 @@ class Promotion:
     """The latest change of a group's master, until all of the group's servers that answer follow the master.
 
     ``server`` is the one to be master, ``former`` the master before. Whether it is decided who is master is said by
-    the group in the slot table: it is locked until then.
+    the group in the slot table: it is locked until then. ``earlier`` are other servers of the group that changes were
+    about which were not over when this one began: they may still say that they are masters.
     """
 
     server: str
     former: str
+    earlier: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Stores know lists, and no tuples.
+        object.__setattr__(self, "earlier", tuple(self.earlier))
+
+    @property
+    def concerned(self) -> frozenset[str]:
+        """The servers that it or one before it is about."""
+        return frozenset({self.server, self.former, *self.earlier})
 
 
 @dataclass(frozen=True, slots=True)

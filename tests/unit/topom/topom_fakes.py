@@ -203,10 +203,13 @@ Answer = Callable[[SlotTable], bool | None]
 class FakeProxy:
     """A proxy that hears of tables at once and answers them as ``answer`` says."""
 
-    def __init__(self, bench: "Bench", number: int, answer: Answer = lambda table: True) -> None:
+    def __init__(
+        self, bench: "Bench", number: int, answer: Answer = lambda table: True, group_locks: bool = True
+    ) -> None:
         self._bench = bench
         self.instance = f"{number:032x}"
         self.answer = answer
+        self.group_locks = group_locks
         self.member: Member | None = None
         self.seen: list[SlotTable] = []
         self.last_frames: list[Mapping[str, object] | None] = []
@@ -227,6 +230,7 @@ class FakeProxy:
             workers=2,
             version="0",
             epoch=0,
+            group_locks=self.group_locks,
         )
         self.member = await self._bench.members.register(frame, self)
         self.wake()

@@ -1,0 +1,94 @@
+"""Has the servers of a group follow the master that the slot table names, once a change of masters is decided.
+
+A server that is told to follow another loses what only it has, and a server is told by a command that may come late:
+after topom has given up on it, and even after it has ceased to lead. So (**one-owner**: what clients wrote to the
+master that the table names is nobody's to undo)
+
+- a server is told only while nobody can lock slots or groups, and only if the table names that master at that instant;
+- a master that a late command has made a replica is made a master again.
+"""
+
+import asyncio
+
+import structlog
+
+from slots.table import Group
+from topom.ledger import Ledger
+from topom.replication import ServerFailed, ServerReplication
+from topom.state import Promotion
+
+log = structlog.get_logger(__name__)
+
+
+class Followers:
+    """The servers of one topom's groups, after changes of masters.
+
+    Args:
+        locking: held while slots or a group are locked.
+    """
+
+    def __init__(self, ledger: Ledger, replication: ServerReplication, locking: asyncio.Lock) -> None:
+        self._ledger = ledger
+        self._replication = replication
+        self._locking = locking
+
+    async def all_follow(self, group_id: int, promotion: Promotion) -> bool:
+        """Have a group's servers follow its master; whether all of them do, and the master follows nobody.
+
+        A server that says that it is a master is only made a replica, and the master only a master, if it is one of
+        those that the promotion was about.
+        """
+        group = self._ledger.table.groups.get(group_id)
+        if group is None or group.master is None:
+            return True
+        outcomes = await asyncio.gather(
+            self._leads(group, promotion),
+            *(self._follows(group, server, server in promotion.concerned) for server in group.replicas),
+        )
+        if not all(outcomes):
+            return False
+        try:
+            for server in group.servers:
+                await self._replication.keep(server)
+        except ServerFailed:
+            return False
+        return True
+
+    async def _leads(self, group: Group, promotion: Promotion) -> bool:
+        """Whether a group's master is one; it is made one again if it is not."""
+        master = group.servers[0]
+        if master not in promotion.concerned:
+            return True
+        try:
+            if (await self._replication.look(master)).is_master:
+                return True
+            async with self._locking:
+                if self._holds(group):
+                    await self._replication.make_master(master)
+                    log.warning("master_restored", group=group.id, server=master)
+        except ServerFailed as error:
+            log.debug("master_not_restored", server=master, reason=str(error))
+        return False
+
+    async def _follows(self, group: Group, server: str, concerned: bool) -> bool:
+        """Whether a server is a replica of its master with its link up; it is told to be one if it is not."""
+        master = group.servers[0]
+        try:
+            said = await self._replication.look(server)
+            if said.is_master and not concerned:
+                return True
+            if said.follows(master):
+                # Not before: what was sent to it earlier, and that it may still have to read, is done by then.
+                return said.link_up
+            async with self._locking:
+                if self._holds(group):
+                    await self._replication.follow(server, master)
+                    log.info("server_told_to_follow", server=server, master=master)
+        except ServerFailed as error:
+            log.debug("server_does_not_follow", server=server, reason=str(error))
+        return False
+
+    def _holds(self, group: Group) -> bool:
+        """Whether the group still has the master that it had, and nobody is giving it another one."""
+        now = self._ledger.table.groups.get(group.id)
+        return now is not None and not now.locked and now.master == group.master
