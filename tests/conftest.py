@@ -45,13 +45,16 @@ def _give_up(name: str) -> None:
 def _commands_are_forked() -> Iterator[None]:
     """A topom or a proxy of a cluster is forked from a process that has imported all; the command itself has tests."""
     spawn = ManagedProcess._spawn
+    path = os.environ.get("PYTHONPATH")
 
     def forked(self: ManagedProcess, output: Any, parent: int) -> Any:
-        if self.arguments not in ([sys.executable, "-m", "cli", process] for process in ("topom", "proxy")):
+        environment = os.environ if self.environment is None else self.environment
+        ours = self.arguments in ([sys.executable, "-m", "cli", process] for process in ("topom", "proxy"))
+        # What Python is to import at its start it imports at a real one only.
+        if not ours or environment.get("PYTHONPATH") != path:
             return spawn(self, output, parent)
         with open(os.devnull, "rb") as nothing:
             descriptors = {0: nothing.fileno(), 1: output.fileno(), 2: output.fileno()}
-            environment = os.environ if self.environment is None else self.environment
             return fork("tests.starting", self.arguments[3:], descriptors, environment)
 
     with pytest.MonkeyPatch.context() as patching:
