@@ -32,9 +32,15 @@ class Settling:
         self._on_settled = on_settled
         self._names: dict[str, set[str]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._servers: frozenset[str] | None = None
 
     def lost(self, address: str, name: str) -> None:
-        """Note that a connection ended with replies outstanding, and set about settling it."""
+        """Note that a connection ended with replies outstanding, and set about settling it.
+
+        Nothing is noted of a server that is in the slot table no more.
+        """
+        if self._servers is not None and address not in self._servers:
+            return
         self._names.setdefault(address, set()).add(name)
         if address not in self._tasks:
             self._tasks[address] = asyncio.get_running_loop().create_task(self._settle(address))
@@ -45,7 +51,8 @@ class Settling:
 
     def keep_servers(self, servers: Collection[str]) -> None:
         """Forget what was lost at servers that are in the slot table no more: no slot can come from one of them."""
-        for address in self._names.keys() - set(servers):
+        self._servers = frozenset(servers)
+        for address in self._names.keys() - self._servers:
             self._names[address].clear()
 
     def unsettled_anywhere(self) -> list[str]:

@@ -149,6 +149,14 @@ class WorkerHarness:
                 self._arrived.clear()
                 await self._arrived.wait()
 
+    async def under_way(self) -> Message:
+        """The counters, once they say from now on that a request is at a server.
+
+        What was under way before, such as what a worker asks each server at its start, is none.
+        """
+        self.messages[:] = [message for message in self.messages if message["type"] != "counters"]
+        return await self.next(lambda message: message["type"] == "counters" and message["counters"]["in_flight"] > 0)
+
     def push(self, slots: Iterable[Slot] = (), groups: Iterable[Group] = ()) -> int:
         """Send a new table; its epoch."""
         self.table = self.table.changed(self.table.epoch + 1, slots, groups)

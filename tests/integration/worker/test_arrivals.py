@@ -343,7 +343,7 @@ async def test_what_arrives_is_closed_when_the_worker_drains(start_worker: Start
             # A session that the worker has to wait for.
             writer.write(command(("GET", "k")))
             await counted(worker, arriving=1, clients=1)
-            await worker.next(lambda message: message["type"] == "counters" and message["counters"]["in_flight"] > 0)
+            await worker.under_way()
             worker.channel.send({"type": "drain"})
             assert await closed(reader) == b""
             assert worker.process.running

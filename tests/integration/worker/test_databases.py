@@ -10,7 +10,7 @@ from slots.states import SlotState
 from slots.table import Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
 from tests.integration.worker.harness import WorkerHarness, slot_of
-from tests.integration.worker.test_slot_states import frozen, until
+from tests.integration.worker.test_slot_states import frozen
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 KEY = "{t}key"
@@ -283,11 +283,7 @@ async def test_drained_a_lock_waits_for_move(start_worker: StartWorker) -> None:
             async with frozen(worker, 1):
                 talk.send(*words)
 
-                async def under_way() -> bool:
-                    counters = await worker.next(lambda m: m["type"] == "counters")
-                    return bool(counters["counters"]["in_flight"])
-
-                await until(under_way)
+                await worker.under_way()
                 acting = asyncio.create_task(worker.act([SLOT], SlotState.PREPARED))
                 done, _ = await asyncio.wait([acting], timeout=0.3)
                 assert not done
@@ -308,7 +304,7 @@ async def test_a_client_that_leaves_leaves_nothing_held(start_worker: StartWorke
             worker.messages.clear()
             talk.writer.write(command(("EXEC",)))
             await talk.writer.drain()
-            await worker.next(lambda m: m["type"] == "counters" and m["counters"]["in_flight"] > 0)
+            await worker.under_way()
             talk.writer.close()
     await worker.act([SLOT], SlotState.PREPARED)
     async with worker.direct(1, db=3) as direct:

@@ -429,7 +429,7 @@ async def test_several_keys_at_a_congested_server_are_held_back(start_worker) ->
         reader, writer = await worker.connect()
         writer.write(request("MSET", "a", value, "b", value) * 100)
         await asyncio.sleep(1)
-        counters = await worker.next(lambda m: m["type"] == "counters" and m["counters"]["in_flight"] > 0)
+        counters = await worker.under_way()
         assert counters["counters"]["in_flight"] < 20
     finally:
         os.kill(worker.servers[0].pid, signal.SIGCONT)

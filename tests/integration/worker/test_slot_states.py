@@ -45,7 +45,7 @@ async def frozen(worker: WorkerHarness, group: int) -> AsyncIterator[None]:
 
 async def under_way(worker: WorkerHarness) -> None:
     """Return once a request is at a server."""
-    await worker.next(lambda message: message["type"] == "counters" and message["counters"]["in_flight"] > 0)
+    await worker.under_way()
 
 
 async def test_locked_slot_holds_requests_in_order_and_others_go_on(start_worker: StartWorker) -> None:

@@ -253,7 +253,7 @@ async def test_drained_a_lock_waits_for_it(start_worker: StartWorker) -> None:
         async with frozen(worker, 2):
             worker.messages.clear()
             talk.send(*sort)
-            await worker.next(lambda m: m["type"] == "counters" and m["counters"]["in_flight"] > 0)
+            await worker.under_way()
             await worker.act([SLOT], SlotState.FINISHED)
             acting = asyncio.create_task(worker.act([SLOT], SlotState.PREPARED, 2, 3))
             done, _ = await asyncio.wait([acting], timeout=0.3)
