@@ -58,7 +58,9 @@ def begin() -> Path:
     except OSError as error:
         raise JobError(f"{folder} cannot be made for Java's classes: {error.strerror}") from None
     for left in folder.glob("unfinished-*"):
-        left.unlink(missing_ok=True)
+        # One whose process runs is another run's.
+        if not Path("/proc", left.name.removeprefix("unfinished-")).exists():
+            left.unlink(missing_ok=True)
     return folder / f"unfinished-{os.getpid()}"
 
 

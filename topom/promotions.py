@@ -179,7 +179,7 @@ class Promotions:
                 self._wake.clear()
                 try:
                     waiting = await self._go_on()
-                except Unavailable as error:
+                except TopomError as error:
                     log.error("promotions_wait", reason=str(error))
                     waiting = True
                 if not waiting:

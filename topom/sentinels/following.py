@@ -104,10 +104,11 @@ class Following:
                 "its data back",
             )
             return Verdict.UNDECIDED
-        await self._follow(view, address, known)
-        return Verdict.AGREED
+        return Verdict.AGREED if await self._follow(view, address, known) else Verdict.UNDECIDED
 
-    async def _follow(self, view: View, address: str, known: int) -> None:
+    async def _follow(self, view: View, address: str, known: int) -> bool:
+        """Store the switch; whether the table names the new master now."""
+
         def change(state: ClusterState, epoch: int) -> ClusterState:
             # epochs: only over the master that the Sentinels were compared with. A locked group has a promotion under
             # way, which ends one way or the other; then it is looked at again.
@@ -119,7 +120,9 @@ class Following:
             state = await self._ledger.change(change)
         except TopomError as error:
             log.error("switch_not_stored", group=view.group_id, master=address, reason=str(error))
-            return
+            return False
+        if state.table.master_of(view.group_id) != address:
+            return False
         self._say(view.group_id, "")
         log.warning(
             "master_switched",
@@ -130,6 +133,7 @@ class Following:
             sentinels=sum(named == address for named in view.named.values()),
             known=known,
         )
+        return True
 
     def problem(self, group_id: int) -> str:
         """Why what Sentinels say of a group is not followed; empty if there is nothing of the kind."""
