@@ -155,12 +155,19 @@ async def wakes_in_vain(cluster: SeveralTopoms, leader: int, former: int) -> Non
             lambda said: said == {"ok": True, "leads": False},
             "the former leader to follow",
         )
-        ended = [entry["event"] for entry in log_of(cluster.topoms[former])]
-        assert "leading_ended" in ended[len(ended) - ended[::-1].index("leading") :]
+        await eventually(
+            lambda: said_since_it_led(cluster, former), lambda said: "leading_ended" in said, "its term to end"
+        )
         assert await cluster.api.slots() == before
         assert await terms_at(cluster) == terms
     async with cluster.asking(former):
         assert (await cluster.api.slots())["slots"] == before["slots"]
+
+
+async def said_since_it_led(cluster: SeveralTopoms, topom: int) -> list[str]:
+    """The events of its log after it last came to lead."""
+    events = [entry["event"] for entry in log_of(cluster.topoms[topom])]
+    return events[len(events) - events[::-1].index("leading") :]
 
 
 async def terms_at(cluster: SeveralTopoms) -> list[dict[bytes, bytes]]:
