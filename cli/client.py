@@ -316,9 +316,13 @@ class TopomClient:
         """Have a group that was to leave stay; what is on its way out."""
         return await self._object("DELETE", f"/groups/{group_id}/drain")
 
-    async def drain_server(self, group_id: int, address: str) -> Answer:
-        """Have a replica leave."""
-        return await self._object("POST", f"/groups/{group_id}/servers/{address}/drain")
+    async def drain_server(self, group_id: int, address: str, why: str = "") -> Answer:
+        """Have a server leave: a replica at once, a master once another server has taken over; the group's servers."""
+        return await self._object("POST", f"/groups/{group_id}/servers/{address}/drain", why=why or None)
+
+    async def keep_server(self, group_id: int, address: str) -> Answer:
+        """Have a server that was to leave stay; the group's servers."""
+        return await self._object("DELETE", f"/groups/{group_id}/servers/{address}/drain")
 
     async def drain_proxy(self, proxy_id: int) -> Answer:
         """Have a proxy let its clients go and leave; what topom knows of it."""

@@ -29,6 +29,7 @@ from topom.members import Members
 from topom.promotions import NotReady, Promotions
 from topom.protection import Protection
 from topom.replication import Replication, ServerFailed, ServerReplication, look_at_all
+from topom.state import leaving_servers
 
 log = structlog.get_logger(__name__)
 
@@ -178,7 +179,15 @@ class Masters:
         if problems and len(problems) == len(answering):
             raise NotReady("; ".join(problems.values()) + "; or promote one with --force, if that is the best there is")
         # A replica that differs still says whether it hears from the master; it is only not chosen.
-        return best(group, answering, self._last.get(group.servers[0]), self._settings, problems)
+        last = self._last.get(group.servers[0])
+        leaving = leaving_servers(self._ledger.state) & answering.keys()
+        try:
+            return best(group, answering, last, self._settings, problems.keys() | leaving)
+        except NotReady:
+            if not leaving:
+                raise
+            # What is on its way out is better than nothing.
+            return best(group, answering, last, self._settings, problems)
 
 
 def best(

@@ -35,7 +35,7 @@ from topom.errors import Conflict, LeaderSilent, ServerNotFound, TopomError, Una
 from topom.followers import Followers
 from topom.interventions import with_table
 from topom.ledger import Ledger
-from topom.replication import Replication, ServerFailed, ServerReplication
+from topom.replication import Replication, ServerFailed, ServerReplication, obstacle
 from topom.state import ClusterState, Promotion
 
 log = structlog.get_logger(__name__)
@@ -237,7 +237,7 @@ class Promotions:
                 behind = await self._replication.look(address)
             except ServerFailed as error:
                 raise NotReady(f"{error}; nothing was changed") from error
-            problem = _problem(address, master, ahead, behind)
+            problem = obstacle(address, master, ahead, behind, NEAR_BYTES)
             if problem is None:
                 return
             if loop.time() >= deadline:
@@ -389,7 +389,7 @@ class Promotions:
         while True:
             ahead = await self._replication.look(promotion.former)
             behind = await self._replication.look(promotion.server)
-            problem = _problem(promotion.server, promotion.former, ahead, behind, near=0)
+            problem = obstacle(promotion.server, promotion.former, ahead, behind, near=0)
             # The master may take writes again soon after the deadline, so that nothing found then can be relied on.
             if loop.time() >= deadline:
                 late = "its replica has all that it has, which was found too late:"
@@ -518,21 +518,6 @@ class Promotions:
     async def _observe(self, step: str) -> None:
         if self.on_step is not None:
             await self.on_step(step)
-
-
-def _problem(address: str, master: str, ahead: Replication, behind: Replication, near: int = NEAR_BYTES) -> str | None:
-    """Why a replica cannot take its master's place; None if it can."""
-    if not ahead.is_master:
-        return f"{master} is the master of its group and says that it is a replica itself"
-    if behind.is_master:
-        return f"{address} is a master itself, not a replica"
-    if not behind.link_up:
-        return f"{address} has no link to its master, or is still being filled"
-    if behind.stream != ahead.stream:
-        return f"{address} is a replica, but not of {master}"
-    if ahead.offset - behind.offset > near:
-        return f"{address} is {ahead.offset - behind.offset} bytes behind its master"
-    return None
 
 
 def _with_promotion(state: ClusterState, group_id: int, promotion: Promotion) -> ClusterState:

@@ -24,6 +24,7 @@ from topom.health import Health
 from topom.hours import Hours
 from topom.interventions import Cancelled
 from topom.leaving import Departures
+from topom.leavingservers import ServerDepartures
 from topom.ledger import Ledger
 from topom.masters import Masters
 from topom.members import Members
@@ -136,6 +137,13 @@ class Topom:
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
+        self.server_departures = ServerDepartures(
+            self.ledger,
+            self.promotions,
+            ServerReplication(self.servers, leads),
+            self.differing.problem,
+            settings.ha == "sentinel",
+        )
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
@@ -204,6 +212,7 @@ class Topom:
             group.create_task(self.scripts.run())
             group.create_task(self.proxies.run())
             group.create_task(self.departures.run())
+            group.create_task(self.server_departures.run())
             group.create_task(self.sentinels.run())
             group.create_task(self.digests.run())
 

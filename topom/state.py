@@ -56,7 +56,10 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What is on its way out (:mod:`topom.leaving`): of what ``kind``, its id, why, and since when (1970, UTC)."""
+    """What is on its way out: of what ``kind``, its id, why, and since when (1970, UTC).
+
+    A ``group`` (:mod:`topom.leaving`) has its number as its id, a ``server`` (:mod:`topom.leavingservers`) its address.
+    """
 
     kind: str
     id: str
@@ -169,6 +172,11 @@ class ClusterState:
         """
         held = asdict(configured)
         return MigrationSettings(**{name: self.migration_changes.get(name, held[name]) for name in held})
+
+
+def leaving_servers(state: ClusterState) -> frozenset[str]:
+    """Addresses of the servers that are on their way out, whatever becomes of their groups."""
+    return frozenset(entry.id for entry in state.leaving.values() if entry.kind == "server")
 
 
 def leaving_groups(state: ClusterState) -> frozenset[int]:

@@ -132,16 +132,6 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
     return table.changed(epoch, groups=[without])
 
 
-def drain_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
-    """The table without this replica. Raises :class:`ServerInUse` for a master."""
-    if address == _group_with(table, group_id, address).master:
-        raise ServerInUse(
-            f"{address} is the master of group {group_id}; promote a replica first (slotferry group promote), "
-            f"or drain the whole group: slotferry group drain {group_id}"
-        )
-    return remove_server(table, epoch, group_id, address)
-
-
 def lock_group(table: SlotTable, epoch: int, group_id: int, lost: bool = False) -> SlotTable:
     """A group locked, for another of its servers to become its master. None of its slots may be in motion.
 

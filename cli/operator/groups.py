@@ -18,6 +18,8 @@ Datacenter = Annotated[
     typer.Option("--datacenter", metavar="NAME", help="Where it is. Proxies read from replicas in their own first."),
 ]
 
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why it leaves, for others to see.")]
+
 
 @group.command("add")
 def add_group(
@@ -63,7 +65,7 @@ def drain_group(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Have it stay after all; what has moved does not come back by itself.")
     ] = False,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why it leaves, for others to see.")] = "",
+    why: Why = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -83,23 +85,35 @@ def drain_group(
 def drain_server(
     group_id: GroupId,
     address: Address,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Have it stay after all; a master that was replaced stays as a replica.")
+    ] = False,
+    why: Why = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Have a replica leave: it is read no more and is removed at once.
+    """Have a server leave: a replica is read no more and removed at once, a master once a replica took its place.
 
-    A master has to be a replica first: slotferry group promote, or with ha = "sentinel" SENTINEL FAILOVER.
-    With ha = "sentinel", stop the replica before, or have it follow nobody and run slotferry sentinel resync
-    afterwards: Sentinels never forget replicas and may elect it.
+    Nothing is lost, and clients see a short pause. With ha = "sentinel" a master has to be a replica first: have a
+    Sentinel do it, with SENTINEL FAILOVER. There, stop a replica before, or have it follow nobody and run
+    slotferry sentinel resync afterwards: Sentinels never forget replicas and may elect it.
     """
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.drain_server(group_id, address)
+            if cancel:
+                return await client.keep_server(group_id, address)
+            return await client.drain_server(group_id, address, why)
 
     found = run(work())
-    answer(found, as_json, lambda: say(f"server {address} has left group {group_id}"))
+    if cancel:
+        text = f"server {address} stays in group {group_id}"
+    elif address in found["servers"]:
+        text = f"server {address} leaves group {group_id} once a replica has taken its place: slotferry status"
+    else:
+        text = f"server {address} has left group {group_id}"
+    answer(found, as_json, lambda: say(text))
 
 
 @group.command("promote")

@@ -33,7 +33,8 @@ def _say_status(found: Answer) -> None:
         say_topoms(found["topoms"])
     say_groups(found["groups"])
     for entry in found.get("leaving", []):
-        say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}")
+        waits = f"; {entry['waits_for']}" if entry.get("waits_for") else ""
+        say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}{waits}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
     for group in found["groups"]:

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from slots.table import SlotTable
-from topom import topology
+from topom import leavingservers, topology
 from topom.api import models
 from topom.api.access import ServedTopom
 from topom.batches import all_servers
@@ -14,6 +14,9 @@ from topom.promotions import NotReady
 from topom.service import Topom
 
 router = APIRouter(prefix="/groups", tags=["groups"])
+
+Why = Annotated[str, Query(max_length=200, description="Shown with it.")]
+DRAINED = "an operator drains it"
 
 
 async def describe(topom: Topom) -> list[models.Group]:
@@ -49,7 +52,8 @@ async def describe(topom: Topom) -> list[models.Group]:
 def describe_leaving(topom: Topom) -> list[models.Leaving]:
     """What is on its way out, in the order in which it was told to go."""
     entries = sorted(topom.ledger.state.leaving.values(), key=lambda entry: entry.since)
-    return [models.Leaving(**asdict(entry)) for entry in entries]
+    waits_for = topom.server_departures.waits_for
+    return [models.Leaving(**asdict(entry), waits_for=waits_for(entry)) for entry in entries]
 
 
 @router.get("")
@@ -74,11 +78,7 @@ async def remove_group(topom: ServedTopom, group_id: int) -> models.Changed:
 
 
 @router.post("/{group_id}/drain")
-async def drain_group(
-    topom: ServedTopom,
-    group_id: int,
-    why: Annotated[str, Query(max_length=200, description="Shown with it.")] = "an operator drains it",
-) -> models.LeavingList:
+async def drain_group(topom: ServedTopom, group_id: int, why: Why = DRAINED) -> models.LeavingList:
     """Have a group leave: it gets nothing new, its slots move to the others, and then it is removed."""
     await topom.departures.drain(group_id, why)
     return models.LeavingList(leaving=describe_leaving(topom))
@@ -105,6 +105,8 @@ async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> m
     """Make a replica the master of its group; nothing that was acknowledged is lost, unless by force."""
     if topom.settings.ha == "sentinel":
         raise NotReady("Redis Sentinels say who is master; have them do it, with SENTINEL FAILOVER")
+    if not new.force:
+        leavingservers.require_staying(topom.ledger.state, new.server)
     if new.force:
         table = await topom.promotions.force(group_id, new.server)
     else:
@@ -131,9 +133,16 @@ async def remove_server(topom: ServedTopom, group_id: int, address: str) -> mode
 
 
 @router.post("/{group_id}/servers/{address}/drain")
-async def drain_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
-    """Have a replica leave: it is read no more and is removed at once. A master has to be a replica first."""
-    table = await topom.edit(lambda table, epoch: topology.drain_server(table, epoch, group_id, address))
+async def drain_server(topom: ServedTopom, group_id: int, address: str, why: Why = DRAINED) -> models.GroupChanged:
+    """Have a server leave: a replica is removed at once, a master once a replica has taken its place."""
+    table = await topom.server_departures.drain(group_id, address, why)
+    return _changed(group_id, table)
+
+
+@router.delete("/{group_id}/servers/{address}/drain")
+async def keep_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
+    """Have a server stay after all. A master whose place has been taken stays as a replica."""
+    table = await topom.server_departures.keep(group_id, address)
     return _changed(group_id, table)
 
 

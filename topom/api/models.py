@@ -358,9 +358,10 @@ class Migration(BaseModel):
 class Leaving(BaseModel):
     """Something on its way out."""
 
-    kind: Literal["group"]
-    id: str
+    kind: Literal["group", "server"]
+    id: str = Field(description="A group's number, a server's address.")
     why: str
+    waits_for: str = Field(default="", description="What has to happen first, in words.")
     since: float = Field(description="Seconds since 1970, UTC.")
 
 

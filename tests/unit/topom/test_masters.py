@@ -20,6 +20,7 @@ from topom.masters import Masters, MastersSettings, best
 from topom.promotions import NotReady
 from topom.protection import Protection
 from topom.replication import Replication
+from topom.state import Leaving
 
 __all__ = ["hurry"]
 
@@ -188,4 +189,19 @@ async def test_the_loss_of_many_is_left_to_the_operator() -> None:
         await eventually(lambda: not masters.reasons)
         for server in (MASTER, SECOND):
             case.servers.all[server].down = False
+        await case.settled()
+
+
+@pytest.mark.parametrize("both", [False, True])
+async def test_who_is_on_its_way_out_takes_over_only_if_there_is_nobody_else(both: bool) -> None:
+    case = Case()
+    async with watching(case) as (bench, _):
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        entries = [Leaving("server", FIRST, "", 1.0), *([Leaving("server", SECOND, "", 1.0)] if both else [])]
+        leaving = {entry.key: entry for entry in entries}
+        await bench.ledger.change(lambda state, epoch: replace(state, leaving=leaving))
+        case.servers.all[MASTER].down = True
+        await bench.until(lambda table: table.groups[1].master == (FIRST if both else SECOND))
+        case.servers.all[MASTER].down = False
         await case.settled()
