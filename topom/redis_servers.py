@@ -84,12 +84,11 @@ class RedisServers:
 
         async def info(client: Redis) -> None:
             answer = await client.info()
-            databases = [value for name, value in answer.items() if _is_database(name)]
             found.append(
                 ServerStatus(
                     up=True,
                     role=str(answer.get("role", "")),
-                    keys=sum(int(database["keys"]) for database in databases),
+                    keys=count_keys(answer),
                     used_memory=int(answer.get("used_memory", 0)),
                 )
             )
@@ -142,5 +141,6 @@ class RedisServers:
             await self._clients.pop(address).aclose()
 
 
-def _is_database(name: str) -> bool:
-    return name.startswith("db") and name[2:].isdigit()
+def count_keys(info: Mapping[str, Any]) -> int:
+    """Keys over all databases, of a server that said ``info``."""
+    return sum(int(value["keys"]) for name, value in info.items() if name.startswith("db") and name[2:].isdigit())

@@ -29,6 +29,8 @@ from topom.ledger import Ledger
 from topom.masters import Masters
 from topom.members import Members
 from topom.moving import RedisMover
+from topom.placements import pool
+from topom.placements.pool import Pool
 from topom.promotions import Promotions
 from topom.protection import Protection
 from topom.proxylist import ProxyList
@@ -144,6 +146,7 @@ class Topom:
             self.differing.problem,
             settings.ha == "sentinel",
         )
+        self.pool = Pool(self.ledger, self.servers)
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
@@ -235,6 +238,7 @@ class Topom:
         def change(state: ClusterState, epoch: int) -> ClusterState:
             table = make(state.table, epoch)
             leaving.check(state, table)
+            pool.check(state, table)
             return interventions.with_table(state, table)
 
         return (await self.ledger.change(change)).table

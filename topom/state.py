@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from slots.table import OFFLINE, SlotTable
+from slots.table import OFFLINE, SlotTable, host_of
 from topom import hours
 from topom.events import Event
 from topom.hours import Halt
@@ -78,6 +78,25 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolServer:
+    """A server that is in no group, and there to be taken into one (:mod:`topom.placements`).
+
+    ``node`` is the host that it runs on, empty where nobody said; ``datacenter`` likewise. ``wipe`` says that what it
+    holds may be lost, which becoming a replica does to it; without that it is only taken while it holds no key.
+    """
+
+    address: str
+    node: str = ""
+    datacenter: str = ""
+    wipe: bool = False
+
+    @property
+    def node_name(self) -> str:
+        """Name of its node; the host of its address where nobody said."""
+        return self.node or host_of(self.address)
+
+
+@dataclass(frozen=True, slots=True)
 class Promotion:
     """The latest change of a group's master, until all of the group's servers that answer follow the master.
 
@@ -140,7 +159,8 @@ class ClusterState:
     keys moved then. ``promotions`` holds the changes of masters that are not over, by group. ``events`` are the newest
     ones, by id (:mod:`topom.events`). ``assigned`` is whether any slot ever had a group, now or before. ``leaving``
     lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has added or
-    removed one; None until then, while those in the settings count.
+    removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no group, by
+    address; none of them is in a group of the table.
     """
 
     version: int
@@ -159,6 +179,7 @@ class ClusterState:
     events: tuple[Event, ...] = ()
     assigned: bool = False
     leaving: Mapping[str, Leaving] = field(default_factory=dict)
+    pool: Mapping[str, PoolServer] = field(default_factory=dict)
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""

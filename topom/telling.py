@@ -115,6 +115,8 @@ def _group(before: Group, after: Group) -> Iterator[Said]:
             where = after.datacenter_of(server)
             text = f"server {server} of group {after.id} is in {f'datacenter {where}' if where else 'no datacenter'}"
             yield Said(What.SERVER_CHANGED, text)
+        if server in before.servers and before.node_of(server) != after.node_of(server):
+            yield Said(What.SERVER_CHANGED, f"server {server} of group {after.id} is on node {after.node_of(server)}")
 
 
 def _slots(old: SlotTable, new: SlotTable) -> Iterator[Said]:
@@ -220,6 +222,17 @@ def _leaving(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             yield Said(What.STAYING, f"{before.kind} {before.id} is not on its way out any more")
 
 
+def _pool(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    for address in sorted(old.pool.keys() | new.pool.keys()):
+        before, after = old.pool.get(address), new.pool.get(address)
+        if before is None and after is not None:
+            yield Said(What.POOL_ADDED, f"server {address} was added to the pool, on node {after.node_name}")
+        elif after is None:
+            yield Said(What.POOL_REMOVED, f"server {address} was removed from the pool")
+        elif before != after:
+            yield Said(What.POOL_CHANGED, f"server {address} of the pool was changed; it is on node {after.node_name}")
+
+
 def _sentinels(old: ClusterState, new: ClusterState) -> Iterator[Said]:
     before, after = old.sentinels, new.sentinels
     if before == after:
@@ -244,6 +257,7 @@ _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] =
     "migration_changes": _migration,
     "skipped": _skipped,
     "leaving": _leaving,
+    "pool": _pool,
     "sentinels": _sentinels,
 }
 """By the field of the state that changed."""

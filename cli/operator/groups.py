@@ -17,6 +17,9 @@ Datacenter = Annotated[
     str,
     typer.Option("--datacenter", metavar="NAME", help="Where it is. Proxies read from replicas in their own first."),
 ]
+Node = Annotated[
+    str, typer.Option("--node", metavar="NAME", help="The host it runs on; if not said, that of its address.")
+]
 
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why it leaves, for others to see.")]
 
@@ -28,6 +31,7 @@ def add_group(
         list[str] | None, typer.Argument(metavar="[HOST:PORT]...", help="Its servers, master first.")
     ] = None,
     datacenter: Datacenter = "",
+    node: Node = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -36,7 +40,7 @@ def add_group(
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.add_group(group_id, servers or [], datacenter)
+            return await client.add_group(group_id, servers or [], datacenter, node)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"group {group_id} added"))
@@ -145,6 +149,7 @@ def add_server(
     group_id: GroupId,
     address: Address,
     datacenter: Datacenter = "",
+    node: Node = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -153,7 +158,7 @@ def add_server(
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.add_server(group_id, address, datacenter)
+            return await client.add_server(group_id, address, datacenter, node)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"server {address} added to group {group_id}"))
@@ -164,21 +169,31 @@ def set_server(
     group_id: GroupId,
     address: Address,
     datacenter: Annotated[
-        str, typer.Option("--datacenter", metavar="NAME", help='Where it is; "" takes back what was said.')
-    ],
+        str | None, typer.Option("--datacenter", metavar="NAME", help='Where it is; "" takes back what was said.')
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", metavar="NAME", help='The host it runs on; "" takes back what was said.'),
+    ] = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Say in which datacenter a server is."""
+    """Say in which datacenter a server is, and on which node."""
+    if datacenter is None and node is None:
+        raise typer.BadParameter("say --datacenter or --node")
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.set_datacenter(group_id, address, datacenter)
+            return await client.set_place(group_id, address, datacenter=datacenter, node=node)
 
     found = run(work())
-    where = f"is in datacenter {datacenter}" if datacenter else "is in no datacenter"
-    answer(found, as_json, lambda: say(f"server {address} {where}"))
+    said = []
+    if datacenter is not None:
+        said.append(f"is in datacenter {datacenter}" if datacenter else "is in no datacenter")
+    if node is not None:
+        said.append(f"is on node {node}" if node else "is on the node that its address names")
+    answer(found, as_json, lambda: say(f"server {address} {' and '.join(said)}"))
 
 
 @server.command("remove")

@@ -67,11 +67,12 @@ def say_groups(groups: list[Answer]) -> None:
                     "master" if first and server else server.get("role"),
                     _state(server) if server else None,
                     server.get("datacenter"),
+                    server.get("node"),
                     server.get("keys"),
                     size(server.get("used_memory")),
                 )
             )
-    table(("group", "slots", "server", "role", "state", "datacenter", "keys", "memory"), rows, title="groups")
+    table(("group", "slots", "server", "role", "state", "datacenter", "node", "keys", "memory"), rows, title="groups")
 
 
 def _state(server: Answer) -> str:

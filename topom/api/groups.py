@@ -23,7 +23,8 @@ async def describe(topom: Topom) -> list[models.Group]:
     """Every group with its servers' status, by id."""
     table = topom.ledger.table
     known = topom.leads()
-    status = await topom.servers.status(all_servers(table))
+    # All servers that are ever asked together, or each question would close the connections of the one before it.
+    status = await topom.servers.status([*all_servers(table), *topom.ledger.state.pool])
     return [
         models.Group(
             id=group_id,
@@ -35,6 +36,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     keys=status[address].keys,
                     used_memory=status[address].used_memory,
                     datacenter=table.groups[group_id].datacenter_of(address),
+                    node=table.groups[group_id].node_of(address),
                     condition=topom.health.of(address).condition.value if known else "unknown",
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
@@ -66,7 +68,9 @@ async def list_groups(topom: ServedTopom) -> models.Groups:
 @router.post("", status_code=201)
 async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupChanged:
     """Make a group."""
-    table = await topom.edit(lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter))
+    table = await topom.edit(
+        lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node)
+    )
     return models.GroupChanged(epoch=table.epoch, id=new.id, servers=list(new.servers))
 
 
@@ -95,7 +99,7 @@ async def keep_group(topom: ServedTopom, group_id: int) -> models.LeavingList:
 async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -> models.GroupChanged:
     """Add a server to a group: its master if the group was empty, else a replica."""
     table = await topom.edit(
-        lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter)
+        lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node)
     )
     return _changed(group_id, table)
 
@@ -118,9 +122,9 @@ async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> m
 async def change_server(
     topom: ServedTopom, group_id: int, address: str, change: models.ServerChange
 ) -> models.GroupChanged:
-    """Say in which datacenter a server is."""
+    """Say in which datacenter a server is, and on which node."""
     table = await topom.edit(
-        lambda table, epoch: topology.set_datacenter(table, epoch, group_id, address, change.datacenter)
+        lambda table, epoch: topology.set_place(table, epoch, group_id, address, change.datacenter, change.node)
     )
     return _changed(group_id, table)
 

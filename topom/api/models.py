@@ -1,8 +1,8 @@
 """The objects of the API, as pydantic models: they check what comes in and describe all of it in OpenAPI."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slots.table import MAXIMUM_SLOTS
 from topom.api.cost_models import Cost
@@ -12,6 +12,12 @@ from topom.hours import LONGEST_TEXT
 Address = Annotated[str, Field(max_length=300, examples=["127.0.0.1:6379"], description="`host:port`")]
 Datacenter = Annotated[
     str, Field(max_length=64, examples=["paris-1"], description="Proxies read from replicas in their own first.")
+]
+Node = Annotated[
+    str,
+    Field(
+        max_length=64, examples=["rack3-host7"], description="The host it runs on; if not said, that of its address."
+    ),
 ]
 Ranges = Annotated[
     str, Field(max_length=200_000, examples=["0-511,700"], description="Slots and ranges of slots, comma-separated.")
@@ -40,6 +46,7 @@ class Server(BaseModel):
     keys: int | None = Field(description="Over all databases.")
     used_memory: int | None = Field(description="Bytes.")
     datacenter: str = Field(description="Empty where nobody said.")
+    node: str = Field(default="", description="The host it runs on; where nobody said, that of its address.")
     condition: Literal["alive", "suspected", "failed", "unknown"] = Field(
         default="alive",
         description="What is thought of it: topom and the proxies say how long it has been silent. `unknown` from a "
@@ -72,6 +79,7 @@ class NewGroup(In):
     id: int = Field(examples=[1])
     servers: list[Address] = Field(default_factory=list, max_length=64, description="The master first.")
     datacenter: Datacenter = Field(default="", description="Of all these servers.")
+    node: Node = Field(default="", description="Of all these servers; if not said, the host of each one's address.")
 
 
 class NewServer(In):
@@ -79,12 +87,20 @@ class NewServer(In):
 
     address: Address
     datacenter: Datacenter = ""
+    node: Node = ""
 
 
 class ServerChange(In):
-    """What is to be changed of a server."""
+    """What is to be changed of a server; an empty name takes back what was said."""
 
-    datacenter: Datacenter
+    datacenter: Datacenter | None = None
+    node: Node | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.datacenter is None and self.node is None:
+            raise ValueError("it says neither datacenter nor node")
+        return self
 
 
 class NewMaster(In):

@@ -134,6 +134,20 @@ DIGEST = {
     "resyncing": False,
     "slots": [],
 }
+POOL = {
+    "servers": [
+        {
+            "address": "h:9",
+            "node": "rack3",
+            "datacenter": "",
+            "wipe": False,
+            "up": True,
+            "role": "master",
+            "keys": 0,
+            "used_memory": 1000,
+        }
+    ]
+}
 ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/v1/events"): {"oldest": 1, "newest": 7, "events": [EVENT]},
     ("GET", "/api/v1/status"): STATUS,
@@ -152,6 +166,9 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("DELETE", "/api/v1/groups/5"): {"epoch": 10},
     ("POST", "/api/v1/groups/5/servers"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
     ("PATCH", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
+    ("GET", "/api/v1/pool"): POOL,
+    ("POST", "/api/v1/pool"): POOL,
+    ("DELETE", "/api/v1/pool/h:9"): {"servers": []},
     ("POST", "/api/v1/groups/5/drain"): {"leaving": [LEAVING]},
     ("DELETE", "/api/v1/groups/5/drain"): {"leaving": []},
     ("POST", "/api/v1/groups/5/servers/h:1/drain"): {"epoch": 10, "id": 5, "servers": []},
@@ -189,6 +206,11 @@ VERBS: list[tuple[str, str, str]] = [
     ("group add 5 h:1 --datacenter rome", "groups", "group 5 added"),
     ("server add 5 h:1 --datacenter rome", "groups", "server h:1 added to group 5"),
     ("server set 5 h:1 --datacenter rome", "groups", "server h:1 is in datacenter rome"),
+    ("server add 5 h:1 --node n1", "groups", "server h:1 added to group 5"),
+    ("server set 5 h:1 --node n1", "groups", "server h:1 is on node n1"),
+    ("pool list", "pool", "rack3"),
+    ("pool add h:9 --node rack3", "pool", "server h:9 added to the pool"),
+    ("pool remove h:9", "pool", "server h:9 removed from the pool"),
     ("server remove 5 h:1", "groups", "server h:1 removed from group 5"),
     ("group promote 1 h:2", "groups/1/promote", "h:2 is the master of group 1"),
     ("group promote 1 h:2 --force", "groups/1/promote", "h:2 is the master of group 1"),

@@ -19,7 +19,7 @@ from topom.ledger import Ledger
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, PoolServer, Promotion, ProxyRecord
 from topom.store import Stored, StoreError, event_records, records
 
 ROOT = Path(__file__).parents[3]
@@ -47,6 +47,7 @@ MOVED = with_slots(*(Slot(i, 2) for i in (4, 5, 9)))
 TURNING, BACK = Course.TURNING, Course.BACK
 JOINED = replace(STATE, proxies={3: PROXY})
 DRAINING = replace(STATE, proxies={3: replace(PROXY, draining=True)})
+POOLED = replace(STATE, pool={"p:1": PoolServer("p:1")})
 WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
 
 
@@ -86,6 +87,15 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
             What.SERVER_CHANGED,
             "datacenter rome",
         ),
+        (
+            STATE,
+            edited(lambda t, e: topology.set_place(t, e, 1, "b:1", None, "n7")),
+            What.SERVER_CHANGED,
+            "server b:1 of group 1 is on node n7",
+        ),
+        (STATE, POOLED, What.POOL_ADDED, "server p:1 was added to the pool, on node p"),
+        (POOLED, STATE, What.POOL_REMOVED, "server p:1 was removed from the pool"),
+        (POOLED, replace(STATE, pool={"p:1": PoolServer("p:1", "n7")}), What.POOL_CHANGED, "it is on node n7"),
         (STATE, OFFLINE, What.SLOTS_OFFLINE, "slots 0-1 are offline; they were in group 1"),
         (
             OFFLINE,
@@ -159,6 +169,7 @@ def test_nothing_that_changes_goes_untold() -> None:
         "skipped": {4: "full"},
         "sentinels": ("a:26",),
         "leaving": {"group/5": Leaving("group", "5", "too old", 1.0)},
+        "pool": {"p:1": PoolServer("p:1")},
     }
     for field in fields(ClusterState):
         if field.name in telling.UNTOLD:

@@ -1,4 +1,4 @@
-"""Servers on their way out: who goes at once, who takes a master's place, what it waits for, and restarts in between."""
+"""Servers on their way out: who goes at once, who takes a master's place, what it waits for, restarts in between."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

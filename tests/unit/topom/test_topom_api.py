@@ -130,6 +130,23 @@ async def test_datacenters(client: httpx.AsyncClient) -> None:
     assert await shown() == ["paris", "", "rome", ""]
 
 
+async def test_nodes_and_the_pool(client: httpx.AsyncClient) -> None:
+    async def shown() -> list[str]:
+        return [server["node"] for server in (await client.get("/groups")).json()["groups"][0]["servers"]]
+
+    await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1"], "node": "n1"}, 201)
+    await post(client, "/groups/1/servers", {"address": "127.0.0.1:3"}, 201)
+    assert await shown() == ["n1", "127.0.0.1"]
+    await client.patch("/groups/1/servers/127.0.0.1:3", json={"node": "n3", "datacenter": "rome"})
+    assert await shown() == ["n1", "n3"]
+    # A server that cannot be asked is not registered, and one of a group neither.
+    assert (await client.post("/pool", json={"address": "127.0.0.1:9"})).json()["error"] == "ServersUnreachable"
+    assert (await client.post("/pool", json={"address": "127.0.0.1:3"})).json()["error"] == "ServerInUse"
+    assert (await client.post("/pool", json={"address": "h:3", "node": "a b"})).json()["error"] == "InvalidNode"
+    assert (await client.delete("/pool/127.0.0.1:9")).json()["error"] == "NotInPool"
+    assert (await client.get("/pool")).json() == {"servers": []}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "error"),
     [
