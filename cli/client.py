@@ -274,9 +274,11 @@ class TopomClient:
         """Have done by itself what is due although many members are lost."""
         return await self._object("POST", "/protection/lift", {})
 
-    async def add_server(self, group_id: int, address: str, datacenter: str = "", node: str = "") -> Answer:
-        """Add a server to a group."""
-        named = _named(datacenter=datacenter, node=node)
+    async def add_server(
+        self, group_id: int, address: str, datacenter: str = "", node: str = "", wipe: bool = False
+    ) -> Answer:
+        """Add a server to a group; ``wipe``: the keys that it holds may be lost, if it is to be a replica."""
+        named = {**_named(datacenter=datacenter, node=node), **({"wipe": True} if wipe else {})}
         return await self._object("POST", f"/groups/{group_id}/servers", {"address": address, **named})
 
     async def set_datacenter(self, group_id: int, address: str, datacenter: str) -> Answer:

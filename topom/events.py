@@ -27,6 +27,7 @@ class What(StrEnum):
     SERVER_ADDED = "server_added"
     SERVER_REMOVED = "server_removed"
     SERVER_CHANGED = "server_changed"
+    SERVER_WHOLE = "server_whole"
     MASTER_CHANGED = "master_changed"
     GROUP_LOCKED = "group_locked"
     GROUP_UNLOCKED = "group_unlocked"

@@ -174,12 +174,18 @@ class Masters:
         if not self._has_failed(group.master):
             raise NotReady(f"{group.master} answers again")
         said = await look_at_all(self._replication, list(group.replicas))
-        answering = {server: found for server, found in said.items() if not isinstance(found, ServerFailed)}
+        last = self._last.get(group.servers[0])
+        # Nobody knows what those that were never whole hold, unless it is known which stream it has to be.
+        joining = self._ledger.state.joining.keys() if last is None else ()
+        answering = {
+            server: found
+            for server, found in said.items()
+            if not isinstance(found, ServerFailed) and (found.link_up or server not in joining)
+        }
         problems = {server: problem for server in answering if (problem := self._problem_of(server)) is not None}
         if problems and len(problems) == len(answering):
             raise NotReady("; ".join(problems.values()) + "; or promote one with --force, if that is the best there is")
         # A replica that differs still says whether it hears from the master; it is only not chosen.
-        last = self._last.get(group.servers[0])
         leaving = leaving_servers(self._ledger.state) & answering.keys()
         try:
             return best(group, answering, last, self._settings, problems.keys() | leaving)

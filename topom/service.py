@@ -11,7 +11,7 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, leaving, topology
+from topom import interventions, joining, leaving, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -23,6 +23,7 @@ from topom.frames import TableFrames
 from topom.health import Health
 from topom.hours import Hours
 from topom.interventions import Cancelled
+from topom.joining import Joins
 from topom.leaving import Departures
 from topom.leavingservers import ServerDepartures
 from topom.ledger import Ledger
@@ -147,6 +148,9 @@ class Topom:
             settings.ha == "sentinel",
         )
         self.pool = Pool(self.ledger, self.servers)
+        self.joins = Joins(
+            self.ledger, ServerReplication(self.servers, leads), self.actions.steps.locking, self.pool.problem
+        )
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
@@ -216,6 +220,7 @@ class Topom:
             group.create_task(self.proxies.run())
             group.create_task(self.departures.run())
             group.create_task(self.server_departures.run())
+            group.create_task(self.joins.run())
             group.create_task(self.sentinels.run())
             group.create_task(self.digests.run())
 
@@ -232,14 +237,17 @@ class Topom:
             self.sizes.known, state.table, state.moved, self.sizes.clock(), self.settings.sizes_stale_seconds
         )
 
-    async def edit(self, make: TableChange) -> SlotTable:
-        """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise."""
+    async def edit(self, make: TableChange, wipe: bool = False) -> SlotTable:
+        """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise.
+
+        Servers that come to be replicas by it have to become whole; ``wipe`` is whether their keys may be lost.
+        """
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
             table = make(state.table, epoch)
             leaving.check(state, table)
             pool.check(state, table)
-            return interventions.with_table(state, table)
+            return joining.with_new(state, interventions.with_table(state, table), wipe)
 
         return (await self.ledger.change(change)).table
 

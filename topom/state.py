@@ -78,6 +78,14 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
+class Joining:
+    """A replica that was not seen whole yet (:mod:`topom.joining`). ``wipe``: the keys that it had may be lost."""
+
+    address: str
+    wipe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PoolServer:
     """A server that is in no group, and there to be taken into one (:mod:`topom.placements`).
 
@@ -160,7 +168,7 @@ class ClusterState:
     ones, by id (:mod:`topom.events`). ``assigned`` is whether any slot ever had a group, now or before. ``leaving``
     lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has added or
     removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no group, by
-    address; none of them is in a group of the table.
+    address; none of them is in a group of the table. ``joining`` has the replicas that were not seen whole yet.
     """
 
     version: int
@@ -180,6 +188,7 @@ class ClusterState:
     assigned: bool = False
     leaving: Mapping[str, Leaving] = field(default_factory=dict)
     pool: Mapping[str, PoolServer] = field(default_factory=dict)
+    joining: Mapping[str, Joining] = field(default_factory=dict)
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""

@@ -18,10 +18,11 @@ MOST_EVENTS = 32
 MOST_DROPPED = 256
 """Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
 
-UNTOLD = frozenset({"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned"})
+UNTOLD = frozenset({"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned", "joining"})
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
 
-What promotions are about is told by their groups, which are locked, get another master and are unlocked.
+What promotions are about is told by their groups, which are locked, get another master and are unlocked; a server that
+joins is told of when it is added, and by :mod:`topom.joining` when it is whole.
 """
 
 _OF_STATE = {

@@ -150,15 +150,18 @@ def add_server(
     address: Address,
     datacenter: Datacenter = "",
     node: Node = "",
+    wipe: Annotated[
+        bool, typer.Option("--wipe", help="Although it holds keys of its own: a replica loses them.")
+    ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Add a server to a group: the first is its master, the others are replicas."""
+    """Add a server to a group: the first is its master, the others are replicas, which the master fills."""
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.add_server(group_id, address, datacenter, node)
+            return await client.add_server(group_id, address, datacenter, node, wipe)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"server {address} added to group {group_id}"))

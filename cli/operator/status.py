@@ -35,6 +35,11 @@ def _say_status(found: Answer) -> None:
     for entry in found.get("leaving", []):
         waits = f"; {entry['waits_for']}" if entry.get("waits_for") else ""
         say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}{waits}")
+    for group in found["groups"]:
+        for server in group["servers"]:
+            if server.get("joining"):
+                waits = f": {server['waits_for']}" if server.get("waits_for") else ""
+                say(f"server {server['address']} joins group {group['id']} and is not whole yet{waits}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
     for group in found["groups"]:

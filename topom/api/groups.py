@@ -1,15 +1,18 @@
 """Groups and their servers."""
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from slots.table import SlotTable
-from topom import leavingservers, topology
+from topom import joining, leavingservers, topology
 from topom.api import models
 from topom.api.access import ServedTopom
 from topom.batches import all_servers
+from topom.errors import ServersUnreachable
+from topom.placements.pool import HoldsKeys
 from topom.promotions import NotReady
 from topom.service import Topom
 
@@ -40,6 +43,8 @@ async def describe(topom: Topom) -> list[models.Group]:
                     condition=topom.health.of(address).condition.value if known else "unknown",
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
+                    joining=address in topom.ledger.state.joining,
+                    waits_for=topom.joins.reasons.get(address, ""),
                 )
                 for address in table.groups[group_id].servers
             ],
@@ -68,8 +73,10 @@ async def list_groups(topom: ServedTopom) -> models.Groups:
 @router.post("", status_code=201)
 async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupChanged:
     """Make a group."""
+    for server in new.servers[1:]:
+        await _require_wiped(topom, server, new.wipe)
     table = await topom.edit(
-        lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node)
+        lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node), new.wipe
     )
     return models.GroupChanged(epoch=table.epoch, id=new.id, servers=list(new.servers))
 
@@ -97,9 +104,12 @@ async def keep_group(topom: ServedTopom, group_id: int) -> models.LeavingList:
 
 @router.post("/{group_id}/servers", status_code=201)
 async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -> models.GroupChanged:
-    """Add a server to a group: its master if the group was empty, else a replica."""
+    """Add a server to a group: its master if the group was empty, else a replica, which is filled by the master."""
+    if topology.group_of(topom.ledger.table, group_id).servers:
+        await _require_wiped(topom, new.address, new.wipe)
     table = await topom.edit(
-        lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node)
+        lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node),
+        new.wipe,
     )
     return _changed(group_id, table)
 
@@ -112,6 +122,7 @@ async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> m
     if not new.force:
         leavingservers.require_staying(topom.ledger.state, new.server)
     if new.force:
+        joining.require_whole(topom.ledger.state, new.server)
         table = await topom.promotions.force(group_id, new.server)
     else:
         table = await topom.promotions.promote(group_id, new.server)
@@ -148,6 +159,20 @@ async def keep_server(topom: ServedTopom, group_id: int, address: str) -> models
     """Have a server stay after all. A master whose place has been taken stays as a replica."""
     table = await topom.server_departures.keep(group_id, address)
     return _changed(group_id, table)
+
+
+async def _require_wiped(topom: Topom, address: str, wipe: bool) -> None:
+    """Refuse a replica that is a master with keys of its own. Raises HoldsKeys, InvalidAddress.
+
+    One that does not answer now is looked at again before it is filled.
+    """
+    topology.parse_address(address)
+    if wipe:
+        return
+    with suppress(ServersUnreachable):
+        content = await topom.pool.content(address)
+        if content.keys and not content.following:
+            raise HoldsKeys(f"{content.problem(address)}; empty it first, or say that its keys may be lost (--wipe)")
 
 
 def _changed(group_id: int, table: SlotTable) -> models.GroupChanged:

@@ -54,6 +54,8 @@ class Server(BaseModel):
     )
     silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
     views: int = Field(default=0, description="How many of them have said something lately.")
+    joining: bool = Field(default=False, description="Whether it is a replica that was not seen whole yet.")
+    waits_for: str = Field(default="", description="Why it is not whole yet, in words; empty where it is not known.")
 
 
 class Group(BaseModel):
@@ -80,6 +82,7 @@ class NewGroup(In):
     servers: list[Address] = Field(default_factory=list, max_length=64, description="The master first.")
     datacenter: Datacenter = Field(default="", description="Of all these servers.")
     node: Node = Field(default="", description="Of all these servers; if not said, the host of each one's address.")
+    wipe: bool = Field(default=False, description="Whether the keys that its replicas hold may be lost.")
 
 
 class NewServer(In):
@@ -88,6 +91,9 @@ class NewServer(In):
     address: Address
     datacenter: Datacenter = ""
     node: Node = ""
+    wipe: bool = Field(
+        default=False, description="Whether the keys that it holds may be lost, if it is to be a replica."
+    )
 
 
 class ServerChange(In):

@@ -113,6 +113,10 @@ class Pool:
         """Forget a server of the pool; nothing is done to it. Raises :class:`NotInPool`, and StoreError."""
         await self._ledger.change(lambda state, epoch: without_server(state, address))
 
+    async def problem(self, address: str) -> str:
+        """Why a server is not to be wiped unasked; empty if nothing would be lost. Raises as :meth:`content`."""
+        return (await self.content(address)).problem(address)
+
     async def content(self, address: str) -> Content:
         """What a server holds now. Raises :class:`~topom.errors.ServersUnreachable`."""
         found: list[Content] = []

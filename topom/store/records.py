@@ -12,6 +12,7 @@
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
 | ``leaving`` | what is on its way out, why and since when; missing until there was something |
 | ``pool`` | servers that are in no group; missing until there was one |
+| ``joining`` | replicas that were not seen whole yet; missing until there was one |
 | ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
@@ -26,7 +27,7 @@ from typing import Any
 from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, PoolServer, Product, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Joining, Leaving, PoolServer, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged, event_records
 from topom.store.known import made
 
@@ -73,6 +74,7 @@ def decode(stored: Stored) -> ClusterState | None:
             events=event_records.decode(documents),
             assigned=cluster.get("assigned", False),
             leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
+            joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
             pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
         )
         # Stores of versions that did not keep it say it by their tables.
@@ -110,6 +112,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["moved"] = _encode(_by_time(new.moved))
     if new.leaving != ({} if old is None else old.leaving):
         documents["leaving"] = _encode([asdict(entry) for entry in new.leaving.values()])
+    if new.joining != ({} if old is None else old.joining):
+        documents["joining"] = _encode([asdict(entry) for entry in new.joining.values()])
     if new.pool != ({} if old is None else old.pool):
         documents["pool"] = _encode([asdict(entry) for entry in new.pool.values()])
     if new.promotions != ({} if old is None else old.promotions):

@@ -19,7 +19,7 @@ from topom.ledger import Ledger, LostPlace, ProductMismatch
 from topom.settings import TopomSettings
 from topom.sizes import KnownSizes, SlotSize, Taking
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, PoolServer, Product, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Joining, Leaving, PoolServer, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged, StoredScripts, StoredSizes, StoreError, records, size_records
 from topom.store.sqlite import SqliteStore
 
@@ -36,6 +36,7 @@ FULL = ClusterState(
     proxies={3: ProxyRecord(3, "1" * 32, "h:1", "host", 5, 2, "0.1.0")},
     fenced={"2" * 32: Fenced("2" * 32, 1, frozenset({"a:1", "b:1"}))},
     migration_changes={"paused": True, "keys_per_second": 10},
+    joining={"b:1": Joining("b:1", wipe=True)},
     pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
 )
 
