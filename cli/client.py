@@ -346,6 +346,15 @@ class TopomClient:
         """Have a server that was to leave stay; the group's servers."""
         return await self._object("DELETE", f"/groups/{group_id}/servers/{address}/drain")
 
+    async def drain_node(self, node: str, why: str = "", fewer_copies: bool = False) -> Answer:
+        """Have all servers of a node leave; what is on its way out."""
+        fewer = "true" if fewer_copies else None
+        return await self._object("POST", f"/nodes/{node}/drain", why=why or None, fewer_copies=fewer)
+
+    async def keep_node(self, node: str) -> Answer:
+        """Have a node that was to leave stay; what is on its way out."""
+        return await self._object("DELETE", f"/nodes/{node}/drain")
+
     async def drain_proxy(self, proxy_id: int) -> Answer:
         """Have a proxy let its clients go and leave; what topom knows of it."""
         return await self._object("POST", f"/proxies/{proxy_id}/drain")

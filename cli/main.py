@@ -11,6 +11,7 @@ from cli.operator import (
     groups,
     importing,
     migration,
+    nodes,
     pool,
     protection,
     rebalance,
@@ -43,6 +44,7 @@ app.command("status", rich_help_panel=LOOK)(status.status)
 app.command("events", rich_help_panel=LOOK)(events.events)
 app.add_typer(groups.group, name="group", rich_help_panel=LOOK)
 app.add_typer(groups.server, name="server", rich_help_panel=LOOK)
+app.add_typer(nodes.app, name="node", rich_help_panel=LOOK)
 app.add_typer(pool.app, name="pool", rich_help_panel=LOOK)
 app.add_typer(slots.app, name="slots", rich_help_panel=LOOK)
 app.command("digest", rich_help_panel=LOOK)(digest.digest)

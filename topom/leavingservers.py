@@ -1,9 +1,10 @@
-"""Servers on their way out, by themselves and not with their groups.
+"""Servers on their way out, by themselves or with their nodes, and not with their groups.
 
 A replica is gone at once. The master of a group has what nobody else may have: it is put on the list of what leaves,
 which is stored, and another server of the group takes its place by a planned promotion (:mod:`topom.promotions`), which
 loses nothing. Once the former master follows the new one, it is removed. What that waits for is said in words. Whoever
-is on the list is made the master of nothing, as long as there is anybody else.
+is on the list is made the master of nothing, as long as there is anybody else. Servers of a node that leaves
+(:mod:`topom.leavingnodes`) go the same way, but a replica among them only once its group has enough copies without it.
 
 **epochs**: each step is a change of the state as it is then. Nothing is remembered between two looks but how long to
 wait: whoever leads next finds by the list, the table and the servers where it was.
@@ -17,10 +18,11 @@ from dataclasses import replace
 import structlog
 
 from slots.table import Group, SlotTable
-from topom import interventions, topology
+from topom import interventions, leavingnodes, topology
 from topom.backoff import Backoff
 from topom.errors import Conflict, ServerNotFound, TopomError
 from topom.leaving import off_the_list
+from topom.leavingnodes import NodeDepartures
 from topom.ledger import Ledger
 from topom.promotions import NotReady, Promotions
 from topom.replication import Replication, ServerFailed, ServerReplication, look_at_all, obstacle
@@ -65,8 +67,7 @@ def with_server(
         MasterOfSentinels: it is a master, and not topom's to replace.
     """
     group = _require(state.table, group_id, address)
-    unused = group.servers == (address,) and not _slots_of(state.table, group_id)
-    if address != group.master or unused:
+    if address != group.master or _is_unused(state.table, group):
         return off_the_list(_without(state, epoch, group_id, address), _key(address))
     if by_sentinels:
         raise MasterOfSentinels(
@@ -86,17 +87,22 @@ def without_server(state: ClusterState, group_id: int, address: str) -> ClusterS
 
 
 def without_gone(state: ClusterState) -> ClusterState:
-    """The state in which no server is on the list that is in no group: those have left."""
+    """The state in which no server is on the list that is in no group, and no node that has none in one."""
     for entry in list(state.leaving.values()):
         if entry.kind == "server" and group_with(state.table, entry.id) is None:
             state = off_the_list(state, entry.key)
-    return state
+    return leavingnodes.without_empty(state)
 
 
 def removed(state: ClusterState, epoch: int, address: str) -> ClusterState:
-    """The state in which a server on the list is gone, if it is a replica of a group at rest; else the same."""
+    """The state in which a server on the list is gone, if it is a replica of a group at rest, or needed by no slot.
+
+    Else the same state.
+    """
     group = group_with(state.table, address)
-    if group is None or group.locked or address == group.master or address not in leaving_servers(state):
+    if group is None or group.locked or address not in leaving_servers(state):
+        return state
+    if address == group.master and not _is_unused(state.table, group):
         return state
     return off_the_list(_without(state, epoch, group.id, address), _key(address))
 
@@ -105,8 +111,8 @@ def require_staying(state: ClusterState, address: str) -> None:
     """Raises ServerLeaving for a server on the list: it is not to be made a master."""
     if address in leaving_servers(state):
         raise ServerLeaving(
-            f"{address} is on its way out and is made no master; choose another server, or have it stay: "
-            f"slotferry server drain GROUP {address} --cancel"
+            f"{address} is on its way out, or its node is, and is made no master; choose another server, or have it "
+            f"stay: slotferry server drain GROUP {address} --cancel, or slotferry node drain NODE --cancel"
         )
 
 
@@ -165,8 +171,8 @@ def waits_for(state: ClusterState, entry: Leaving) -> str:
         number = _slots_of(table, int(entry.id))
         return f"{number} slots have to move to other groups first" if number else ""
     group = group_with(table, entry.id)
-    if group is None:
-        return ""
+    if entry.kind == "node" or group is None:
+        return leavingnodes.waits_for(state, entry.id, {}) if entry.kind == "node" else ""
     if entry.id != group.master:
         return f"it is a replica of {group.master} now, and is removed once it follows it"
     if all(server in leaving_servers(state) for server in group.servers):
@@ -186,6 +192,11 @@ def _slots_of(table: SlotTable, group_id: int) -> int:
     return sum(group_id in (slot.group_id, slot.destination_id, slot.owner_id) for slot in table.slots)
 
 
+def _is_unused(table: SlotTable, group: Group) -> bool:
+    """Whether a group has a master alone, and no slot needs it."""
+    return len(group.servers) == 1 and not _slots_of(table, group.id)
+
+
 def _without(state: ClusterState, epoch: int, group_id: int, address: str) -> ClusterState:
     return interventions.with_table(state, topology.remove_server(state.table, epoch, group_id, address))
 
@@ -198,6 +209,7 @@ class ServerDepartures:
     """Sees to the servers on the list, for as long as :meth:`run` runs.
 
     Args:
+        nodes: replaces servers of nodes that leave.
         problem_of: as for :func:`successor`.
         by_sentinels: whether Redis Sentinels say who is master.
     """
@@ -207,12 +219,14 @@ class ServerDepartures:
         ledger: Ledger,
         promotions: Promotions,
         replication: ServerReplication,
+        nodes: NodeDepartures,
         problem_of: Callable[[str], str | None],
         by_sentinels: bool,
     ) -> None:
         self._ledger = ledger
         self._promotions = promotions
         self._replication = replication
+        self._nodes = nodes
         self._problem_of = problem_of
         self._by_sentinels = by_sentinels
         self._news = asyncio.Event()
@@ -240,6 +254,8 @@ class ServerDepartures:
 
     def waits_for(self, entry: Leaving) -> str:
         """What somebody on the list waits for, in words; empty if nothing."""
+        if entry.kind == "node":
+            return leavingnodes.waits_for(self._ledger.state, entry.id, self._reasons)
         seen = self._reasons.get(entry.id) if entry.kind == "server" else None
         return seen or waits_for(self._ledger.state, entry)
 
@@ -254,7 +270,11 @@ class ServerDepartures:
                     del known[address]
             for address in sorted(listed):
                 await self._see_to(address)
-            if not leaving_servers(self._ledger.state):
+            try:
+                await self._ledger.change(lambda state, epoch: without_gone(state))
+            except TopomError as error:
+                log.warning("list_of_leaving_not_changed", reason=str(error))
+            if not any(entry.kind != "group" for entry in self._ledger.state.leaving.values()):
                 await self._news.wait()
             else:
                 await asyncio.sleep(LOOK_SECONDS)
@@ -263,10 +283,14 @@ class ServerDepartures:
         try:
             group = group_with(self._ledger.table, address)
             if group is None:
-                await self._ledger.change(lambda state, epoch: without_gone(state))
+                return
+            if _is_unused(self._ledger.table, group):
+                await self._ledger.change(lambda state, epoch: removed(state, epoch, address))
             elif address == group.master:
                 await self._replace(group)
             else:
+                if _key(address) not in self._ledger.state.leaving:
+                    await self._nodes.replenish(group, address)
                 await self._remove(group, address)
         except TopomError as error:
             if self._reasons.get(address) != str(error):
@@ -278,6 +302,11 @@ class ServerDepartures:
     async def _replace(self, group: Group) -> None:
         """Have another server take a master's place. Raises what says why that cannot be now."""
         master = group.servers[0]
+        if self._by_sentinels:
+            raise MasterOfSentinels(f"Redis Sentinels say who is master of group {group.id}: SENTINEL FAILOVER there")
+        state = self._ledger.state
+        if _key(master) not in state.leaving and not leavingnodes.whole_copies(state, group):
+            await self._nodes.replenish(group, master)
         said = await look_at_all(self._replication, list(group.servers))
         chosen = successor(group, said, leaving_servers(self._ledger.state), self._problem_of)
         loop = asyncio.get_running_loop()

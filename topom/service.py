@@ -11,7 +11,7 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, topology
+from topom import interventions, joining, leaving, leavingnodes, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -25,6 +25,7 @@ from topom.hours import Hours
 from topom.interventions import Cancelled
 from topom.joining import Joins
 from topom.leaving import Departures
+from topom.leavingnodes import NodeDepartures
 from topom.leavingservers import ServerDepartures
 from topom.ledger import Ledger
 from topom.masters import Masters
@@ -140,14 +141,16 @@ class Topom:
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
+        self.pool = Pool(self.ledger, self.servers)
+        self.node_departures = NodeDepartures(self.ledger, self.pool)
         self.server_departures = ServerDepartures(
             self.ledger,
             self.promotions,
             ServerReplication(self.servers, leads),
+            self.node_departures,
             self.differing.problem,
             settings.ha == "sentinel",
         )
-        self.pool = Pool(self.ledger, self.servers)
         self.joins = Joins(
             self.ledger, ServerReplication(self.servers, leads), self.actions.steps.locking, self.pool.problem
         )
@@ -246,6 +249,7 @@ class Topom:
         def change(state: ClusterState, epoch: int) -> ClusterState:
             table = make(state.table, epoch)
             leaving.check(state, table)
+            leavingnodes.check(state, table)
             pool.check(state, table)
             return joining.with_new(state, interventions.with_table(state, table), wipe)
 

@@ -58,13 +58,16 @@ class Fenced:
 class Leaving:
     """What is on its way out: of what ``kind``, its id, why, and since when (1970, UTC).
 
-    A ``group`` (:mod:`topom.leaving`) has its number as its id, a ``server`` (:mod:`topom.leavingservers`) its address.
+    A ``group`` (:mod:`topom.leaving`) has its number as its id, a ``server`` (:mod:`topom.leavingservers`) its address,
+    a ``node`` (:mod:`topom.leavingnodes`) its name. Of a node, ``copies`` says how many servers each of its groups has
+    to keep, by the group's number.
     """
 
-    kind: str
+    kind: Literal["group", "server", "node"]
     id: str
     why: str
     since: float
+    copies: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def key(self) -> str:
@@ -204,9 +207,23 @@ class ClusterState:
         return MigrationSettings(**{name: self.migration_changes.get(name, held[name]) for name in held})
 
 
+def leaving_nodes(state: ClusterState) -> frozenset[str]:
+    """Names of the nodes that are on their way out."""
+    return frozenset(entry.id for entry in state.leaving.values() if entry.kind == "node")
+
+
 def leaving_servers(state: ClusterState) -> frozenset[str]:
-    """Addresses of the servers that are on their way out, whatever becomes of their groups."""
-    return frozenset(entry.id for entry in state.leaving.values() if entry.kind == "server")
+    """Addresses of the servers that are on their way out, by themselves or with their nodes."""
+    listed = {entry.id for entry in state.leaving.values() if entry.kind == "server"}
+    nodes = leaving_nodes(state)
+    if nodes:
+        listed |= {
+            server
+            for group in state.table.groups.values()
+            for server in group.servers
+            if group.node_of(server) in nodes
+        }
+    return frozenset(listed)
 
 
 def leaving_groups(state: ClusterState) -> frozenset[int]:

@@ -1,7 +1,6 @@
 """Groups and their servers."""
 
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -60,7 +59,10 @@ def describe_leaving(topom: Topom) -> list[models.Leaving]:
     """What is on its way out, in the order in which it was told to go."""
     entries = sorted(topom.ledger.state.leaving.values(), key=lambda entry: entry.since)
     waits_for = topom.server_departures.waits_for
-    return [models.Leaving(**asdict(entry), waits_for=waits_for(entry)) for entry in entries]
+    return [
+        models.Leaving(kind=entry.kind, id=entry.id, why=entry.why, since=entry.since, waits_for=waits_for(entry))
+        for entry in entries
+    ]
 
 
 @router.get("")

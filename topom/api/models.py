@@ -380,8 +380,8 @@ class Migration(BaseModel):
 class Leaving(BaseModel):
     """Something on its way out."""
 
-    kind: Literal["group", "server"]
-    id: str = Field(description="A group's number, a server's address.")
+    kind: Literal["group", "server", "node"]
+    id: str = Field(description="A group's number, a server's address, a node's name.")
     why: str
     waits_for: str = Field(default="", description="What has to happen first, in words.")
     since: float = Field(description="Seconds since 1970, UTC.")

@@ -42,7 +42,7 @@ async def waits_for(cluster: Cluster) -> list[str]:
     return [entry["waits_for"] for entry in (await cluster.api.status())["leaving"]]
 
 
-async def test_a_master_leaves_once_a_stale_server_has_joined(start_cluster: StartCluster) -> None:
+async def test_masters_and_a_node_leave_once_others_have_joined(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(
         groups=2,
         proxies=2,
@@ -53,11 +53,12 @@ async def test_a_master_leaves_once_a_stale_server_has_joined(start_cluster: Sta
     (former,) = await servers_of(cluster, 1)
     stale = await cluster.add_server(1)
     empty = await cluster.add_server(1)
+    spare = await cluster.add_server(2)
     async with plain_client(cluster.proxy_addresses[0]) as client, plain_client(stale.address) as old:
         await client.set(KEY, "new")
         # What was there before: another value, and a key that is gone since.
         await old.mset({KEY: "old", "gone": "old"})
-    async with traffic_on(cluster.proxy_addresses) as traffic:
+    async with traffic_on(cluster.proxy_addresses, keys=1500, databases=(0,), rate=800.0) as traffic:
         reader = Reader(cluster.proxy_addresses[1])
         assert "leaves group 1 once" in await run(cluster, "server", "drain", "1", former, "--why", "old")
         await eventually(lambda: waits_for(cluster), lambda found: "add a replica" in found[0], "it to be said")
@@ -73,7 +74,7 @@ async def test_a_master_leaves_once_a_stale_server_has_joined(start_cluster: Sta
         )
         assert await waits_for(cluster) == []
         # When: an empty one joins, too, and is read from.
-        await run(cluster, "server", "add", "1", empty.address)
+        await cluster.api.add_server(1, empty.address)
 
         async def whole() -> list[bool]:
             return [server["joining"] for server in (await cluster.api.groups())[0]["servers"]]
@@ -87,10 +88,20 @@ async def test_a_master_leaves_once_a_stale_server_has_joined(start_cluster: Sta
 
         await eventually(read, lambda found: found > 0, "the empty one to be read from")
         assert await reader.stop() == {"new"}
+        # When: the node leaves that has the only copy of a group, and the pool has a server elsewhere.
+        (lone,) = await servers_of(cluster, 2)
+        await cluster.api.set_place(2, lone, node="old-host")
+        await cluster.api.add_to_pool(spare.address, node="new-host")
+        assert "node old-host leaves" in await run(cluster, "node", "drain", "old-host")
+        await eventually(
+            lambda: servers_of(cluster, 2), lambda found: found == [spare.address], "the spare one to take over"
+        )
+        assert await waits_for(cluster) == []
         await check_clean(traffic, await masters_of(cluster))
     async with plain_client(empty.address) as filled:
         assert await filled.exists("gone") == 0
         assert (await filled.info("replication"))["master_link_status"] == "up"
     # Then: it was removed as the replica that it is, and nothing else was done to it.
-    async with plain_client(former) as gone:
-        assert (await gone.info("replication"))["role"] == "slave"
+    for server in (former, lone):
+        async with plain_client(server) as gone:
+            assert (await gone.info("replication"))["role"] == "slave"

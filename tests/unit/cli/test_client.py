@@ -31,6 +31,21 @@ REQUESTS: list[tuple[Callable[[TopomClient], Awaitable[Any]], str, str, Any]] = 
     (lambda topom: topom.status(), "GET", "/api/v1/status", None),
     (lambda topom: topom.add_group(1, ["h:1"]), "POST", "/api/v1/groups", {"id": 1, "servers": ["h:1"]}),
     (lambda topom: topom.remove_group(1), "DELETE", "/api/v1/groups/1", None),
+    (
+        lambda topom: topom.add_server(1, "h:1", wipe=True),
+        "POST",
+        "/api/v1/groups/1/servers",
+        {"address": "h:1", "wipe": True},
+    ),
+    (lambda topom: topom.drain_server(1, "h:1", "old"), "POST", "/api/v1/groups/1/servers/h:1/drain?why=old", None),
+    (lambda topom: topom.keep_server(1, "h:1"), "DELETE", "/api/v1/groups/1/servers/h:1/drain", None),
+    (
+        lambda topom: topom.drain_node("n1", "old", fewer_copies=True),
+        "POST",
+        "/api/v1/nodes/n1/drain?why=old&fewer_copies=true",
+        None,
+    ),
+    (lambda topom: topom.keep_node("n1"), "DELETE", "/api/v1/nodes/n1/drain", None),
     (lambda topom: topom.add_server(1, "h:1"), "POST", "/api/v1/groups/1/servers", {"address": "h:1"}),
     (
         lambda topom: topom.add_group(1, ["h:1"], "paris"),

@@ -202,3 +202,20 @@ async def test_two_groups_that_are_empty_go_together_and_a_locked_one_waits(topo
     state = await topom.ledger.change(leaving.without_empty)
     assert sorted(state.table.groups) == [1, 2]
     assert not state.leaving
+
+
+async def test_a_node_is_listed_and_gets_nothing_new(topom: Topom, client: httpx.AsyncClient) -> None:
+    answer = await client.post("/nodes/127.0.0.1/drain", params={"why": "old"})
+    (entry,) = answer.json()["leaving"]
+    assert (entry["kind"], entry["id"], entry["why"]) == ("node", "127.0.0.1", "old")
+    assert entry["waits_for"] == "6 of its servers are in groups"
+    refused = await client.post("/groups/1/servers", json={"address": "127.0.0.1:21"})
+    assert (refused.status_code, refused.json()["error"]) == (409, "NodeLeaving")
+    assert (await client.delete("/nodes/127.0.0.1/drain")).json() == {"leaving": []}
+    assert (await client.delete("/nodes/127.0.0.1/drain")).status_code == 404
+    assert (await client.post("/groups/1/servers", json={"address": "127.0.0.1:21"})).status_code == 201
+    # Then: it is to be filled, though it does not answer yet.
+    (group, *_) = (await client.get("/groups")).json()["groups"]
+    assert [server["joining"] for server in group["servers"]] == [False, True, True]
+    forced = await client.post("/groups/1/promote", json={"server": "127.0.0.1:21", "force": True})
+    assert (forced.status_code, forced.json()["error"]) == (409, "NotWhole")

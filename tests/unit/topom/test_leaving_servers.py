@@ -11,8 +11,10 @@ from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, STEPS, Case, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import leaving, leavingservers, promotions
-from topom.errors import GroupLocked, GroupNotFound, ServerNotFound
+from topom.errors import GroupLocked, GroupNotFound, ServerNotFound, ServersUnreachable
+from topom.leavingnodes import NodeDepartures
 from topom.leavingservers import MasterOfSentinels, ServerDepartures, ServerLeaving, successor
+from topom.placements.pool import Pool
 from topom.promotions import NotReady
 from topom.replication import Replication, ServerFailed
 from topom.state import ClusterState, leaving_servers
@@ -150,11 +152,32 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promotions, "LOOK_SECONDS", 0.005)
 
 
+class FakePool(Pool):
+    """Servers that hold nothing, but for those that do not answer."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+
+    async def problem(self, address: str) -> str:
+        if address in self.down:
+            raise ServersUnreachable(f"{address} does not answer")
+        return ""
+
+
+class Leave(Case):
+    """A group of three, and a pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = FakePool()
+
+
 @asynccontextmanager
-async def departing(case: Case) -> AsyncIterator[ServerDepartures]:
+async def departing(case: Leave) -> AsyncIterator[ServerDepartures]:
     """A topom in which servers leave."""
     async with case.topom() as bench:
-        departures = ServerDepartures(bench.ledger, case.promotions, case.servers, lambda server: None, False)
+        nodes = NodeDepartures(bench.ledger, case.pool)
+        departures = ServerDepartures(bench.ledger, case.promotions, case.servers, nodes, lambda server: None, False)
         task = asyncio.create_task(departures.run())
         try:
             yield departures
@@ -169,7 +192,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-def check(case: Case) -> None:
+def check(case: Leave) -> None:
     """The master is gone, and nothing that it had acknowledged."""
     group = case.bench.ledger.table.groups[1]
     assert MASTER not in group.servers
@@ -181,11 +204,11 @@ def check(case: Case) -> None:
 
 
 @pytest.fixture
-async def case() -> Case:
-    return Case()
+async def case() -> Leave:
+    return Leave()
 
 
-async def test_a_master_is_replaced_and_removed(case: Case) -> None:
+async def test_a_master_is_replaced_and_removed(case: Leave) -> None:
     async with departing(case) as departures:
         await departures.drain(1, MASTER, "old")
         await until(lambda: not case.bench.ledger.state.leaving)
@@ -194,7 +217,7 @@ async def test_a_master_is_replaced_and_removed(case: Case) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_the_next_topom_goes_on(case: Case, step: str) -> None:
+async def test_the_next_topom_goes_on(case: Leave, step: str) -> None:
     case.hang_at = step
     async with departing(case) as departures:
         await departures.drain(1, MASTER, "old")
@@ -205,7 +228,7 @@ async def test_the_next_topom_goes_on(case: Case, step: str) -> None:
         check(case)
 
 
-async def test_one_that_is_alone_serves_on_until_a_replica_has_joined(case: Case) -> None:
+async def test_one_that_is_alone_serves_on_until_a_replica_has_joined(case: Leave) -> None:
     async with departing(case) as departures:
         for server in (FIRST, SECOND):
             await departures.drain(1, server, "")
@@ -227,7 +250,7 @@ async def test_one_that_is_alone_serves_on_until_a_replica_has_joined(case: Case
         assert case.servers.all[SECOND].data == case.acknowledged
 
 
-async def test_one_that_is_to_stay_stays(case: Case) -> None:
+async def test_one_that_is_to_stay_stays(case: Leave) -> None:
     case.hang_at = "lock acknowledged"
     async with departing(case) as departures:
         await departures.drain(1, MASTER, "")

@@ -20,7 +20,7 @@ from topom.masters import Masters, MastersSettings, best
 from topom.promotions import NotReady
 from topom.protection import Protection
 from topom.replication import Replication
-from topom.state import Leaving
+from topom.state import Joining, Leaving
 
 __all__ = ["hurry"]
 
@@ -203,5 +203,22 @@ async def test_who_is_on_its_way_out_takes_over_only_if_there_is_nobody_else(bot
         await bench.ledger.change(lambda state, epoch: replace(state, leaving=leaving))
         case.servers.all[MASTER].down = True
         await bench.until(lambda table: table.groups[1].master == (FIRST if both else SECOND))
+        case.servers.all[MASTER].down = False
+        await case.settled()
+
+
+async def test_who_was_never_whole_does_not_take_over() -> None:
+    case = Case()
+    async with case.topom() as bench:
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        joining = {server: Joining(server) for server in (FIRST, SECOND)}
+        await bench.ledger.change(lambda state, epoch: replace(state, joining=joining))
+    # When: the next topom has never heard of how far the master was.
+    case.servers.all[MASTER].down = True
+    async with watching(case) as (bench, masters):
+        await eventually(lambda: "no replica that answers and holds a whole copy" in masters.reasons.get(1, ""))
+        await bench.ledger.change(lambda state, epoch: replace(state, joining={FIRST: Joining(FIRST)}))
+        await bench.until(lambda table: table.groups[1].master == SECOND)
         case.servers.all[MASTER].down = False
         await case.settled()

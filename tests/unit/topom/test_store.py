@@ -61,7 +61,7 @@ def of_a_newer_version(value: Any, key: str = "") -> Any:
     """Every record with a field more."""
     if isinstance(value, dict):
         # Migration settings and these are no records but values by their names.
-        by_name = key in ("skipped", "moved", "promotions", "datacenters", "nodes")
+        by_name = key in ("skipped", "moved", "promotions", "datacenters", "nodes", "copies")
         return {name: of_a_newer_version(one, name) for name, one in value.items()} | ({} if by_name else {"new": 1})
     return [of_a_newer_version(one, key) for one in value] if isinstance(value, list) else value
 
@@ -69,7 +69,10 @@ def of_a_newer_version(value: Any, key: str = "") -> Any:
 def test_what_a_newer_version_stores_is_read_without_what_is_new() -> None:
     state = replace(
         FULL,
-        leaving={"group/2": Leaving("group", "2", "old", 1.0)},
+        leaving={
+            "group/2": Leaving("group", "2", "old", 1.0),
+            "node/n1": Leaving("node", "n1", "old", 1.0, {"2": 3}),
+        },
         promotions={1: Promotion("b:1", "a:1")},
         speed=PairSpeed(1.0, 2.0),
         skipped={3: "full"},
