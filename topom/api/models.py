@@ -41,9 +41,9 @@ class Server(BaseModel):
     used_memory: int | None = Field(description="Bytes.")
     datacenter: str = Field(description="Empty where nobody said.")
     condition: Literal["alive", "suspected", "failed", "unknown"] = Field(
-        default="alive",
-        description="What is thought of it: topom and the proxies say how long it has been silent. `unknown` from a "
-        "topom that does not lead.",
+        default="unknown",
+        description="What is thought of it: topom and the proxies say how long it has been silent. `unknown` until the "
+        "topom that leads has looked at it, and from one that does not lead.",
     )
     silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
     views: int = Field(default=0, description="How many of them have said something lately.")

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api, node
+from topom.detector import Condition
 from topom.errors import NotLeading
 from topom.frames import Register
 from topom.leading import LedStore
@@ -118,6 +119,7 @@ class Topoms:
 
     def settings(self, **more: Any) -> TopomSettings:
         common = {"data": self._folder, "number_of_slots": 16, "redis_timeout_seconds": 0.2, "leader_lease_seconds": 1}
+        common["server_suspect_seconds"] = 0.3
         return TopomSettings.load(None, **(common | more))
 
     async def start(self, name: str, **settings: Any) -> Node:
@@ -255,7 +257,11 @@ async def test_without_a_leader_reads_are_answered_and_nothing_is_changed(two: T
 
 async def test_conditions_and_protection_are_known_to_the_leader_only(two: Topoms) -> None:
     led = (await two.ask("b", "GET", "/groups")).json()
-    assert [server["condition"] for server in led["groups"][0]["servers"]] == ["alive"]
+    assert [server["condition"] for server in led["groups"][0]["servers"]] == ["unknown"], "it was not looked at yet"
+    # Nobody listens there.
+    await eventually(lambda: two.nodes["a"].serving.health.of("127.0.0.1:1").condition is Condition.SUSPECTED)
+    led = (await two.ask("b", "GET", "/groups")).json()
+    assert [server["condition"] for server in led["groups"][0]["servers"]] == ["suspected"]
     assert (await two.ask("b", "GET", "/status")).json()["protection"]["active"] is False
     await stop(two, "a")
     two.tasks["b"].cancel()  # b stays, as it is between two elections
