@@ -55,6 +55,7 @@ class What(StrEnum):
     PROXY_FENCED = "proxy_fenced"
     PROXY_CUT_OFF = "proxy_cut_off"
     PROTECTION_LIFTED = "protection_lifted"
+    PROTECTION_RESTORED = "protection_restored"
     SENTINEL_ADDED = "sentinel_added"
     SENTINEL_REMOVED = "sentinel_removed"
     SENTINELS_SET = "sentinels_set"

@@ -112,7 +112,7 @@ class Topom:
             on_step,
             self.differing.problem,
         )
-        self.protection = Protection(settings.protection_share)
+        self.protection = Protection(settings.protection_share, self.ledger)
         self.masters = Masters(
             self.ledger,
             self.members,

@@ -98,6 +98,19 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True)
+class Lifting:
+    """That an operator lifted protection mode (:mod:`topom.protection`), until the members lost then are back.
+
+    ``by`` is who, as events name them, ``at`` when (1970, UTC); ``lost`` of ``members`` were lost.
+    """
+
+    by: str
+    at: float
+    lost: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time."""
 
@@ -137,7 +150,8 @@ class ClusterState:
     keys moved then. ``promotions`` holds the changes of masters that are not over, by group. ``events`` are the newest
     ones, by id (:mod:`topom.events`). ``assigned`` is whether any slot ever had a group, now or before. ``leaving``
     lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has added or
-    removed one; None until then, while those in the settings count.
+    removed one; None until then, while those in the settings count. ``protection_lifted`` says that an operator has
+    lifted protection mode, while that holds.
     """
 
     version: int
@@ -156,6 +170,7 @@ class ClusterState:
     events: tuple[Event, ...] = ()
     assigned: bool = False
     leaving: Mapping[str, Leaving] = field(default_factory=dict)
+    protection_lifted: Lifting | None = None
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""

@@ -237,6 +237,15 @@ def _sentinels(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             yield Said(What.SENTINEL_REMOVED, f"Sentinel {address} was removed")
 
 
+def _protection(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    if (lifted := new.protection_lifted) is not None:
+        yield Said(
+            What.PROTECTION_LIFTED, f"protection was lifted for this loss, of {lifted.lost} of {lifted.members} members"
+        )
+    elif old.protection_lifted is not None:
+        yield Said(What.PROTECTION_RESTORED, "enough members are back, so protection holds again for the next loss")
+
+
 _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] = {
     "table": _table,
     "proxies": _proxies,
@@ -245,5 +254,6 @@ _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] =
     "skipped": _skipped,
     "leaving": _leaving,
     "sentinels": _sentinels,
+    "protection_lifted": _protection,
 }
 """By the field of the state that changed."""
