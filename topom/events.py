@@ -22,6 +22,7 @@ class What(StrEnum):
     """Every kind of event."""
 
     TOPOM_STARTED = "topom_started"
+    TOPOM_LEADS = "topom_leads"
     GROUP_ADDED = "group_added"
     GROUP_REMOVED = "group_removed"
     SERVER_ADDED = "server_added"

@@ -79,7 +79,7 @@ class Topom:
         self.leads = leads
         self.retired = asyncio.Event()
         """Set once it does not lead any more, for good."""
-        self.ledger = Ledger(store, self.instance, leads, settings.events_kept)
+        self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds)
         self.proxies = ProxyList(self.members)

@@ -143,8 +143,9 @@ class ClusterState:
     One counter for both means that an epoch never comes twice, and that the store's compare-and-swap on the
     version is one on the epoch as well (**epochs**).
 
-    ``writer`` is the id that the topom process which wrote this made at its start. ``migration_changes`` holds
-    what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
+    ``writer`` is the id that the topom process which wrote this made at its start, and ``term`` the term for which it
+    leads, 0 where no other topom uses the store. ``migration_changes`` holds what an operator set over the configured
+    migration settings. Proxies are by id, fenced ones by instance.
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
     keys moved then. ``promotions`` holds the changes of masters that are not over, by group. ``events`` are the newest
@@ -158,6 +159,7 @@ class ClusterState:
     writer: str
     product: Product
     table: SlotTable
+    term: int = 0
     next_proxy_id: int = 1
     proxies: Mapping[int, ProxyRecord] = field(default_factory=dict)
     fenced: Mapping[str, Fenced] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch of the table, topom that wrote, next proxy's id, whether slots had a group |
+| ``cluster`` | product, epoch of the table, topom that wrote and its term, next proxy's id, whether slots had a group |
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -55,6 +55,7 @@ def decode(stored: Stored) -> ClusterState | None:
         state = ClusterState(
             version=stored.version,
             writer=cluster["writer"],
+            term=cluster.get("term", 0),
             product=product,
             table=SlotTable(cluster["epoch"], tuple(slots), {group.id: group for group in groups}),
             next_proxy_id=cluster["next_proxy_id"],
@@ -91,6 +92,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "product": asdict(new.product),
                 "epoch": new.table.epoch,
                 "writer": new.writer,
+                "term": new.term,
                 "next_proxy_id": new.next_proxy_id,
                 "assigned": new.assigned,
             }

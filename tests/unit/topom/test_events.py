@@ -56,6 +56,7 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
     [
         (None, STATE, What.TOPOM_STARTED, "topom wwwwwwww started"),
         (STATE, replace(STATE, writer="x" * 32), What.TOPOM_STARTED, "topom xxxxxxxx started"),
+        (STATE, replace(STATE, writer="x" * 32, term=7), What.TOPOM_LEADS, "topom xxxxxxxx leads in term 7"),
         (
             STATE,
             edited(lambda t, e: topology.add_group(t, e, 3, ["d:1"])),

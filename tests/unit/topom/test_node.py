@@ -444,5 +444,6 @@ async def test_news_are_waited_for_at_any_topom(two: Topoms) -> None:
     assert two.store.place is not None
     two.store.end(two.store.place)
     told, table = [(await one).json() for one in asked]
-    assert "topom_started" in [event["what"] for event in told["events"]]
+    (led,) = [event for event in told["events"] if event["what"] == "topom_leads"]
+    assert led["text"].endswith(f"leads in term {two.store.terms}")
     assert table["epoch"] > table["since"]
