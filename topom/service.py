@@ -20,6 +20,7 @@ from topom.digests.differing import Differing
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
+from topom.gone import Gone
 from topom.health import Health
 from topom.hours import Hours
 from topom.interventions import Cancelled
@@ -124,6 +125,14 @@ class Topom:
             settings.masters_settings(),
             self.differing.problem,
         )
+        self.gone = Gone(
+            self.ledger,
+            self.members,
+            self.barrier,
+            self.servers,
+            settings.proxy_forget_seconds,
+            lambda: self.protection.active,
+        )
         self.digests = Digests(
             self.ledger,
             access,
@@ -199,6 +208,7 @@ class Topom:
             group.create_task(self.promotions.run())
             group.create_task(self.health.run())
             group.create_task(self.masters.run())
+            group.create_task(self.gone.run())
             group.create_task(self._follow_clock())
             group.create_task(self.first_layout.run())
             group.create_task(self.scripts.run())
