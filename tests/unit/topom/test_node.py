@@ -126,7 +126,7 @@ class Topoms:
         configured = self.settings(**settings)
 
         def make(leadership: Leadership) -> Topom:
-            store = LedStore(self.store, leadership.valid)
+            store = LedStore(one._store, leadership.valid)
             return Topom(configured, store, self.mover, leads=leadership.valid, term=leadership.leader.term)
 
         one = Node(configured, self.store, f"http://{name}", make)
