@@ -27,12 +27,12 @@ from redis.exceptions import RedisError
 from tests.integration.cluster.harness import LIMIT, eventually, plain_client
 from tests.integration.cluster.test_leaving import Everywhere
 
-KEYS = 24
+KEYS = 12
 """Of one client, spread over all groups."""
 PIPELINES = (1, 1, 1, 8)
 """Requests that clients without a library send at a time; there is one such client for each number."""
 LIBRARY_CLIENTS = 2
-REST_SECONDS = 0.01
+REST_SECONDS = 0.02
 """Between two requests of a client."""
 RETRIES = 3
 

@@ -86,7 +86,7 @@ async def the_sentinels_watch_every_group(cluster: WholeCluster) -> None:
 
 
 async def topoms_are_to_decide_who_is_master(cluster: WholeCluster) -> None:
-    """No longer the Sentinels: they are removed, and ``ha = "topom"`` stands in topoms' settings, for the next start."""
+    """No longer the Sentinels: they are removed, and ``ha = "topom"`` is among topoms' settings at the next start."""
     for sentinel in (await cluster.api.sentinels())["sentinels"]:
         await cluster.api.remove_sentinel(sentinel["address"])
     for topom in cluster.topoms:
