@@ -11,6 +11,7 @@ from cli.operator import (
     groups,
     importing,
     migration,
+    placement,
     pool,
     protection,
     rebalance,
@@ -44,6 +45,7 @@ app.command("events", rich_help_panel=LOOK)(events.events)
 app.add_typer(groups.group, name="group", rich_help_panel=LOOK)
 app.add_typer(groups.server, name="server", rich_help_panel=LOOK)
 app.add_typer(pool.app, name="pool", rich_help_panel=LOOK)
+app.add_typer(placement.app, name="placement", rich_help_panel=LOOK)
 app.add_typer(slots.app, name="slots", rich_help_panel=LOOK)
 app.command("digest", rich_help_panel=LOOK)(digest.digest)
 app.command("rebalance", rich_help_panel=LOOK)(rebalance.rebalance)

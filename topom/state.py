@@ -13,6 +13,7 @@ from slots.table import OFFLINE, SlotTable, host_of
 from topom import hours
 from topom.events import Event
 from topom.hours import Halt
+from topom.placements.run import NOTHING_KEPT, Kept
 from topom.speed import PairSpeed
 
 
@@ -157,7 +158,8 @@ class ClusterState:
     ones, by id (:mod:`topom.events`). ``assigned`` is whether any slot ever had a group, now or before. ``leaving``
     lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has added or
     removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no group, by
-    address; none of them is in a group of the table.
+    address; none of them is in a group of the table. ``placement`` is what is being applied of one, and whether that is
+    done by itself (:mod:`topom.placements`).
     """
 
     version: int
@@ -177,6 +179,7 @@ class ClusterState:
     assigned: bool = False
     leaving: Mapping[str, Leaving] = field(default_factory=dict)
     pool: Mapping[str, PoolServer] = field(default_factory=dict)
+    placement: Kept = NOTHING_KEPT
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
@@ -195,3 +198,8 @@ class ClusterState:
 def leaving_groups(state: ClusterState) -> frozenset[int]:
     """Ids of the groups that are on their way out."""
     return frozenset(int(entry.id) for entry in state.leaving.values() if entry.kind == "group")
+
+
+def known_servers(state: ClusterState) -> list[str]:
+    """Every server of every group, and those of the pool."""
+    return [*(server for group in state.table.groups.values() for server in group.servers), *state.pool]

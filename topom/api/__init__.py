@@ -14,6 +14,7 @@ from topom.api import (
     events,
     groups,
     migration,
+    placement,
     pool,
     proxies,
     rebalance,
@@ -70,7 +71,7 @@ def build(topom: Topom | Node, token: str) -> FastAPI:
         },
     )
     for resource in (
-        *(status, groups, pool, digests, proxies, slots, sizes),
+        *(status, groups, pool, placement, digests, proxies, slots, sizes),
         *(rebalance, migration, sentinels, events, topoms),
     ):
         api.include_router(resource.router)
