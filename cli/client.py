@@ -310,6 +310,22 @@ class TopomClient:
         """Forget a server that is in no group; the pool then."""
         return await self._object("DELETE", f"/pool/{quote(address, safe=':')}")
 
+    async def placement(self) -> Answer:
+        """The table over groups and nodes, what a plan would change, and what is being applied."""
+        return await self._object("GET", "/placement")
+
+    async def apply_placement(self) -> Answer:
+        """Begin to do what a placement plan says; answers as :meth:`placement`."""
+        return await self._object("POST", "/placement/apply", {})
+
+    async def cancel_placement(self) -> Answer:
+        """End what is being applied of a placement; answers as :meth:`placement`."""
+        return await self._object("POST", "/placement/cancel", {})
+
+    async def set_auto_placement(self, on: bool) -> Answer:
+        """Have topom place by itself, or not; answers as :meth:`placement`."""
+        return await self._object("POST", "/placement/auto", {"on": on})
+
     async def sentinels(self) -> Answer:
         """``{"ha", "majority", "sentinels": [...], "groups": [...]}``: what they say of each group."""
         return await self._object("GET", "/sentinels")

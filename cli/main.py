@@ -12,6 +12,7 @@ from cli.operator import (
     importing,
     migration,
     nodes,
+    placement,
     pool,
     protection,
     rebalance,
@@ -46,6 +47,7 @@ app.add_typer(groups.group, name="group", rich_help_panel=LOOK)
 app.add_typer(groups.server, name="server", rich_help_panel=LOOK)
 app.add_typer(nodes.app, name="node", rich_help_panel=LOOK)
 app.add_typer(pool.app, name="pool", rich_help_panel=LOOK)
+app.add_typer(placement.app, name="placement", rich_help_panel=LOOK)
 app.add_typer(slots.app, name="slots", rich_help_panel=LOOK)
 app.command("digest", rich_help_panel=LOOK)(digest.digest)
 app.command("rebalance", rich_help_panel=LOOK)(rebalance.rebalance)

@@ -65,6 +65,17 @@ def without(state: ClusterState, servers: set[str]) -> ClusterState:
     return state if left.keys() == state.joining.keys() else replace(state, joining=left)
 
 
+def unmarked(state: ClusterState, server: str) -> ClusterState:
+    """The state in which a server that is about to be filled does not count as keeping fenced proxies off.
+
+    The marks that it has are among what is replaced.
+    """
+    if not any(server in one.at for one in state.fenced.values()):
+        return state
+    fenced = {instance: replace(one, at=one.at - {server}) for instance, one in state.fenced.items()}
+    return replace(state, fenced=fenced)
+
+
 def require_whole(state: ClusterState, address: str) -> None:
     """Raises NotWhole for a server that is joining: as a master it would have nothing, or something else."""
     if address in state.joining:
@@ -207,6 +218,7 @@ class Joins:
     async def _tell(self, group: Group, server: str, busy: set[str]) -> str:
         master = group.servers[0]
         async with self._locking:
+            await self._ledger.change(lambda state, epoch: unmarked(state, server))
             # one-owner: the server may have been removed meanwhile, and be the master of another group by now.
             table = self._ledger.table
             now = homes(table).get(server)

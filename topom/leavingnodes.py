@@ -2,8 +2,9 @@
 
 A group keeps as many copies as it had when its node was told to go, unless an operator says that fewer will do: a
 replica goes only once enough others are whole, and where they are not, a server of the pool is taken in, on a node that
-stays and has no copy of the group yet. Nothing new is put on a node that leaves, and what the pool has there is not
-taken. Once none of its servers is in a group the node is gone, and with it what the pool had there.
+stays and has no copy of the group yet; where a placement is being applied (:mod:`topom.placements`), that makes the
+copies. Nothing new is put on a node that leaves, and what the pool has there is not taken. Once none of its servers is
+in a group the node is gone, and with it what the pool had there.
 
 **epochs**: each step is a change of the state as it is then.
 """
@@ -193,6 +194,9 @@ class NodeDepartures:
             return
         if group.id in leaving_groups(state):
             raise NotReady(f"it goes with group {group.id}, which is on its way out")
+        if state.placement.auto or state.placement.run is not None:
+            # Both would take servers of the pool for the same copy.
+            raise NotReady(f"group {group.id} gets copies elsewhere by placement: slotferry placement show")
         leaving = leaving_servers(state)
         joining = [server for server in group.servers if server in state.joining and server not in leaving]
         if joining:

@@ -33,7 +33,9 @@ from topom.masters import Masters
 from topom.members import Members
 from topom.moving import RedisMover
 from topom.placements import pool
+from topom.placements.applying import Placements
 from topom.placements.pool import Pool
+from topom.placements.stepping import Stepping
 from topom.promotions import Promotions
 from topom.protection import Protection
 from topom.proxylist import ProxyList
@@ -163,6 +165,26 @@ class Topom:
         self.joins = Joins(
             self.ledger, ServerReplication(self.servers, leads), self.actions.steps.locking, self.pool.problem
         )
+        self.placements = Placements(
+            self.ledger,
+            self.health,
+            self.pool,
+            self.protection,
+            Stepping(
+                self.ledger,
+                self.barrier,
+                self.health,
+                self.promotions,
+                ServerReplication(self.servers, leads),
+                self.pool,
+                self.actions.steps.locking,
+                settings.stepping_settings(),
+                self.differing.problem,
+            ),
+            settings.placement_rules(),
+            settings.placement_settle_seconds,
+            settings.ha == "sentinel",
+        )
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
@@ -236,6 +258,7 @@ class Topom:
             group.create_task(self.joins.run())
             group.create_task(self.sentinels.run())
             group.create_task(self.digests.run())
+            group.create_task(self.placements.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

@@ -13,6 +13,7 @@ from slots.table import OFFLINE, SlotTable, host_of
 from topom import hours
 from topom.events import Event
 from topom.hours import Halt
+from topom.placements.run import NOTHING_KEPT, Kept
 from topom.speed import PairSpeed
 
 
@@ -186,7 +187,8 @@ class ClusterState:
     lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has added or
     removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no group, by
     address; none of them is in a group of the table. ``joining`` has the replicas that were not seen whole yet.
-    ``protection_lifted`` says that an operator has lifted protection mode, while that holds.
+    ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what is
+    being applied of one, and whether that is done by itself (:mod:`topom.placements`).
     """
 
     version: int
@@ -209,6 +211,7 @@ class ClusterState:
     pool: Mapping[str, PoolServer] = field(default_factory=dict)
     joining: Mapping[str, Joining] = field(default_factory=dict)
     protection_lifted: Lifting | None = None
+    placement: Kept = NOTHING_KEPT
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
@@ -246,3 +249,8 @@ def leaving_servers(state: ClusterState) -> frozenset[str]:
 def leaving_groups(state: ClusterState) -> frozenset[int]:
     """Ids of the groups that are on their way out."""
     return frozenset(int(entry.id) for entry in state.leaving.values() if entry.kind == "group")
+
+
+def known_servers(state: ClusterState) -> list[str]:
+    """Every server of every group, and those of the pool."""
+    return [*(server for group in state.table.groups.values() for server in group.servers), *state.pool]

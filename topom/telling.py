@@ -241,6 +241,33 @@ def _pool(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             yield Said(What.POOL_CHANGED, f"server {address} of the pool was changed; it is on node {after.node_name}")
 
 
+def _placement(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    before, after = old.placement, new.placement
+    if before.auto != after.auto:
+        yield Said(What.PLACEMENT_AUTO, f"placement is {'' if after.auto else 'not '}applied by itself from now on")
+    if before.run is not None and after.run is None:
+        undone = sum(not step.over for step in before.run.steps)
+        not_done = sum(step.state == "dropped" for step in before.run.steps)
+        how = f"was cancelled, with {undone} steps not done" if undone else f"is over; {not_done} steps were not done"
+        yield Said(What.PLACEMENT_ENDED, f"the placement of {len(before.run.steps)} steps {how}")
+    elif before.run is None and after.run is not None:
+        texts = "; ".join(step.text for step in after.run.steps)
+        yield Said(What.PLACEMENT_BEGUN, f"a placement of {len(after.run.steps)} steps is applied: {texts}")
+    elif before.run is not None and after.run is not None:
+        for was, now in zip(before.run.steps, after.run.steps, strict=False):
+            if was.state != now.state:
+                yield Said(What.PLACEMENT_STEP, f"{_PLACED[now.state]}: {now.text}{f' ({now.why})' if now.why else ''}")
+
+
+_PLACED = {
+    "waiting": "waits",
+    "copying": "begun, and being filled",
+    "joined": "whole, and in its group",
+    "done": "done",
+    "dropped": "not done",
+}
+
+
 def _sentinels(old: ClusterState, new: ClusterState) -> Iterator[Said]:
     before, after = old.sentinels, new.sentinels
     if before == after:
@@ -275,6 +302,7 @@ _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] =
     "skipped": _skipped,
     "leaving": _leaving,
     "pool": _pool,
+    "placement": _placement,
     "sentinels": _sentinels,
     "protection_lifted": _protection,
 }

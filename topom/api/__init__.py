@@ -16,6 +16,7 @@ from topom.api import (
     metrics,
     migration,
     nodes,
+    placement,
     pool,
     proxies,
     rebalance,
@@ -72,7 +73,7 @@ def build(topom: Topom | Node, token: str) -> FastAPI:
         },
     )
     for resource in (
-        *(status, groups, nodes, pool, digests, proxies, slots, sizes),
+        *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes),
         *(rebalance, migration, sentinels, events, topoms),
     ):
         api.include_router(resource.router)

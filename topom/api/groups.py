@@ -9,11 +9,11 @@ from slots.table import SlotTable
 from topom import joining, leavingservers, topology
 from topom.api import models
 from topom.api.access import ServedTopom
-from topom.batches import all_servers
 from topom.errors import ServersUnreachable
 from topom.placements.pool import HoldsKeys
 from topom.promotions import NotReady
 from topom.service import Topom
+from topom.state import known_servers
 
 router = APIRouter(prefix="/groups", tags=["groups"])
 
@@ -26,7 +26,7 @@ async def describe(topom: Topom) -> list[models.Group]:
     table = topom.ledger.table
     known = topom.leads()
     # All servers that are ever asked together, or each question would close the connections of the one before it.
-    status = await topom.servers.status([*all_servers(table), *topom.ledger.state.pool])
+    status = await topom.servers.status(known_servers(topom.ledger.state))
     return [
         models.Group(
             id=group_id,

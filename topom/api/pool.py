@@ -4,9 +4,8 @@ from fastapi import APIRouter
 
 from topom.api import pool_models as models
 from topom.api.access import ServedTopom
-from topom.batches import all_servers
 from topom.service import Topom
-from topom.state import PoolServer
+from topom.state import PoolServer, known_servers
 
 router = APIRouter(prefix="/pool", tags=["placement"])
 
@@ -14,7 +13,7 @@ router = APIRouter(prefix="/pool", tags=["placement"])
 async def describe(topom: Topom) -> models.Pool:
     """Every server of the pool with its status, by address."""
     state = topom.ledger.state
-    status = await topom.servers.status([*all_servers(state.table), *state.pool])
+    status = await topom.servers.status(known_servers(state))
     return models.Pool(
         servers=[
             models.PoolServer(

@@ -13,6 +13,7 @@
 | ``leaving`` | what is on its way out, why and since when; missing until there was something |
 | ``pool`` | servers that are in no group; missing until there was one |
 | ``joining`` | replicas that were not seen whole yet; missing until there was one |
+| ``placement`` | whether topom places by itself, and the steps under way; missing until there was something |
 | ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
@@ -27,6 +28,7 @@ from typing import Any
 
 from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
+from topom.placements.run import Kept
 from topom.speed import PairSpeed
 from topom.state import ClusterState, Fenced, Joining, Leaving, Lifting, PoolServer, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged, event_records
@@ -79,6 +81,7 @@ def decode(stored: Stored) -> ClusterState | None:
             leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
             joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
             pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
+            placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
         )
         # Stores of versions that did not keep it say it by their tables.
         return state if "assigned" in cluster else state.with_assigned()
@@ -120,6 +123,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["joining"] = _encode([asdict(entry) for entry in new.joining.values()])
     if new.pool != ({} if old is None else old.pool):
         documents["pool"] = _encode([asdict(entry) for entry in new.pool.values()])
+    if new.placement != (Kept() if old is None else old.placement):
+        documents["placement"] = _encode(new.placement.to_document())
     if new.promotions != ({} if old is None else old.promotions):
         documents["promotions"] = _encode({str(group): asdict(entry) for group, entry in new.promotions.items()})
     if new.speed is not None and (old is None or old.speed != new.speed):

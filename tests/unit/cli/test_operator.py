@@ -134,6 +134,31 @@ DIGEST = {
     "resyncing": False,
     "slots": [],
 }
+PLACEMENT: dict[str, Any] = {
+    "epoch": 9,
+    "replicas": 2,
+    "auto": True,
+    "waits_for": "slots are being moved",
+    "nodes": [{"name": "rack3", "datacenter": "", "problem": "", "leads": [1, 2], "follows": [], "pool": ["h:9"]}],
+    "groups": [{"id": 1, "leader": "rack3", "followers": [], "problem": ""}],
+    "plan": {
+        "rounds": 1,
+        "steps": [
+            {
+                "round": 1,
+                "group": 1,
+                "kind": "copy",
+                "node": "rack3",
+                "server": "h:9",
+                "text": "h:9 on node rack3 becomes a replica of group 1",
+                "state": "waiting",
+                "reason": "",
+            }
+        ],
+        "missing": ["group 2 lacks a copy, which is to be on node rack4"],
+    },
+    "run": None,
+}
 POOL = {
     "servers": [
         {
@@ -167,6 +192,13 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("POST", "/api/v1/groups/5/servers"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
     ("PATCH", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
     ("GET", "/api/v1/pool"): POOL,
+    ("GET", "/api/v1/placement"): PLACEMENT,
+    ("POST", "/api/v1/placement/apply"): {
+        **PLACEMENT,
+        "run": {"since": 1.0, "who": "operator me", "steps": PLACEMENT["plan"]["steps"]},
+    },
+    ("POST", "/api/v1/placement/cancel"): PLACEMENT,
+    ("POST", "/api/v1/placement/auto"): PLACEMENT,
     ("POST", "/api/v1/pool"): POOL,
     ("DELETE", "/api/v1/pool/h:9"): {"servers": []},
     ("POST", "/api/v1/groups/5/drain"): {"leaving": [LEAVING]},
@@ -219,6 +251,12 @@ VERBS: list[tuple[str, str, str]] = [
     ("server add 5 h:1 --node n1", "groups", "server h:1 added to group 5"),
     ("server set 5 h:1 --node n1", "groups", "server h:1 is on node n1"),
     ("pool list", "pool", "rack3"),
+    ("placement show", "placement", "missing: group 2 lacks a copy"),
+    ("placement show", "placement", "would change in round 1: h:9 on node rack3 becomes a replica"),
+    ("placement apply", "placement/apply", "being applied, for operator me"),
+    ("placement cancel", "placement/cancel", "what it had done stays"),
+    ("placement auto on", "placement/auto", "applied by itself from now on"),
+    ("placement auto off", "placement/auto", "not applied by itself any more"),
     ("pool add h:9 --node rack3", "pool", "server h:9 added to the pool"),
     ("pool remove h:9", "pool", "server h:9 removed from the pool"),
     ("server remove 5 h:1", "groups", "server h:1 removed from group 5"),

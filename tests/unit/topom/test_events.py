@@ -16,6 +16,8 @@ from tests.unit.topom.topom_fakes import PRODUCT, Bench, FakeMover, FakeProxy, M
 from topom import api, telling, topology
 from topom.events import MOST_TEXT, MOST_WHO, Event, Said, What, actor, operator
 from topom.ledger import Ledger
+from topom.placements import changes
+from topom.placements.run import Kept, Step
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.speed import PairSpeed
@@ -49,6 +51,8 @@ JOINED = replace(STATE, proxies={3: PROXY})
 DRAINING = replace(STATE, proxies={3: replace(PROXY, draining=True)})
 POOLED = replace(STATE, pool={"p:1": PoolServer("p:1")})
 LIFTED = replace(STATE, protection_lifted=Lifting("operator ada", 1.0, 3, 4))
+STEP = Step(1, 1, "copy", "p", "p:1")
+PLACING = changes.begun(STATE, [STEP], "topom", 1.0)
 WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
 
 
@@ -96,6 +100,16 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
             "server b:1 of group 1 is on node n7",
         ),
         (STATE, POOLED, What.POOL_ADDED, "server p:1 was added to the pool, on node p"),
+        (STATE, replace(STATE, placement=Kept(auto=True)), What.PLACEMENT_AUTO, "is applied by itself"),
+        (STATE, PLACING, What.PLACEMENT_BEGUN, "1 steps is applied: p:1 on node p becomes a replica of group 1"),
+        (
+            PLACING,
+            changes.advanced(PLACING, STEP, "copying"),
+            What.PLACEMENT_STEP,
+            "begun, and being filled: p:1 on node p",
+        ),
+        (PLACING, changes.dropped(PLACING, STEP, "it is gone"), What.PLACEMENT_STEP, "(it is gone)"),
+        (PLACING, changes.ended(PLACING), What.PLACEMENT_ENDED, "was cancelled, with 1 steps not done"),
         (POOLED, STATE, What.POOL_REMOVED, "server p:1 was removed from the pool"),
         (POOLED, replace(STATE, pool={"p:1": PoolServer("p:1", "n7")}), What.POOL_CHANGED, "it is on node n7"),
         (STATE, OFFLINE, What.SLOTS_OFFLINE, "slots 0-1 are offline; they were in group 1"),
@@ -175,6 +189,7 @@ def test_nothing_that_changes_goes_untold() -> None:
         "protection_lifted": Lifting("operator ada", 1.0, 3, 4),
         "leaving": {"group/5": Leaving("group", "5", "too old", 1.0)},
         "pool": {"p:1": PoolServer("p:1")},
+        "placement": Kept(auto=True),
     }
     for field in fields(ClusterState):
         if field.name in telling.UNTOLD:

@@ -13,7 +13,7 @@ from tests.unit.topom.topom_fakes import PRODUCT
 from topom import joining, topology
 from topom.joining import Joins, NotWhole
 from topom.replication import Replication
-from topom.state import ClusterState, Joining
+from topom.state import ClusterState, Fenced, Joining
 
 __all__ = ["hurry"]
 
@@ -47,6 +47,12 @@ def test_who_joins_no_more() -> None:
     with pytest.raises(NotWhole, match="offline"):
         joining.require_whole(joined, NEW)
     joining.require_whole(joining.without(gone, set()), NEW)
+
+
+def test_what_is_filled_keeps_nobody_off() -> None:
+    before = replace(state("m:1", NEW), fenced={"a": Fenced("a", 1, frozenset({"m:1", NEW})), "b": Fenced("b", 2)})
+    assert [one.at for one in joining.unmarked(before, NEW).fenced.values()] == [{"m:1"}, set()]
+    assert joining.unmarked(before, OTHER) is before
 
 
 # -- by itself ---------------------------------------------------------------------------------------------

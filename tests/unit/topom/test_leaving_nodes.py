@@ -10,6 +10,7 @@ from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, FakeServer, 
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import joining, leavingnodes, leavingservers, topology
 from topom.leavingnodes import NodeLeaving, NodeNotFound
+from topom.placements import changes
 from topom.state import ClusterState, Joining, Leaving, PoolServer, leaving_servers
 
 __all__ = ["at_once", "hurry"]
@@ -184,3 +185,13 @@ async def test_a_group_that_no_slot_needs_holds_nothing_up() -> None:
         await drain(case, "o")
         await until(lambda: not case.bench.ledger.state.leaving)
         assert case.bench.ledger.table.groups[2].servers == ()
+
+
+async def test_placement_makes_the_copies_where_it_is_applied_by_itself() -> None:
+    case = Leave()
+    async with departing(case) as departures:
+        await fill(case, "p:1")
+        await case.bench.ledger.change(lambda state, epoch: changes.with_auto(state, True))
+        entry = await drain(case, "r")
+        await until(lambda: "slotferry placement show" in departures.waits_for(entry))
+        assert sorted(case.bench.ledger.state.pool) == ["p:1"]

@@ -148,6 +148,26 @@ async def test_nodes_and_the_pool(client: httpx.AsyncClient) -> None:
     assert (await client.get("/pool")).json() == {"servers": []}
 
 
+async def test_placement(client: httpx.AsyncClient) -> None:
+    await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1", "127.0.0.2:1"]}, 201)
+    await post(client, "/groups", {"id": 2, "servers": ["127.0.0.2:2"]}, 201)
+    found = (await client.get("/placement")).json()
+    assert [(one["id"], one["leader"], one["followers"]) for one in found["groups"]] == [
+        (1, "127.0.0.1", ["127.0.0.2"]),
+        (2, "127.0.0.2", []),
+    ]
+    nodes = {node["name"]: (node["leads"], node["follows"]) for node in found["nodes"]}
+    assert nodes == {"127.0.0.1": ([1], []), "127.0.0.2": ([2], [1])}
+    assert found["plan"]["steps"] == []
+    assert "no server is left in the pool" in found["plan"]["missing"][0]
+    assert found["run"] is None
+    refused = await client.post("/placement/apply", json={})
+    assert (refused.status_code, refused.json()["error"]) == (409, "NothingToPlace")
+    assert (await client.post("/placement/cancel", json={})).json()["error"] == "NothingToPlace"
+    assert (await client.post("/placement/auto", json={"on": True})).json()["auto"]
+    assert not (await client.post("/placement/auto", json={"on": False})).json()["auto"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "error"),
     [
