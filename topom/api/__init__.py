@@ -13,6 +13,7 @@ from topom.api import (
     digests,
     events,
     groups,
+    metrics,
     migration,
     placement,
     pool,
@@ -76,6 +77,7 @@ def build(topom: Topom | Node, token: str) -> FastAPI:
     ):
         api.include_router(resource.router)
     app.include_router(api)
+    app.include_router(metrics.router(topom))
     app.include_router(control.router)
 
     @app.get("/healthz", tags=["status"], response_model_exclude_none=True)

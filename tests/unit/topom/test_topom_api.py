@@ -1,6 +1,7 @@
 """The HTTP API, without a network: what it asks for, answers and refuses."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from topom.api import migration
 from topom.batches import Batch
 from topom.frames import Register
 from topom.members import Member
+from topom.placements import applying
 from topom.service import Topom
 from topom.settings import TopomSettings
 
@@ -147,7 +149,8 @@ async def test_nodes_and_the_pool(client: httpx.AsyncClient) -> None:
     assert (await client.get("/pool")).json() == {"servers": []}
 
 
-async def test_placement(client: httpx.AsyncClient) -> None:
+async def test_placement(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "KNOWN_SECONDS", 0.01)  # nobody looks at servers here
     await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1", "127.0.0.2:1"]}, 201)
     await post(client, "/groups", {"id": 2, "servers": ["127.0.0.2:2"]}, 201)
     found = (await client.get("/placement")).json()
@@ -463,7 +466,10 @@ async def test_lifting_protection_is_an_event_of_the_operator_who_did(topom: Top
     assert len(topom.ledger.state.events) == before, "there was nothing to lift"
     topom.protection.look(3, 4)
     answer = await client.post("/protection/lift", headers={"X-Slotferry-User": "ada"})
-    assert answer.json() == {"active": False, "lost": 3, "members": 4}
+    lifted = answer.json().pop("lifted")
+    assert answer.json() == {"active": False, "lost": 3, "members": 4, "lifted": lifted}
+    assert lifted["by"] == "operator ada"
+    assert 0 <= time.time() - lifted["at"] < 60
     await post(client, "/protection/lift")
     (event,) = topom.ledger.state.events[before:]
     assert (event.what, event.who) == ("protection_lifted", "operator ada")
