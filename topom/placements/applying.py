@@ -10,6 +10,7 @@ rarely, up to :data:`LONGEST_WAIT_SECONDS`, so that nothing goes round in circle
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -29,7 +30,7 @@ from topom.placements.run import Run
 from topom.placements.stepping import Stepping
 from topom.planners.placement import Copies, Rules
 from topom.protection import Protection
-from topom.state import ClusterState
+from topom.state import ClusterState, known_servers
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +40,9 @@ IDLE_SECONDS = 0.5
 """Between two looks while nothing is."""
 RETRY_SECONDS_MAX = 10.0
 LONGEST_WAIT_SECONDS = 3600.0
+KNOWN_SECONDS = 3.0
+"""How long it is waited, before a placement is begun, for servers that topom has not looked at yet."""
+KNOWN_POLL_SECONDS = 0.05
 MOST_STEPS = 512
 """Of one placement, which is one document of the store; what comes after them is for the next one."""
 
@@ -115,6 +119,10 @@ class Placements:
             NothingToPlace: there is nothing to change, or nothing that can be; the message says what is missing.
         """
         self._require_own()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KNOWN_SECONDS):
+                while self._unknown():
+                    await asyncio.sleep(KNOWN_POLL_SECONDS)
         shown = await self.show()
         if shown.run is None and not shown.planned.steps:
             missing = "; ".join(shown.planned.missing)
@@ -203,6 +211,8 @@ class Placements:
             self._seen, self._seen_at, self._looked_at = seen, now, None
         if reason := self._protected():
             return reason
+        if self._unknown():
+            return "topom has not looked at all servers yet"
         if any(group.locked for group in state.table.groups.values()):
             return "a group is getting another master"
         begins: Beginning = (tuple(picture.nodes), tuple(picture.table.items()))
@@ -222,6 +232,9 @@ class Placements:
         self._looked_at = None
         await self.apply()
         return ""
+
+    def _unknown(self) -> bool:
+        return any(self._condition(one) is Condition.UNKNOWN for one in known_servers(self._ledger.state))
 
     def _protected(self) -> str:
         if not self._protection.active:

@@ -64,8 +64,10 @@ def draw(state: ClusterState, condition_of: ConditionOf, problems: Mapping[str, 
     free: dict[str, list[str]] = {}
     for address, entry in sorted(state.pool.items()):
         known.add(entry.node_name)
-        if condition_of(address) is not Condition.ALIVE:
-            unusable[address] = f"{address} of the pool does not answer"
+        condition = condition_of(address)
+        if condition is not Condition.ALIVE:
+            unknown = condition is Condition.UNKNOWN
+            unusable[address] = f"{address} of the pool {'was not looked at yet' if unknown else 'does not answer'}"
             continue
         alive.setdefault(entry.node_name, []).append(entry.datacenter)
         if (problem := _problem(entry, leaving_nodes, leaving_servers, problems or {})) is not None:

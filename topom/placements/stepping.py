@@ -155,7 +155,10 @@ class Stepping:
         key = key_of(step)
         now = asyncio.get_running_loop().time()
         try:
-            if step.group not in self._ledger.table.groups:
+            if unknown := self._unknown(step):
+                # Right after topom's start; nobody decides anything upon that.
+                self.reasons[key] = f"topom has not looked at {unknown} yet"
+            elif step.group not in self._ledger.table.groups:
                 await self._drop(step, f"group {step.group} is not there any more")
             elif step.kind == "promote":
                 await self._promote(step)
@@ -175,6 +178,14 @@ class Stepping:
                 await self._drop(step, str(error))
         else:
             self._since.pop(key, None)
+
+    def _unknown(self, step: Step) -> str:
+        group = self._ledger.table.groups.get(step.group)
+        servers = (step.server, *(group.servers if group is not None else ()))
+        state = self._ledger.state
+        known = {*state.pool, *(group.servers if group is not None else ())}
+        unknown = (one for one in servers if one in known and self._health.of(one).condition is Condition.UNKNOWN)
+        return next(unknown, "")
 
     async def _promote(self, step: Step) -> None:
         group = self._ledger.table.groups[step.group]
