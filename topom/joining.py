@@ -223,7 +223,7 @@ class Joins:
             table = self._ledger.table
             now = homes(table).get(server)
             if now is None or now.locked or now.master != master or server not in self._ledger.state.joining:
-                return "its group was changed just now"
+                return "its group was changed just now, or is being given another master"
             await self._replication.follow(server, master)
         log.info("server_told_to_join", group=group.id, server=server, master=master)
         self._told[server] = asyncio.get_running_loop().time()

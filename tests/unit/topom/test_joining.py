@@ -240,3 +240,13 @@ async def test_nobody_is_told_while_its_group_is_given_another_master(case: Join
     async with joins(case):
         await until(lambda: case.servers.all[NEW].follows == case.bench.ledger.table.master_of(1))
     assert SECOND in case.bench.ledger.table.groups[1].servers
+
+
+async def test_nobody_is_told_while_it_is_not_decided_who_is_the_master(case: Joined) -> None:
+    async with joins(case) as one:
+        await case.bench.edit(lambda table, epoch: topology.lock_group(table, epoch, 1))
+        await case.add(NEW)
+        await until(lambda: "its group was changed just now" in one.reasons.get(NEW, ""))
+        assert case.servers.all[NEW].follows is None
+        await case.bench.edit(lambda table, epoch: topology.unlock_group(table, epoch, 1))
+        await until(lambda: case.servers.all[NEW].follows == MASTER)
