@@ -1,5 +1,5 @@
-"""Clusters start quickly; and no test hangs: one that its own time limit does not end is ended with its process, and
-what it waits for is shown."""
+"""Clusters start quickly; tests are spread over processes as :mod:`tests.scheduling` says; and no test hangs: one that
+its own time limit does not end is ended with its process, and what it waits for is shown."""
 
 import asyncio
 import faulthandler
@@ -13,10 +13,24 @@ from typing import Any
 import pytest
 
 from cli.processes import ManagedProcess
+from tests import scheduling
 from tests.forking import ROOT, fork
 
 MOST_SECONDS = 1200
 """For one test with its fixtures: more than any test's own limit."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> scheduling.Scheduling | None:
+    """With ``--dist loadfile``, what more files share is started once, too."""
+    return scheduling.Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests that are spread over processes, the longest begin."""
+    if hasattr(config, "workerinput"):
+        scheduling.sort(items)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 import cli.main
-import proxy.supervisor  # noqa: F401
+import proxy.supervisor
 import proxy.worker  # noqa: F401
 import topom.server  # noqa: F401
 from proxy import processes
