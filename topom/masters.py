@@ -99,6 +99,7 @@ class Masters:
             if self._settings.active:
                 await self._note()
             self._protect()
+            await self._protection.end_lifting()
             if not self._settings.active:
                 continue
             failed = [group.id for group in self._ledger.table.groups.values() if self._has_failed(group.master)]
@@ -115,11 +116,16 @@ class Masters:
     def _has_failed(self, server: str | None) -> bool:
         return server is not None and self._health.of(server).condition is Condition.FAILED
 
+    def _is_unsure(self, server: str) -> bool:
+        return self._health.of(server).condition in (Condition.UNKNOWN, Condition.SUSPECTED)
+
     def _protect(self) -> None:
         servers = all_servers(self._ledger.table)
         proxies = self._members.all()
         lost = sum(self._has_failed(server) for server in servers) + sum(member.lost for member in proxies)
-        self._protection.look(lost, len(servers) + len(proxies))
+        unsure = sum(self._is_unsure(server) for server in servers)
+        unsure += sum(not member.met and not member.lost for member in proxies)
+        self._protection.look(lost, len(servers) + len(proxies), unsure)
 
     async def _note(self) -> None:
         """Note how far each master is that could be missed, and fence proxies that have gone, while it can be done."""
