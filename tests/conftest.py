@@ -14,7 +14,7 @@ import pytest
 
 from cli.processes import ManagedProcess
 from tests import scheduling
-from tests.forking import ROOT, fork
+from tests.forking import fork, imports_more
 
 MOST_SECONDS = 1200
 """For one test with its fixtures: more than any test's own limit."""
@@ -59,14 +59,13 @@ def _give_up(name: str) -> None:
 def _commands_are_forked() -> Iterator[None]:
     """A topom or a proxy of a cluster is forked from a process that has imported all; the command itself has tests."""
     spawn = ManagedProcess._spawn
-    # A cluster's processes are told where we are, too.
-    known = {"", str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    python_path = os.environ.get("PYTHONPATH", "")
 
     def forked(self: ManagedProcess, output: Any, parent: int) -> Any:
         environment = os.environ if self.environment is None else self.environment
         ours = self.arguments in ([sys.executable, "-m", "cli", process] for process in ("topom", "proxy"))
         # What Python is to import at its start it imports at a real one only.
-        if not ours or not known.issuperset(environment.get("PYTHONPATH", "").split(os.pathsep)):
+        if not ours or imports_more(environment, python_path):
             return spawn(self, output, parent)
         with open(os.devnull, "rb") as nothing:
             descriptors = {0: nothing.fileno(), 1: output.fileno(), 2: output.fileno()}

@@ -101,6 +101,12 @@ def ask(
     return status
 
 
+def imports_more(environment: Mapping[str, str], python_path: str) -> bool:
+    """Whether Python would find more in an environment than here or on ``python_path``."""
+    known = {"", str(ROOT), *python_path.split(os.pathsep)}
+    return not known.issuperset(environment.get("PYTHONPATH", "").split(os.pathsep))
+
+
 def own_server(module: str) -> socket.socket:
     """Fork a forking process off this one, which has imported the module and runs no event loop yet."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
