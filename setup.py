@@ -7,7 +7,9 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-FLAGS = ["-O3", "-fno-plt", "-fno-semantic-interposition"] if sys.platform == "linux" else ["-O3"]
+# Nobody debugs what Cython writes; without the debug information that Python asks for it is built in three quarters of
+# the time.
+FLAGS = ["-O3", "-g0", *(["-fno-plt", "-fno-semantic-interposition"] if sys.platform == "linux" else [])]
 
 modules = [
     Extension(".".join(source.with_suffix("").parts), [str(source)], extra_compile_args=FLAGS)

@@ -24,6 +24,23 @@ Inherited: TypeAlias = "socket.socket | IO[bytes]"
 log = structlog.get_logger()
 
 
+async def spawn(arguments: Sequence[str], descriptors: Sequence[int]) -> asyncio.subprocess.Process:
+    """Start a process that gets these descriptors under their numbers.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return await asyncio.create_subprocess_exec(
+        *arguments,
+        stdin=subprocess.DEVNULL,
+        pass_fds=descriptors,
+        # The worker imports what its supervisor would, wherever that was started.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+        # A Ctrl-C at the terminal is for the supervisor, which drains its workers.
+        start_new_session=True,
+    )
+
+
 class Worker:
     """A worker process from its start to its end. Made by :meth:`start`."""
 
@@ -64,17 +81,7 @@ class Worker:
         with theirs:
             descriptors = [theirs.fileno(), *(shared.fileno() for shared in inherited)]
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *command,
-                    "--channel",
-                    str(theirs.fileno()),
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=descriptors,
-                    # The worker imports what its supervisor would, wherever that was started.
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-                    # A Ctrl-C at the terminal is for the supervisor, which drains its workers.
-                    start_new_session=True,
-                )
+                process = await spawn([*command, "--channel", str(theirs.fileno())], descriptors)
             except OSError:
                 ours.close()
                 raise

@@ -1,5 +1,5 @@
-"""Clusters start quickly; and no test hangs: one that its own time limit does not end is ended with its process, and
-what it waits for is shown."""
+"""Clusters start quickly; tests are spread over processes as :mod:`tests.scheduling` says; and no test hangs: one that
+its own time limit does not end is ended with its process, and what it waits for is shown."""
 
 import asyncio
 import faulthandler
@@ -13,10 +13,24 @@ from typing import Any
 import pytest
 
 from cli.processes import ManagedProcess
-from tests.forking import fork
+from tests import scheduling
+from tests.forking import fork, imports_more
 
 MOST_SECONDS = 1200
 """For one test with its fixtures: more than any test's own limit."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> scheduling.Scheduling | None:
+    """With ``--dist loadfile``, what more files share is started once, too."""
+    return scheduling.Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests that are spread over processes, the longest begin."""
+    if hasattr(config, "workerinput"):
+        scheduling.sort(items)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -45,13 +59,13 @@ def _give_up(name: str) -> None:
 def _commands_are_forked() -> Iterator[None]:
     """A topom or a proxy of a cluster is forked from a process that has imported all; the command itself has tests."""
     spawn = ManagedProcess._spawn
-    path = os.environ.get("PYTHONPATH")
+    python_path = os.environ.get("PYTHONPATH", "")
 
     def forked(self: ManagedProcess, output: Any, parent: int) -> Any:
         environment = os.environ if self.environment is None else self.environment
         ours = self.arguments in ([sys.executable, "-m", "cli", process] for process in ("topom", "proxy"))
         # What Python is to import at its start it imports at a real one only.
-        if not ours or environment.get("PYTHONPATH") != path:
+        if not ours or imports_more(environment, python_path):
             return spawn(self, output, parent)
         with open(os.devnull, "rb") as nothing:
             descriptors = {0: nothing.fileno(), 1: output.fileno(), 2: output.fileno()}

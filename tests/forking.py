@@ -1,10 +1,13 @@
 """Processes of ours without the half second of importing that each would take: one has imported all, and forks.
 
 A process started so is one of its own that runs a module's ``main``, as one is that was started by its command. The
-forking process, of which there is one a module, ends with the test process, whose end of their socket closes then.
+forking process, of which there is one a module, ends with the test process, whose end of their socket closes then. A
+forked process that starts others itself has a forking process of its own, which ends with it.
 """
 
+import asyncio
 import atexit
+import contextlib
 import fcntl
 import functools
 import importlib
@@ -47,10 +50,43 @@ class Forked:
         return self._returned
 
 
+class Awaited(Forked):
+    """The same as far as :class:`proxy.processes.Worker` looks at it."""
+
+    @property
+    def returncode(self) -> int | None:
+        """What :meth:`poll` says."""
+        return self.poll()
+
+    async def wait(self) -> int:
+        """Wait until it ends; its exit status."""
+        loop = asyncio.get_running_loop()
+        while (status := self.poll()) is None:
+            said = asyncio.Event()
+            loop.add_reader(self._status, said.set)
+            try:
+                await said.wait()
+            finally:
+                loop.remove_reader(self._status)
+        return status
+
+    def kill(self) -> None:
+        """End it at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
 def fork(
     module: str, arguments: Sequence[str], descriptors: Mapping[int, int], environment: Mapping[str, str]
 ) -> Forked:
     """Run ``main`` of a module in a process of its own; ``descriptors`` are ours, by the numbers they get there."""
+    return Forked(ask(_server(module), arguments, descriptors, environment))
+
+
+def ask(
+    server: socket.socket, arguments: Sequence[str], descriptors: Mapping[int, int], environment: Mapping[str, str]
+) -> int:
+    """The same of the forking process at the other end of a socket; gives what a :class:`Forked` is made of."""
     status, told = os.pipe()
     request = {
         "arguments": list(arguments),
@@ -59,10 +95,29 @@ def fork(
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE),
     }
     try:
-        socket.send_fds(_server(module), [json.dumps(request).encode()], [told, *descriptors.values()])
+        socket.send_fds(server, [json.dumps(request).encode()], [told, *descriptors.values()])
     finally:
         os.close(told)
-    return Forked(status)
+    return status
+
+
+def imports_more(environment: Mapping[str, str], python_path: str) -> bool:
+    """Whether Python would find more in an environment than here or on ``python_path``."""
+    known = {"", str(ROOT), *python_path.split(os.pathsep)}
+    return not known.issuperset(environment.get("PYTHONPATH", "").split(os.pathsep))
+
+
+def own_server(module: str) -> socket.socket:
+    """Fork a forking process off this one, which has imported the module and runs no event loop yet."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if not os.fork():
+        try:
+            ours.close()
+            serve(module, theirs)
+        finally:
+            os._exit(0)
+    theirs.close()
+    return ours
 
 
 @functools.cache

@@ -1,10 +1,33 @@
 """What a topom or a proxy consists of, imported before it is forked off (:mod:`tests.forking`)."""
 
+import os
+import sys
+from collections.abc import Sequence
+
 import cli.main
-import proxy.supervisor  # noqa: F401
+import proxy.supervisor
+import proxy.worker  # noqa: F401
 import topom.server  # noqa: F401
+from proxy import processes
+from tests.forking import Awaited, ask, own_server
 
 
 def main() -> None:
-    """The command ``slotferry``."""
+    """The command ``slotferry``; a proxy's workers are forked too."""
+    if sys.argv[1:2] == ["proxy"]:
+        _fork_workers()
     cli.main.main()
+
+
+def _fork_workers() -> None:
+    spawn = processes.spawn
+    server = own_server("proxy.worker")
+
+    async def forked(arguments: Sequence[str], descriptors: Sequence[int]) -> object:
+        command = len(processes.WORKER_COMMAND)
+        if tuple(arguments[:command]) != processes.WORKER_COMMAND:
+            return await spawn(arguments, descriptors)
+        numbers = {descriptor: descriptor for descriptor in descriptors}
+        return Awaited(ask(server, arguments[command:], numbers, os.environ))
+
+    processes.spawn = forked  # type: ignore[assignment]

@@ -39,6 +39,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
             # Tests are short: a JVM that compiles less is through sooner.
             .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
             .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.codegen.wholeStage", "false")
+            .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.local.dir", str(folder))
             .config("spark.sql.python.filterPushdown.enabled", "true")

@@ -17,6 +17,8 @@ from cli.redis_server import RedisServer, start_redis
 from sizing.command import INTERRUPTED
 
 LIMIT_SECONDS = 300.0
+QUICK_START = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that do little: one that compiles less is through sooner."""
 STILL_READING = 12_000
 """Keys that are read slowly enough for the run to be broken off among them."""
 DONE = "work/done/*.json"
@@ -24,7 +26,7 @@ DONE = "work/done/*.json"
 MAPPED = """
 import pathlib, sys
 from sizing.session import close, open_session
-session = open_session("local[1]", {})
+session = open_session("local[1]", dict([sys.argv[2].split("=", 1)]))
 print(sys.argv[1] in pathlib.Path(f"/proc/{session.sparkContext._gateway.proc.pid}/maps").read_text())
 close(session)
 """
@@ -51,6 +53,8 @@ async def test_a_run_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) ->
     few, many = sorted([await start_redis(name, tmp_path) for name in ("one", "two")], key=lambda one: one.address)
     command = [sys.executable, "-m", "sizing", "run", "--servers", f"{few.address},{many.address}"]
     command += ["--output", str(output), "--parallel", "1", "--max-keys-per-second", "3000", "--json"]
+    command += ["--master", "local[1]", "--conf", QUICK_START, "--conf", "spark.sql.shuffle.partitions=1"]
+    command += ["--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"]
 
     async def started(*more: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -84,7 +88,7 @@ async def test_a_run_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) ->
             await server.stop()
     # And: the next Java has its classes from there.
     (archive,) = (cache / "slotferry").iterdir()
-    command = [sys.executable, "-c", MAPPED, str(archive)]
+    command = [sys.executable, "-c", MAPPED, str(archive), QUICK_START]
     run = await started()
     said, errors = await outcome(run)
     assert said.split() == ["True"], errors

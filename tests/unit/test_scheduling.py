@@ -1,0 +1,54 @@
+"""Tests that share what is slow to start run in one process, and the longest begin."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import scheduling
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("tests/unit/test_wheel.py::test_one", "tests/unit/test_wheel.py::test_other[x]"),
+        (
+            "tests/integration/clients/test_redis_cli.py::test_a[one-group]",
+            "tests/integration/clients/test_celery.py::test_b[one-group-2]",
+        ),
+        ("tests/integration/sizing/test_job.py::test_a", "tests/integration/sizing/test_source.py::test_b"),
+    ],
+)
+def test_these_run_in_one_process(one: str, other: str) -> None:
+    assert scheduling.group(one) == scheduling.group(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("tests/unit/test_wheel.py::test_one", "tests/unit/test_imports.py::test_one"),
+        (
+            "tests/integration/clients/test_redis_cli.py::test_a[one-group]",
+            "tests/integration/clients/test_redis_cli.py::test_a[three-groups]",
+        ),
+        (
+            "tests/integration/clients/test_cluster_clients.py::test_a",
+            "tests/integration/clients/test_celery.py::test_a[one-group]",
+        ),
+    ],
+)
+def test_these_may_run_in_two(one: str, other: str) -> None:
+    assert scheduling.group(one) != scheduling.group(other)
+
+
+def test_what_is_named_is_there() -> None:
+    for place in (*scheduling.SHARED, *scheduling.LONGEST):
+        assert (ROOT / place).exists(), place
+
+
+def test_the_longest_begin() -> None:
+    assert scheduling.rank(f"{scheduling.LONGEST[0]}::test") < scheduling.rank(
+        f"{scheduling.LONGEST[1]}test_x.py::test"
+    )
+    assert scheduling.rank("tests/unit/slots/test_x.py::test") == len(scheduling.LONGEST)
