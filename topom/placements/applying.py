@@ -106,8 +106,11 @@ class Placements:
 
     async def show(self) -> Shown:
         """How it stands. Servers of the pool are asked whether they may be taken."""
-        picture = draw(self._ledger.state, self._condition, await self._pool_problems())
-        planned = plan(self._ledger.state, picture, self.rules)
+        problems = await self._pool_problems()
+        state = self._ledger.state
+        picture = draw(state, self._condition, problems)
+        # Over thousands of groups it takes the better part of a second, in which others are to be served.
+        planned = await asyncio.to_thread(plan, state, picture, self.rules)
         return Shown(picture, planned, self._ledger.state.placement.run)
 
     async def apply(self) -> Shown:

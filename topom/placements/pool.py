@@ -7,6 +7,7 @@ A server that becomes a replica loses what it holds. So one is registered only i
 replicas and holds no key, unless the operator says that it may be wiped; and it is looked at again before it is taken.
 """
 
+import asyncio
 from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
@@ -16,7 +17,7 @@ from topom import topology
 from topom.errors import Conflict, NotFound, ServerInUse, ServersUnreachable
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers, count_keys
-from topom.state import ClusterState, PoolServer
+from topom.state import ClusterState, PoolServer, known_servers
 
 
 class NotInPool(NotFound):
@@ -33,11 +34,15 @@ class HoldsKeys(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a server of no group holds: keys over all databases, replicas, and the master it follows, if any."""
+    """What a server of no group holds: keys over all databases, replicas, and the master it follows, if any.
+
+    ``run_id`` is what its process calls itself, whatever its address; empty where it does not say.
+    """
 
     keys: int
     replicas: int
     following: str
+    run_id: str = ""
 
     def problem(self, address: str) -> str:
         """Why it is not to be wiped unasked; empty if nothing would be lost."""
@@ -100,6 +105,7 @@ class Pool:
         Raises:
             ServersUnreachable: it does not answer.
             HoldsKeys: something would be lost, and ``entry`` does not say that it may be.
+            ServerInUse: it is a server of a group, or another of the pool, by another name.
             TopomError: as :func:`with_server`, and StoreError.
         """
         with_server(self._ledger.state, entry)
@@ -107,6 +113,7 @@ class Pool:
         problem = content.problem(entry.address)
         if problem and not entry.wipe:
             raise HoldsKeys(f"{problem}; empty it first, or say that it may be wiped (--wipe)")
+        await self._require_other(entry.address, content.run_id)
         await self._ledger.change(lambda state, epoch: with_server(state, entry))
 
     async def remove(self, address: str) -> None:
@@ -125,9 +132,25 @@ class Pool:
             answer = await client.info()
             host, port = answer.get("master_host"), answer.get("master_port")
             following = f"{host}:{port}" if answer.get("role") == "slave" else ""
-            found.append(Content(count_keys(answer), int(answer.get("connected_slaves", 0)), following))
+            replicas, run_id = int(answer.get("connected_slaves", 0)), str(answer.get("run_id", ""))
+            found.append(Content(count_keys(answer), replicas, following, run_id))
 
         reason = await self._servers.guarded(address, look)
         if reason is not None:
             raise ServersUnreachable(f"{address} does not answer ({reason}); start it, or look at the address")
         return found[0]
+
+    async def _require_other(self, address: str, run_id: str) -> None:
+        """Raise ServerInUse if a known server that answers is the same process: it would be wiped as another one."""
+        others = [server for server in known_servers(self._ledger.state) if server != address]
+
+        async def same(server: str) -> bool:
+            try:
+                return (await self.content(server)).run_id == run_id
+            except ServersUnreachable:
+                return False
+
+        found = await asyncio.gather(*(same(server) for server in others)) if run_id else []
+        for server, is_same in zip(others, found, strict=False):
+            if is_same:
+                raise ServerInUse(f"{address} is the same server as {server}, which topom has already")

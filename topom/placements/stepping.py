@@ -61,6 +61,15 @@ class SteppingSettings:
     barrier_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """Of a run: the steps whose copies are being made, and the groups with promotions to come in its round."""
+
+    run: Run | None
+    copying: tuple[Step, ...]
+    promoting: frozenset[int]
+
+
 class NotWhole(TopomError):
     """The group has fewer whole copies than it takes for one to be removed."""
 
@@ -94,6 +103,7 @@ class Stepping:
         self._pool = pool
         self._locking = locking
         self._settings = settings
+        self._known = UnderWay(None, (), frozenset())
         self._since: dict[Key, float] = {}
         self._copying_since: dict[Key, float] = {}
         self.reasons: dict[Key, str] = {}
@@ -114,7 +124,7 @@ class Stepping:
         # What is whole makes room for what waits; promotions come before the copies of their round.
         order = {"promote": 0, "copy": 1, "retire": 2}
         for step in sorted(current, key=lambda step: (order[step.kind], step.state == "waiting")):
-            if step.kind == "copy" and step.state == "waiting" and self._promoting(step.group):
+            if step.kind == "copy" and step.state == "waiting" and step.group in self._under_way().promoting:
                 continue
             await self._try(step)
 
@@ -147,9 +157,16 @@ class Stepping:
             except ServerFailed as error:
                 log.info("old_copy_still_follows", server=server, reason=str(error))
 
-    def _promoting(self, group_id: int) -> bool:
+    def _under_way(self) -> UnderWay:
+        """What the steps now stored say; looked up once for each state of theirs, for they may be hundreds."""
         run = self._ledger.state.placement.run
-        return run is not None and any(step.kind == "promote" and step.group == group_id for step in run.current)
+        if run is not self._known.run:
+            self._known = UnderWay(
+                run,
+                tuple(step for step in (run.steps if run is not None else ()) if step.state == "copying"),
+                frozenset(step.group for step in (run.current if run is not None else ()) if step.kind == "promote"),
+            )
+        return self._known
 
     async def _try(self, step: Step) -> None:
         key = key_of(step)
@@ -181,11 +198,10 @@ class Stepping:
 
     def _unknown(self, step: Step) -> str:
         group = self._ledger.table.groups.get(step.group)
-        servers = (step.server, *(group.servers if group is not None else ()))
-        state = self._ledger.state
-        known = {*state.pool, *(group.servers if group is not None else ())}
-        unknown = (one for one in servers if one in known and self._health.of(one).condition is Condition.UNKNOWN)
-        return next(unknown, "")
+        servers = list(group.servers) if group is not None else []
+        if step.server in self._ledger.state.pool:
+            servers.append(step.server)
+        return next((one for one in servers if self._health.of(one).condition is Condition.UNKNOWN), "")
 
     async def _promote(self, step: Step) -> None:
         group = self._ledger.table.groups[step.group]
@@ -212,8 +228,8 @@ class Stepping:
         """Have a server of the pool filled, if neither its node nor the master's makes another copy."""
         state = self._ledger.state
         mine = {step.node, group.node_of(master)}
-        for other in state.placement.run.steps if state.placement.run is not None else ():
-            if other.state == "copying" and mine & self._nodes(state, other):
+        for other in self._under_way().copying:
+            if mine & self._nodes(state, other):
                 self.reasons[key_of(step)] = f"waits until {other.server} is whole: one copy at a time on a node"
                 return
         if self._health.of(step.server).condition is not Condition.ALIVE:

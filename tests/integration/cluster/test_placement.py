@@ -70,6 +70,9 @@ async def test_a_node_joins_and_one_is_lost(start_cluster: StartCluster) -> None
     assert "only 1 nodes are there" in found["plan"]["missing"][0]
     with pytest.raises(TopomRefused, match="only 1 nodes are there"):
         await cluster.api.apply_placement()
+    alias = f"localhost:{cluster.servers[1][0].port}"
+    with pytest.raises(TopomRefused, match=f"is the same server as {cluster.servers[1][0].address}"):
+        await cluster.api.add_to_pool(alias, node="n2", wipe=True)
     second = await pooled(cluster, "n2", GROUPS - 1)
     filled = (await cluster.add_server(1)).address
     cluster.groups[1].remove(filled)
