@@ -12,6 +12,7 @@ What cannot be done is tried again with growing waits and full jitter, and said 
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -47,12 +48,14 @@ class MastersSettings:
         lag_bytes: how far a replica may be behind what its master had when it was last heard of.
         fail_seconds: for how long a replica has not to have heard from its master.
         wait_for_lost_proxies: whether a proxy that is lost has to be fenced off the master first.
+        proxy_suspect_seconds: after which a proxy that was not heard of counts for protection mode.
     """
 
     active: bool
     lag_bytes: int
     fail_seconds: float
     wait_for_lost_proxies: bool
+    proxy_suspect_seconds: float = math.inf
 
 
 class Masters:
@@ -116,10 +119,13 @@ class Masters:
         return server is not None and self._health.of(server).condition is Condition.FAILED
 
     def _protect(self) -> None:
+        # Those that are about to be found lost count, too: the first one that is found is acted on at once.
         servers = all_servers(self._ledger.table)
-        proxies = self._members.all()
-        lost = sum(self._has_failed(server) for server in servers) + sum(member.lost for member in proxies)
-        self._protection.look(lost, len(servers) + len(proxies))
+        judged = [self._health.of(server) for server in servers]
+        lost = sum(one.condition is Condition.FAILED or one.doubted for one in judged)
+        lost += self._members.missed(self._settings.proxy_suspect_seconds)
+        members = len(servers) + len(self._members.all())
+        self._protection.look(lost, members, asyncio.get_running_loop().time())
 
     async def _note(self) -> None:
         """Note how far each master is that could be missed, and fence proxies that have gone, while it can be done."""

@@ -112,7 +112,7 @@ class Topom:
             on_step,
             self.differing.problem,
         )
-        self.protection = Protection(settings.protection_share)
+        self.protection = Protection(settings.protection_share, settings.server_suspect_seconds)
         self.masters = Masters(
             self.ledger,
             self.members,

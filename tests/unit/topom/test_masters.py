@@ -77,6 +77,15 @@ def test_protection_holds_until_members_are_back_or_an_operator_says_so() -> Non
     assert not protection.active
 
 
+def test_protection_ends_once_enough_members_have_been_back_for_a_while() -> None:
+    protection = Protection(0.5, settle_seconds=2.0)
+    for lost, now, active in ((3, 0.0, True), (2, 1.0, True), (3, 2.0, True), (2, 3.0, True), (1, 4.9, True)):
+        protection.look(lost, 4, now)
+        assert protection.active is active, now
+    protection.look(1, 4, 5.0)
+    assert not protection.active
+
+
 def test_a_lost_master_is_replaced_while_slots_are_in_motion() -> None:
     table = SlotTable.empty(4).changed(1, groups=[GROUP, Group(2, ("o:1",))])
     table = table.changed(2, [Slot(0, 1), Slot(1, 1, Action(SlotState.MIGRATING, 2))])
@@ -93,10 +102,12 @@ class FakeHealth(Health):
     def __init__(self, case: Case) -> None:
         self._case = case
         self.looked = asyncio.Event()
+        self.doubted: set[str] = set()
 
     def of(self, server: str) -> Judgement:
         down = server in self._case.servers.all and self._case.servers.all[server].down
-        return Judgement(Condition.FAILED if down else Condition.ALIVE, 3 * down, 3)
+        doubted = server in self.doubted
+        return Judgement(Condition.FAILED if down else Condition.ALIVE, 3 * down, 3, doubted)
 
 
 @asynccontextmanager
@@ -188,4 +199,24 @@ async def test_the_loss_of_many_is_left_to_the_operator() -> None:
         await eventually(lambda: not masters.reasons)
         for server in (MASTER, SECOND):
             case.servers.all[server].down = False
+        await case.settled()
+
+
+async def test_the_first_of_many_to_be_found_lost_is_not_replaced_either() -> None:
+    """given servers that are lost together, topom finds one after the other."""
+    case = Case()
+    async with watching(case) as (bench, masters):
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        health = masters._health
+        assert isinstance(health, FakeHealth)
+        others = [server for server in all_servers(bench.ledger.table) if server not in (MASTER, FIRST)]
+        assert len(others) == 2
+        health.doubted.update(others)
+        case.servers.all[MASTER].down = True
+        await eventually(lambda: "slotferry protection off" in masters.reasons.get(1, ""))
+        assert bench.ledger.table.groups[1].master == MASTER
+        health.doubted.clear()
+        await bench.until(lambda table: table.groups[1].master == FIRST)
+        case.servers.all[MASTER].down = False
         await case.settled()
