@@ -22,6 +22,7 @@ class What(StrEnum):
     """Every kind of event."""
 
     TOPOM_STARTED = "topom_started"
+    TOPOM_LEADS = "topom_leads"
     GROUP_ADDED = "group_added"
     GROUP_REMOVED = "group_removed"
     SERVER_ADDED = "server_added"
@@ -55,6 +56,7 @@ class What(StrEnum):
     PROXY_FENCED = "proxy_fenced"
     PROXY_CUT_OFF = "proxy_cut_off"
     PROTECTION_LIFTED = "protection_lifted"
+    PROTECTION_RESTORED = "protection_restored"
     SENTINEL_ADDED = "sentinel_added"
     SENTINEL_REMOVED = "sentinel_removed"
     SENTINELS_SET = "sentinels_set"

@@ -36,6 +36,7 @@ class Health:
     ) -> None:
         self._ledger = ledger
         self._detector = Detector(settings)
+        self._suspect_seconds = settings.suspect_seconds
         self._probing = Probing(access, probe_seconds, timeout_seconds)
         self._judged: dict[str, Judgement] = {}
         self.looked = asyncio.Event()
@@ -47,8 +48,8 @@ class Health:
             self._detector.report(str(proxy_id), silences, asyncio.get_running_loop().time())
 
     def of(self, server: str) -> Judgement:
-        """What is thought of a server."""
-        return self._judged.get(server, Judgement(Condition.ALIVE, 0, 0))
+        """What is thought of a server; ``unknown`` until it has been looked at."""
+        return self._judged.get(server, Judgement(Condition.UNKNOWN, 0, 0))
 
     async def run(self) -> None:
         """Ask servers and judge them, until cancelled."""
@@ -66,12 +67,15 @@ class Health:
 
     def _look(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._detector.report(OWN, self._probing.silences(), now)
+        # One that has just been asked for the first time has neither answered nor been silent.
+        looked = self._probing.silences(unanswered_from=self._suspect_seconds)
+        self._detector.report(OWN, looked, now)
         before = self._judged
         self._judged = {server: self._detector.judge(server, now) for server in all_servers(self._ledger.table)}
         for server, judged in self._judged.items():
-            was = before[server].condition if server in before else Condition.ALIVE
-            if judged.condition is not was:
+            was = before[server].condition if server in before else Condition.UNKNOWN
+            news = {was, judged.condition} != {Condition.UNKNOWN, Condition.ALIVE}
+            if judged.condition is not was and news:
                 say = log.info if judged.condition is Condition.ALIVE else log.warning
                 say(f"server_{judged.condition}", server=server, silent=judged.silent, views=judged.views)
 

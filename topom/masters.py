@@ -102,6 +102,7 @@ class Masters:
             if self._settings.active:
                 await self._note()
             self._protect()
+            await self._protection.end_lifting()
             if not self._settings.active:
                 continue
             failed = [group.id for group in self._ledger.table.groups.values() if self._has_failed(group.master)]
@@ -118,14 +119,19 @@ class Masters:
     def _has_failed(self, server: str | None) -> bool:
         return server is not None and self._health.of(server).condition is Condition.FAILED
 
+    def _is_unsure(self, server: str) -> bool:
+        return self._health.of(server).condition in (Condition.UNKNOWN, Condition.SUSPECTED)
+
     def _protect(self) -> None:
         # Those that are about to be found lost count, too: the first one that is found is acted on at once.
         servers = all_servers(self._ledger.table)
-        judged = [self._health.of(server) for server in servers]
-        lost = sum(one.condition is Condition.FAILED or one.doubted for one in judged)
-        lost += self._members.missed(self._settings.proxy_suspect_seconds)
-        members = len(servers) + len(self._members.all())
-        self._protection.look(lost, members, asyncio.get_running_loop().time())
+        proxies = self._members.all()
+        lost = {server for server in servers if self._has_failed(server) or self._health.of(server).doubted}
+        missed = [member for member in proxies if self._members.missed(member, self._settings.proxy_suspect_seconds)]
+        unsure = sum(self._is_unsure(server) for server in servers if server not in lost)
+        unsure += sum(not member.met and member not in missed for member in proxies)
+        now = asyncio.get_running_loop().time()
+        self._protection.look(len(lost) + len(missed), len(servers) + len(proxies), unsure, now)
 
     async def _note(self) -> None:
         """Note how far each master is that could be missed, and fence proxies that have gone, while it can be done."""

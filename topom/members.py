@@ -190,10 +190,9 @@ class Members:
         log.info("proxy_registered", proxy=member.record.id, address=frame.address, epoch=frame.epoch)
         return member
 
-    def missed(self, seconds: float) -> int:
-        """How many are lost, or were not heard of for so long."""
-        now = self._now()
-        return sum(member.lost or now - member.heard_at > seconds for member in self._members.values())
+    def missed(self, member: Member, seconds: float) -> bool:
+        """Whether it is lost, or was not heard of for so long."""
+        return member.lost or self._now() - member.heard_at > seconds
 
     def heard(self, member: Member) -> None:
         """A frame came from this proxy: its lease begins anew."""

@@ -35,6 +35,7 @@ from topom.errors import Conflict, LeaderSilent, ServerNotFound, TopomError, Una
 from topom.followers import Followers
 from topom.interventions import with_table
 from topom.ledger import Ledger
+from topom.outcomes import Kind, Outcomes
 from topom.replication import Replication, ServerFailed, ServerReplication
 from topom.state import ClusterState, Promotion
 
@@ -100,6 +101,7 @@ class Promotions:
         self._seconds = promotion_seconds
         self.on_step = on_step
         self._busy: set[int] = set()
+        self.outcomes = Outcomes()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[SlotTable]] = set()
 
@@ -114,7 +116,8 @@ class Promotions:
             StoreError, LostPlace: as :meth:`topom.ledger.Ledger.change`; then it is taken back, or goes on, by itself.
             LeaderSilent: this topom ceased to lead meanwhile; the next one takes it back, or goes on with it.
         """
-        return await self._finished(self._promote(group_id, address), f"promotion of {address}")
+        work = self.outcomes.of(Kind.PLANNED, self._promote(group_id, address))
+        return await self._finished(work, f"promotion of {address}")
 
     async def force(self, group_id: int, address: str) -> SlotTable:
         """Make a replica the master of a group whose master an operator knows to be gone; what only that had is lost.
@@ -129,7 +132,7 @@ class Promotions:
             raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers)}")
         name = f"forced promotion of {address}"
         if group.locked and group_id not in self._busy:
-            return await self._finished(self._force_locked(group_id, address), name)
+            return await self._finished(self.outcomes.of(Kind.FORCED, self._force_locked(group_id, address)), name)
         if address == group.master:
             return self._ledger.table
 
@@ -138,7 +141,8 @@ class Promotions:
                 raise NotReady(f"{group.master} answers; promote {address} without force, and nothing is lost")
             return await self._no_master(address)
 
-        return await self._finished(self.fail_over(group_id, choose, wait_for_lost_proxies=False), name)
+        work = self.outcomes.of(Kind.FORCED, self._fail_over(group_id, choose, wait_for_lost_proxies=False))
+        return await self._finished(work, name)
 
     async def fail_over(self, group_id: int, choose: Choose, wait_for_lost_proxies: bool) -> SlotTable:
         """Make a replica the master of a group whose master is lost; the table that then holds.
@@ -155,6 +159,9 @@ class Promotions:
         Raises:
             as :meth:`promote`, but for LeaderSilent.
         """
+        return await self.outcomes.of(Kind.FAILOVER, self._fail_over(group_id, choose, wait_for_lost_proxies))
+
+    async def _fail_over(self, group_id: int, choose: Choose, wait_for_lost_proxies: bool) -> SlotTable:
         group = topology.group_of(self._ledger.table, group_id)
         if group.master is None:
             raise NotReady(f"group {group_id} has no master")

@@ -75,6 +75,26 @@ class RedisServers:
         outcomes = await asyncio.gather(*(self.guarded(address, self._ping) for address in wanted))
         return {address: outcome for address, outcome in zip(wanted, outcomes, strict=True) if outcome is not None}
 
+    async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        """Which of these proxies have connections, by server; a server that does not answer is left out.
+
+        Does not raise.
+        """
+        prefixes = {instance: connections.proxy_prefix(instance) for instance in instances}
+        found: dict[str, frozenset[str]] = {}
+
+        async def look(address: str) -> None:
+            async def listed(client: Redis) -> None:
+                names = [str(entry.get("name", "")) for entry in await connections.list_connections(client)]
+                found[address] = frozenset(
+                    instance for instance, prefix in prefixes.items() if any(name.startswith(prefix) for name in names)
+                )
+
+            await self.guarded(address, listed)
+
+        await asyncio.gather(*(look(address) for address in addresses))
+        return found
+
     async def close(self) -> None:
         """Close every connection."""
         await self._forget_except(())

@@ -20,6 +20,7 @@ from topom.digests.differing import Differing
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
+from topom.gone import Gone
 from topom.health import Health
 from topom.hours import Hours
 from topom.interventions import Cancelled
@@ -79,7 +80,7 @@ class Topom:
         self.leads = leads
         self.retired = asyncio.Event()
         """Set once it does not lead any more, for good."""
-        self.ledger = Ledger(store, self.instance, leads, settings.events_kept)
+        self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds)
         self.proxies = ProxyList(self.members)
@@ -112,7 +113,7 @@ class Topom:
             on_step,
             self.differing.problem,
         )
-        self.protection = Protection(settings.protection_share, settings.server_suspect_seconds)
+        self.protection = Protection(settings.protection_share, self.ledger, settings.server_suspect_seconds)
         self.masters = Masters(
             self.ledger,
             self.members,
@@ -123,6 +124,14 @@ class Topom:
             self.protection,
             settings.masters_settings(),
             self.differing.problem,
+        )
+        self.gone = Gone(
+            self.ledger,
+            self.members,
+            self.barrier,
+            self.servers,
+            settings.proxy_forget_seconds,
+            lambda: self.protection.active,
         )
         self.digests = Digests(
             self.ledger,
@@ -199,6 +208,7 @@ class Topom:
             group.create_task(self.promotions.run())
             group.create_task(self.health.run())
             group.create_task(self.masters.run())
+            group.create_task(self.gone.run())
             group.create_task(self._follow_clock())
             group.create_task(self.first_layout.run())
             group.create_task(self.scripts.run())

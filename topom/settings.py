@@ -141,6 +141,13 @@ class TopomSettings(BaseSettings):
         description="Seconds without a heartbeat after which a proxy is lost: when slots are moved it is fenced off "
         "the servers instead of waited for.",
     )
+    proxy_forget_seconds: float = Field(
+        default=15.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds without a heartbeat after which a lost proxy is fenced off all servers and forgotten, if "
+        "none of them has a connection of it and all of them answer. 0: it stays until it is removed or slots move.",
+    )
     barrier_seconds: Seconds = Field(
         default=2.0,
         description="Seconds that slots may be locked until every proxy has acknowledged; then they are unlocked, "

@@ -98,6 +98,19 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True)
+class Lifting:
+    """That an operator lifted protection mode (:mod:`topom.protection`), until the members lost then are back.
+
+    ``by`` is who, as events name them, ``at`` when (1970, UTC); ``lost`` of ``members`` were lost.
+    """
+
+    by: str
+    at: float
+    lost: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time."""
 
@@ -130,20 +143,23 @@ class ClusterState:
     One counter for both means that an epoch never comes twice, and that the store's compare-and-swap on the
     version is one on the epoch as well (**epochs**).
 
-    ``writer`` is the id that the topom process which wrote this made at its start. ``migration_changes`` holds
-    what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
+    ``writer`` is the id that the topom process which wrote this made at its start, and ``term`` the term for which it
+    leads, 0 where no other topom uses the store. ``migration_changes`` holds what an operator set over the configured
+    migration settings. Proxies are by id, fenced ones by instance.
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
     keys moved then. ``promotions`` holds the changes of masters that are not over, by group. ``events`` are the newest
     ones, by id (:mod:`topom.events`). ``assigned`` is whether any slot ever had a group, now or before. ``leaving``
     lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has added or
-    removed one; None until then, while those in the settings count.
+    removed one; None until then, while those in the settings count. ``protection_lifted`` says that an operator has
+    lifted protection mode, while that holds.
     """
 
     version: int
     writer: str
     product: Product
     table: SlotTable
+    term: int = 0
     next_proxy_id: int = 1
     proxies: Mapping[int, ProxyRecord] = field(default_factory=dict)
     fenced: Mapping[str, Fenced] = field(default_factory=dict)
@@ -156,6 +172,7 @@ class ClusterState:
     events: tuple[Event, ...] = ()
     assigned: bool = False
     leaving: Mapping[str, Leaving] = field(default_factory=dict)
+    protection_lifted: Lifting | None = None
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""

@@ -18,9 +18,10 @@ MOST_EVENTS = 32
 MOST_DROPPED = 256
 """Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
 
-UNTOLD = frozenset({"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned"})
+UNTOLD = frozenset({"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned", "term"})
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
 
+Who writes, and in which term, is told when that changes hands.
 What promotions are about is told by their groups, which are locked, get another master and are unlocked.
 """
 
@@ -62,7 +63,11 @@ def recorded(
 def tell(old: ClusterState | None, new: ClusterState) -> Iterator[Said]:
     """What happened between two states, in the order in which an operator would tell it."""
     if old is None or old.writer != new.writer:
-        yield Said(What.TOPOM_STARTED, f"topom {new.writer[:8]} started and took the store's lead")
+        named = f"topom {new.writer[:8]}"
+        if new.term:
+            yield Said(What.TOPOM_LEADS, f"{named} leads in term {new.term}")
+        else:
+            yield Said(What.TOPOM_STARTED, f"{named} started and took the store's lead")
     if old is None:
         return
     for name, teller in _TELLERS.items():
@@ -237,6 +242,15 @@ def _sentinels(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             yield Said(What.SENTINEL_REMOVED, f"Sentinel {address} was removed")
 
 
+def _protection(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    if (lifted := new.protection_lifted) is not None:
+        yield Said(
+            What.PROTECTION_LIFTED, f"protection was lifted for this loss, of {lifted.lost} of {lifted.members} members"
+        )
+    elif old.protection_lifted is not None:
+        yield Said(What.PROTECTION_RESTORED, "enough members are back, so protection holds again for the next loss")
+
+
 _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] = {
     "table": _table,
     "proxies": _proxies,
@@ -245,5 +259,6 @@ _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] =
     "skipped": _skipped,
     "leaving": _leaving,
     "sentinels": _sentinels,
+    "protection_lifted": _protection,
 }
 """By the field of the state that changed."""

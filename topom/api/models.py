@@ -41,9 +41,9 @@ class Server(BaseModel):
     used_memory: int | None = Field(description="Bytes.")
     datacenter: str = Field(description="Empty where nobody said.")
     condition: Literal["alive", "suspected", "failed", "unknown"] = Field(
-        default="alive",
-        description="What is thought of it: topom and the proxies say how long it has been silent. `unknown` from a "
-        "topom that does not lead.",
+        default="unknown",
+        description="What is thought of it: topom and the proxies say how long it has been silent. `unknown` until the "
+        "topom that leads has looked at it, and from one that does not lead.",
     )
     silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
     views: int = Field(default=0, description="How many of them have said something lately.")
@@ -370,12 +370,20 @@ class LeavingList(BaseModel):
     leaving: list[Leaving]
 
 
+class Lifted(BaseModel):
+    """That an operator has lifted protection mode, until the members lost then are back."""
+
+    by: str = Field(description="Who did, as events name them.")
+    at: float = Field(description="When, in seconds since 1970, UTC.")
+
+
 class Protection(BaseModel):
     """Whether so many members are lost that nothing is done by itself."""
 
     active: bool | None = Field(description="Null, like the others, where no topom leads: only a leader knows.")
     lost: int | None = Field(description="Servers that have failed, and proxies that are lost.")
     members: int | None = Field(description="All servers and proxies.")
+    lifted: Lifted | None = Field(description="Null unless it was lifted for the present loss.")
 
 
 class Status(BaseModel):

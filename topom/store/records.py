@@ -2,7 +2,7 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch of the table, topom that wrote, next proxy's id, whether slots had a group |
+| ``cluster`` | product, epoch of the table, topom that wrote and its term, next proxy's id, whether slots had a group |
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -14,6 +14,7 @@
 | ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
+| ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
 
@@ -25,7 +26,7 @@ from typing import Any
 from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Product, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, Lifting, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged, event_records
 from topom.store.known import made
 
@@ -54,6 +55,7 @@ def decode(stored: Stored) -> ClusterState | None:
         state = ClusterState(
             version=stored.version,
             writer=cluster["writer"],
+            term=cluster.get("term", 0),
             product=product,
             table=SlotTable(cluster["epoch"], tuple(slots), {group.id: group for group in groups}),
             next_proxy_id=cluster["next_proxy_id"],
@@ -71,6 +73,7 @@ def decode(stored: Stored) -> ClusterState | None:
             sentinels=tuple(documents["sentinels"]) if "sentinels" in documents else None,
             events=event_records.decode(documents),
             assigned=cluster.get("assigned", False),
+            protection_lifted=made(Lifting, documents["protection"]) if "protection" in documents else None,
             leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
         )
         # Stores of versions that did not keep it say it by their tables.
@@ -89,6 +92,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "product": asdict(new.product),
                 "epoch": new.table.epoch,
                 "writer": new.writer,
+                "term": new.term,
                 "next_proxy_id": new.next_proxy_id,
                 "assigned": new.assigned,
             }
@@ -114,6 +118,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["speed"] = _encode(asdict(new.speed))
     if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):
         documents["sentinels"] = _encode(list(new.sentinels))
+    if new.protection_lifted != (None if old is None else old.protection_lifted):
+        documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
     documents |= event_records.differences(old.events if old else (), new.events)
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)

@@ -19,7 +19,7 @@ from topom.ledger import Ledger
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, Lifting, Promotion, ProxyRecord
 from topom.store import Stored, StoreError, event_records, records
 
 ROOT = Path(__file__).parents[3]
@@ -47,6 +47,7 @@ MOVED = with_slots(*(Slot(i, 2) for i in (4, 5, 9)))
 TURNING, BACK = Course.TURNING, Course.BACK
 JOINED = replace(STATE, proxies={3: PROXY})
 DRAINING = replace(STATE, proxies={3: replace(PROXY, draining=True)})
+LIFTED = replace(STATE, protection_lifted=Lifting("operator ada", 1.0, 3, 4))
 WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
 
 
@@ -55,6 +56,7 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
     [
         (None, STATE, What.TOPOM_STARTED, "topom wwwwwwww started"),
         (STATE, replace(STATE, writer="x" * 32), What.TOPOM_STARTED, "topom xxxxxxxx started"),
+        (STATE, replace(STATE, writer="x" * 32, term=7), What.TOPOM_LEADS, "topom xxxxxxxx leads in term 7"),
         (
             STATE,
             edited(lambda t, e: topology.add_group(t, e, 3, ["d:1"])),
@@ -118,6 +120,8 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
         (STATE, WATCHED, What.SENTINELS_SET, "the Sentinels from now on: a:26, b:26"),
         (WATCHED, replace(WATCHED, sentinels=("a:26", "b:26", "c:26")), What.SENTINEL_ADDED, "Sentinel c:26 was added"),
         (WATCHED, replace(WATCHED, sentinels=("b:26",)), What.SENTINEL_REMOVED, "Sentinel a:26 was removed"),
+        (STATE, LIFTED, What.PROTECTION_LIFTED, "lifted for this loss, of 3 of 4 members"),
+        (LIFTED, STATE, What.PROTECTION_RESTORED, "protection holds again for the next loss"),
         (JOINED, STATE, What.PROXY_LEFT, "proxy 3 (h:1 on host) has left"),
         (JOINED, replace(STATE, fenced={"1" * 32: Fenced("1" * 32, 3)}), What.PROXY_FENCED, "proxy 3 (h:1 on host)"),
         (
@@ -158,6 +162,7 @@ def test_nothing_that_changes_goes_untold() -> None:
         "migration_changes": {"paused": True},
         "skipped": {4: "full"},
         "sentinels": ("a:26",),
+        "protection_lifted": Lifting("operator ada", 1.0, 3, 4),
         "leaving": {"group/5": Leaving("group", "5", "too old", 1.0)},
     }
     for field in fields(ClusterState):

@@ -11,7 +11,7 @@ from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, hurry
-from tests.unit.topom.topom_fakes import Bench, FakeProxy
+from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
 from topom import topology
 from topom.batches import all_servers
 from topom.detector import Condition, Judgement
@@ -58,32 +58,65 @@ def test_no_replica_can_take_over(said: dict[str, Replication], known: bool, rea
         best(GROUP, said, LAST if known else None, SETTINGS)
 
 
-def test_protection_holds_until_members_are_back_or_an_operator_says_so() -> None:
-    protection = Protection(0.5)
+async def test_protection_holds_until_members_are_back_or_an_operator_says_so() -> None:
+    bench = await Bench().start()
+    protection = Protection(0.5, bench.ledger)
     for lost, active in ((0, False), (2, False), (3, True)):
         protection.look(lost, 4)
         assert protection.active is active
-    protection.lift()
+    await protection.lift()
     protection.look(4, 4)
+    await protection.end_lifting()
     assert not protection.active, "lifted for those that are lost now"
     protection.look(2, 4)
+    await protection.end_lifting()
     protection.look(3, 4)
     assert protection.active, "another loss is another matter"
-    protection = Protection(0.5)
-    protection.lift()
+    protection = Protection(0.5, bench.ledger)
+    await protection.lift()
     protection.look(4, 4)
     assert protection.active, "it cannot be lifted before it is on"
     protection.look(0, 0)
     assert not protection.active
 
 
-def test_protection_ends_once_enough_members_have_been_back_for_a_while() -> None:
-    protection = Protection(0.5, settle_seconds=2.0)
+async def test_protection_ends_once_enough_members_have_been_back_for_a_while() -> None:
+    bench = await Bench().start()
+    protection = Protection(0.5, bench.ledger, settle_seconds=2.0)
     for lost, now, active in ((3, 0.0, True), (2, 1.0, True), (3, 2.0, True), (2, 3.0, True), (1, 4.9, True)):
-        protection.look(lost, 4, now)
+        protection.look(lost, 4, now=now)
         assert protection.active is active, now
-    protection.look(1, 4, 5.0)
+    protection.look(1, 4, now=5.0)
     assert not protection.active
+
+
+async def test_the_next_topom_knows_that_protection_was_lifted() -> None:
+    store = MemoryStore()
+    first = await Bench(store).start()
+    protection = Protection(0.5, first.ledger)
+    protection.look(3, 4)
+    await protection.lift()
+    second = await Bench(store).start()
+    protection = Protection(0.5, second.ledger)
+    assert protection.lifted is not None
+    assert (protection.lifted.lost, protection.lifted.members) == (3, 4)
+    # Nothing is known yet, which does not mean that nothing is lost.
+    protection.look(0, 4, unsure=4)
+    await protection.end_lifting()
+    protection.look(3, 4, unsure=1)
+    await protection.end_lifting()
+    assert protection.lifted is not None
+    assert not protection.active
+    # What cannot be stored now is stored later.
+    protection.look(1, 4, unsure=1)
+    store.fail_before = 1
+    await protection.end_lifting()
+    assert protection.lifted is not None
+    await protection.end_lifting()
+    assert protection.lifted is None
+    protection.look(3, 4)
+    assert protection.active
+    assert [event.what for event in second.ledger.state.events[-1:]] == ["protection_restored"]
 
 
 def test_a_lost_master_is_replaced_while_slots_are_in_motion() -> None:
@@ -123,7 +156,7 @@ async def watching(case: Case, wait_for_lost_proxies: bool = True) -> AsyncItera
             health,
             case.promotions,
             case.servers,
-            Protection(0.5),
+            Protection(0.5, bench.ledger),
             settings,
         )
         task = asyncio.create_task(masters.run())

@@ -19,7 +19,7 @@ from topom.ledger import Ledger, LostPlace, ProductMismatch
 from topom.settings import TopomSettings
 from topom.sizes import KnownSizes, SlotSize, Taking
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Product, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, Lifting, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged, StoredScripts, StoredSizes, StoreError, records, size_records
 from topom.store.sqlite import SqliteStore
 
@@ -72,6 +72,7 @@ def test_what_a_newer_version_stores_is_read_without_what_is_new() -> None:
         speed=PairSpeed(1.0, 2.0),
         skipped={3: "full"},
         sentinels=("c:1",),
+        protection_lifted=Lifting("operator ada", 1.0, 3, 4),
         events=(Event(1, 1.0, "w", "unheard_of", "something", 4, 5),),
     )
     documents = {name: of_a_newer_version(json.loads(value), name) for name, value in whole(state).items()}

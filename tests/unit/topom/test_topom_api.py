@@ -1,6 +1,7 @@
 """The HTTP API, without a network: what it asks for, answers and refuses."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -426,7 +427,10 @@ async def test_lifting_protection_is_an_event_of_the_operator_who_did(topom: Top
     assert len(topom.ledger.state.events) == before, "there was nothing to lift"
     topom.protection.look(3, 4)
     answer = await client.post("/protection/lift", headers={"X-Slotferry-User": "ada"})
-    assert answer.json() == {"active": False, "lost": 3, "members": 4}
+    lifted = answer.json().pop("lifted")
+    assert answer.json() == {"active": False, "lost": 3, "members": 4, "lifted": lifted}
+    assert lifted["by"] == "operator ada"
+    assert 0 <= time.time() - lifted["at"] < 60
     await post(client, "/protection/lift")
     (event,) = topom.ledger.state.events[before:]
     assert (event.what, event.who) == ("protection_lifted", "operator ada")
