@@ -123,11 +123,15 @@ class Masters:
         return self._health.of(server).condition in (Condition.UNKNOWN, Condition.SUSPECTED)
 
     def _protect(self) -> None:
-        # Those that are about to be found lost count, too: the first one that is found is acted on at once.
         servers = all_servers(self._ledger.table)
         proxies = self._members.all()
-        lost = {server for server in servers if self._has_failed(server) or self._health.of(server).doubted}
-        missed = [member for member in proxies if self._members.missed(member, self._settings.proxy_suspect_seconds)]
+        lost = {server for server in servers if self._has_failed(server)}
+        missed = [member for member in proxies if member.lost]
+        if lost or missed:
+            # Those that are about to be found lost count, too: the first one that is found is acted on at once.
+            lost.update(server for server in servers if self._health.of(server).doubted)
+            seconds = self._settings.proxy_suspect_seconds
+            missed = [member for member in proxies if self._members.missed(member, seconds)]
         unsure = sum(self._is_unsure(server) for server in servers if server not in lost)
         unsure += sum(not member.met and member not in missed for member in proxies)
         now = asyncio.get_running_loop().time()
