@@ -45,11 +45,15 @@ class DetectorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is thought of a server, and by how many: ``silent`` of ``views`` fresh views have it failed."""
+    """What is thought of a server, and by how many: ``silent`` of ``views`` fresh views have it failed.
+
+    ``doubted``: the majority of them has it at least suspected, so that it may be about to fail.
+    """
 
     condition: Condition
     silent: int
     views: int
+    doubted: bool = False
 
 
 class Detector:
@@ -88,11 +92,11 @@ class Detector:
             if fresh:
                 silences.append(silence)
         silent = sum(silence >= settings.fail_seconds for silence in silences)
-        doubted = any(silence >= settings.suspect_seconds for silence in silences)
+        doubting = sum(silence >= settings.suspect_seconds for silence in silences)
         if not looked:
             condition = Condition.UNKNOWN
         elif 2 * silent > len(silences) and (others_fresh or not self._expected):
             condition = Condition.FAILED
         else:
-            condition = Condition.SUSPECTED if doubted else Condition.ALIVE
-        return Judgement(condition, silent, len(silences))
+            condition = Condition.SUSPECTED if doubting else Condition.ALIVE
+        return Judgement(condition, silent, len(silences), 2 * doubting > len(silences))

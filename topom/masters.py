@@ -12,6 +12,7 @@ What cannot be done is tried again with growing waits and full jitter, and said 
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -48,12 +49,14 @@ class MastersSettings:
         lag_bytes: how far a replica may be behind what its master had when it was last heard of.
         fail_seconds: for how long a replica has not to have heard from its master.
         wait_for_lost_proxies: whether a proxy that is lost has to be fenced off the master first.
+        proxy_suspect_seconds: after which a proxy that was not heard of counts for protection mode.
     """
 
     active: bool
     lag_bytes: int
     fail_seconds: float
     wait_for_lost_proxies: bool
+    proxy_suspect_seconds: float = math.inf
 
 
 class Masters:
@@ -123,10 +126,17 @@ class Masters:
     def _protect(self) -> None:
         servers = all_servers(self._ledger.table)
         proxies = self._members.all()
-        lost = sum(self._has_failed(server) for server in servers) + sum(member.lost for member in proxies)
-        unsure = sum(self._is_unsure(server) for server in servers)
-        unsure += sum(not member.met and not member.lost for member in proxies)
-        self._protection.look(lost, len(servers) + len(proxies), unsure)
+        lost = {server for server in servers if self._has_failed(server)}
+        missed = [member for member in proxies if member.lost]
+        if lost or missed:
+            # Those that are about to be found lost count, too: the first one that is found is acted on at once.
+            lost.update(server for server in servers if self._health.of(server).doubted)
+            seconds = self._settings.proxy_suspect_seconds
+            missed = [member for member in proxies if self._members.missed(member, seconds)]
+        unsure = sum(self._is_unsure(server) for server in servers if server not in lost)
+        unsure += sum(not member.met and member not in missed for member in proxies)
+        now = asyncio.get_running_loop().time()
+        self._protection.look(len(lost) + len(missed), len(servers) + len(proxies), unsure, now)
 
     async def _note(self) -> None:
         """Note how far each master is that could be missed, and fence proxies that have gone, while it can be done."""

@@ -190,6 +190,10 @@ class Members:
         log.info("proxy_registered", proxy=member.record.id, address=frame.address, epoch=frame.epoch)
         return member
 
+    def missed(self, member: Member, seconds: float) -> bool:
+        """Whether it is lost, or was not heard of for so long."""
+        return member.lost or self._now() - member.heard_at > seconds
+
     def heard(self, member: Member) -> None:
         """A frame came from this proxy: its lease begins anew."""
         member.heard_at = self._now()

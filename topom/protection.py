@@ -5,6 +5,9 @@ be done by itself then does more harm than the loss. An operator may say that it
 stored, so that it holds for whoever leads next, and it ends when the members are back: what was said was about this
 loss, not about the next one.
 
+Members that are lost together are neither found nor back at the same instant. So whoever looks counts those as lost,
+too, that are about to be found so; and the loss lasts until enough have been back for a while.
+
 Whoever uses it brings what it sees.
 """
 
@@ -27,9 +30,10 @@ class Protection:
     Args:
         share: of the members, servers and proxies, that may be lost at a time, from 0 to 1.
         ledger: where it is stored that an operator has lifted it.
+        settle_seconds: for which no more than that may have been lost before the loss is over.
     """
 
-    def __init__(self, share: float, ledger: Ledger) -> None:
+    def __init__(self, share: float, ledger: Ledger, settle_seconds: float = 0.0) -> None:
         self._share = share
         self._ledger = ledger
         self._was_active = False
@@ -37,7 +41,12 @@ class Protection:
         """Members that are lost."""
         self.members = 0
         """All members."""
+        self.due = False
+        """Whether more members are lost than may be, or were until just now."""
         self._unsure = 0
+        self._settle_seconds = settle_seconds
+        self._now = 0.0
+        self._better_since: float | None = None
 
     @property
     def lifted(self) -> Lifting | None:
@@ -45,23 +54,24 @@ class Protection:
         return self._ledger.state.protection_lifted
 
     @property
-    def due(self) -> bool:
-        """Whether more members are lost than may be."""
-        return self.lost > self._share * self.members
-
-    @property
     def active(self) -> bool:
         """Whether nothing is to be done by itself."""
         return self.due and self.lifted is None
 
-    def look(self, lost: int, members: int, unsure: int = 0) -> None:
-        """So many of so many members are lost now.
+    def look(self, lost: int, members: int, unsure: int = 0, now: float = 0.0) -> None:
+        """So many of so many members are lost ``now``, in seconds of any clock.
 
         Args:
             unsure: of the others, how many may be lost without anybody knowing it yet, as all may be for a topom that
                 has just come to lead. They do not count as lost, but neither is the loss over before they are known.
         """
-        self.lost, self.members, self._unsure = lost, members, unsure
+        self.lost, self.members, self._unsure, self._now = lost, members, unsure, now
+        if lost > self._share * members:
+            self.due, self._better_since = True, None
+        elif self.due:
+            if self._better_since is None:
+                self._better_since = now
+            self.due = now - self._better_since < self._settle_seconds
         if self.active != self._was_active:
             self._was_active = self.active
             log.warning("protection_on" if self.active else "protection_over", lost=lost, members=members)
@@ -82,7 +92,7 @@ class Protection:
             return replace(state, protection_lifted=Lifting(by, time.time(), self.lost, self.members))
 
         await self._ledger.change(lift)
-        self.look(self.lost, self.members, self._unsure)
+        self.look(self.lost, self.members, self._unsure, self._now)
 
     async def end_lifting(self) -> None:
         """If it was lifted and the loss is over for sure, have it hold again for the next one.
@@ -101,4 +111,4 @@ class Protection:
             log.warning("lifting_not_ended", reason=str(error))
 
     def _may_be_due(self) -> bool:
-        return self.lost + self._unsure > self._share * self.members
+        return self.due or self.lost + self._unsure > self._share * self.members

@@ -120,7 +120,7 @@ class Topom:
             on_step,
             self.differing.problem,
         )
-        self.protection = Protection(settings.protection_share, self.ledger)
+        self.protection = Protection(settings.protection_share, self.ledger, settings.server_suspect_seconds)
         self.masters = Masters(
             self.ledger,
             self.members,

@@ -493,7 +493,11 @@ class TopomSettings(BaseSettings):
     def masters_settings(self) -> MastersSettings:
         """When topom replaces a master by itself."""
         return MastersSettings(
-            self.ha == "topom", self.ha_lag_bytes_max, self.server_fail_seconds, self.ha_lost_proxies == "wait"
+            self.ha == "topom",
+            self.ha_lag_bytes_max,
+            self.server_fail_seconds,
+            self.ha_lost_proxies == "wait",
+            max(self.proxy_lease_seconds / 2, 2 * self.heartbeat_seconds),
         )
 
     def placement_rules(self) -> Rules:

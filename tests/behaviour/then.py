@@ -1,5 +1,6 @@
 """What has to be true."""
 
+import re
 from typing import Any
 
 import httpx
@@ -75,11 +76,13 @@ async def no_key_is_lost_or_misplaced(cluster: WholeCluster) -> None:
 async def every_topom_says_that_nothing_can_be_changed(cluster: WholeCluster) -> None:
     """At ``/healthz`` with the reason, at the head of ``slotferry status``, and to whoever tries."""
     for number in range(len(cluster.topoms)):
-        await eventually(
+        said = await eventually(
             lambda number=number: cluster.health(number),  # type: ignore[misc]
             lambda said: said.get("ok") is False and "etcd" in said["reason"],
             "a topom to say that the store is cut off",
         )
+        # Of every server it says what is the matter.
+        assert not re.search(r": [;.]", said["reason"]), said["reason"]
     with pytest.raises(TopomRefused, match="etcd"):
         await cluster.api.move_slots("1023", 1)
     assert "NOTHING CAN BE CHANGED NOW" in (await when.operator_says(cluster, "status")).out

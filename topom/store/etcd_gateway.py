@@ -139,7 +139,7 @@ class EtcdGateway:
                 failures.append(f"{self._urls[at]}: no connection ({error})")
                 self._pass_over(at)
             except (httpx.HTTPError, OSError, _Failed) as error:  # httpx lets some of the errors of TLS pass
-                failures.append(f"{self._urls[at]}: {error or 'no answer in time'}")
+                failures.append(f"{self._urls[at]}: {str(error) or 'no answer in time'}")
                 self._pass_over(at)
                 if not repeatable:
                     break

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from topom.detector import OWN, Condition, Detector, DetectorSettings
+from topom.detector import OWN, Condition, Detector, DetectorSettings, Judgement
 
 SETTINGS = DetectorSettings(suspect_seconds=2.0, fail_seconds=5.0, fresh_seconds=5.0)
 UNKNOWN, ALIVE, SUSPECTED, FAILED = Condition
@@ -157,3 +157,14 @@ def test_one_cut_link_fails_nothing() -> None:
         simulation.cut.add((viewer, "a:1"))
         simulation.run(100.0)
         assert [(server, condition) for _, server, condition in simulation.seen] == [("a:1", SUSPECTED)]
+
+
+def test_a_server_is_doubted_once_a_majority_suspects_it() -> None:
+    """Before anybody has it failed, and not for one cut link."""
+    detector = Detector(SETTINGS)
+    for viewer, silence in (("2", 0.0), (OWN, SETTINGS.suspect_seconds), ("1", SETTINGS.suspect_seconds)):
+        assert not detector.judge("a:1", 0.0).doubted
+        detector.report(viewer, {"a:1": silence}, 0.0)
+    assert detector.judge("a:1", 0.0) == Judgement(SUSPECTED, 0, 3, doubted=True)
+    detector.report("1", {"a:1": 0.0}, 0.0)
+    assert detector.judge("a:1", 0.0) == Judgement(SUSPECTED, 0, 3)

@@ -81,6 +81,16 @@ async def test_protection_holds_until_members_are_back_or_an_operator_says_so() 
     assert not protection.active
 
 
+async def test_protection_ends_once_enough_members_have_been_back_for_a_while() -> None:
+    bench = await Bench().start()
+    protection = Protection(0.5, bench.ledger, settle_seconds=2.0)
+    for lost, now, active in ((3, 0.0, True), (2, 1.0, True), (3, 2.0, True), (2, 3.0, True), (1, 4.9, True)):
+        protection.look(lost, 4, now=now)
+        assert protection.active is active, now
+    protection.look(1, 4, now=5.0)
+    assert not protection.active
+
+
 async def test_the_next_topom_knows_that_protection_was_lifted() -> None:
     store = MemoryStore()
     first = await Bench(store).start()
@@ -126,10 +136,12 @@ class FakeHealth(Health):
     def __init__(self, case: Case) -> None:
         self._case = case
         self.looked = asyncio.Event()
+        self.doubted: set[str] = set()
 
     def of(self, server: str) -> Judgement:
         down = server in self._case.servers.all and self._case.servers.all[server].down
-        return Judgement(Condition.FAILED if down else Condition.ALIVE, 3 * down, 3)
+        doubted = server in self.doubted
+        return Judgement(Condition.FAILED if down else Condition.ALIVE, 3 * down, 3, doubted)
 
 
 @asynccontextmanager
@@ -252,5 +264,25 @@ async def test_who_was_never_whole_does_not_take_over() -> None:
         await eventually(lambda: "no replica that answers and holds a whole copy" in masters.reasons.get(1, ""))
         await bench.ledger.change(lambda state, epoch: replace(state, joining={FIRST: Joining(FIRST)}))
         await bench.until(lambda table: table.groups[1].master == SECOND)
+        case.servers.all[MASTER].down = False
+        await case.settled()
+
+
+async def test_the_first_of_many_to_be_found_lost_is_not_replaced_either() -> None:
+    """given servers that are lost together, topom finds one after the other."""
+    case = Case()
+    async with watching(case) as (bench, masters):
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        health = masters._health
+        assert isinstance(health, FakeHealth)
+        others = [server for server in all_servers(bench.ledger.table) if server not in (MASTER, FIRST)]
+        assert len(others) == 2
+        health.doubted.update(others)
+        case.servers.all[MASTER].down = True
+        await eventually(lambda: "slotferry protection off" in masters.reasons.get(1, ""))
+        assert bench.ledger.table.groups[1].master == MASTER
+        health.doubted.clear()
+        await bench.until(lambda table: table.groups[1].master == FIRST)
         case.servers.all[MASTER].down = False
         await case.settled()
