@@ -1,6 +1,7 @@
 """Several topoms over one store in memory: who leads, what the others answer, and what a late leader can do."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -207,6 +208,32 @@ async def test_one_leads_and_the_other_passes_on_what_is_for_the_leader(two: Top
         (200, {"ok": True, "leads": True}),
         (200, {"ok": True, "leads": False}),
     )
+
+
+async def test_a_follower_hears_a_proxy_before_it_sends_it_to_the_leader(two: Topoms) -> None:
+    """A proxy finds its stream closed, and does not listen, if it is closed before the proxy has registered."""
+    said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    headers = [(b"authorization", AUTHORISED["Authorization"].encode())]
+    scope = {
+        "type": "websocket",
+        "path": "/api/v1/control",
+        "headers": headers,
+        "query_string": b"",
+        "subprotocols": [],
+    }
+    stream = asyncio.create_task(two.network.transports["b"].app(scope, said.get, heard.put))  # type: ignore[arg-type]
+    said.put_nowait({"type": "websocket.connect"})
+    async with asyncio.timeout(20):
+        assert (await heard.get())["type"] == "websocket.accept"
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert heard.empty()
+        said.put_nowait({"type": "websocket.receive", "text": '{"type": "register"}'})
+        refusal = json.loads((await heard.get())["text"])
+        assert (refusal["reason"], refusal["leader"]) == ("follower", "http://a")
+        assert (await heard.get())["type"] == "websocket.close"
+        await stream
 
 
 async def test_a_follower_answers_reads_from_the_store_and_says_so(two: Topoms) -> None:
