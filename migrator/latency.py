@@ -26,12 +26,13 @@ from migrator.connection import Connection, Timeouts, pack
 from migrator.errors import MigrationError, Refused
 from migrator.feedback import Sample
 from slots.access import ServerAccess
+from slots.backoff import Backoff
 
 log = structlog.get_logger()
 
 PING = pack("PING")
 
-RETRY_SECONDS = 2.0
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 4.0
 """Until a server that could not be asked is asked again. The migration itself says what is wrong with it."""
 
 FINEST_SECONDS = 0.001
@@ -115,12 +116,13 @@ class LatencyProbe:
 
     async def run(self) -> None:
         """Sample until ``interval`` says None. A server that cannot be asked is asked again after a while."""
+        backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         while self._interval() is not None:
             try:
                 await self._sample()
             except MigrationError as error:
                 log.warning("latency_unknown", server=self._address, reason=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(backoff.next())
 
     async def _sample(self) -> None:
         connection = await _PingConnection.open(

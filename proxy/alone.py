@@ -29,12 +29,13 @@ from proxy import address
 from proxy.settings import ProxySettings
 from proxy.tablefile import Kept
 from slots.access import ServerAccess
+from slots.backoff import Backoff
 from slots.connections import FENCED, SETTLING, RedisClient, end_connections, fence_user, proxy_prefix
 from slots.failures import FAILURES
 
 ALONE_SECONDS = 3.0
 """How long topom is tried for before the proxy looks whether it may do without."""
-RETRY_SECONDS = 1.0
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 2.0
 CONNECT_SECONDS = 1.0
 REPLY_SECONDS = 2.0
 MARGIN_SECONDS = 8.0
@@ -55,6 +56,7 @@ async def may_serve(
         wanted: whether topom has not been reached so far.
     """
     await asyncio.sleep(ALONE_SECONDS)
+    backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
     while wanted():
         try:
             age = age_now()
@@ -64,7 +66,7 @@ async def may_serve(
                 reason = f"it is {age:.0f} s old, and table_age_limit_seconds is {settings.table_age_limit_seconds:g}"
         except (Unknown, OSError) as error:
             log.warning("kept_table_not_served_yet", reason=str(error))
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(backoff.next())
             continue
         if reason is None:
             return age

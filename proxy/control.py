@@ -9,7 +9,6 @@ import asyncio
 import json
 import math
 import os
-import random
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +19,8 @@ from typing import Any, Protocol, Self
 import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from slots.backoff import Backoff
 
 PATH = "/api/v1/control"
 CONNECT_SECONDS = 3.0
@@ -169,7 +170,7 @@ class Control:
 
     async def run(self) -> None:
         """Keep the stream up until cancelled, or until :meth:`leave` was called."""
-        failures = 0
+        backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         place = 0
         sent_away = 0  # in a row
         loop = asyncio.get_running_loop()
@@ -195,7 +196,8 @@ class Control:
                 for listener in self._listeners:
                     listener.lost()
             if registered and loop.time() - began > RETRY_SECONDS_MAX:
-                failures = sent_away = 0
+                backoff.reset()
+                sent_away = 0
             if elsewhere is not None:
                 place = elsewhere
                 sent_away += 1
@@ -203,9 +205,7 @@ class Control:
                 if sent_away <= len(self._urls):
                     continue
             sent_away = 0
-            wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2 ** min(failures, 10))
-            failures += 1
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+            await asyncio.sleep(backoff.next())
 
     def _place_of(self, leader: str, place: int) -> int:
         """Where to go after ``place``: to the leader if its address is known here, else to the next one."""

@@ -7,7 +7,6 @@ it loses; see :mod:`proxy.settling`.)
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable, Mapping
 
 import structlog
@@ -16,6 +15,7 @@ from redis.backoff import NoBackoff
 
 from proxy import address
 from slots.access import ServerAccess
+from slots.backoff import Backoff
 from slots.connections import SETTLING, end_connections
 from slots.failures import FAILURES
 
@@ -93,6 +93,7 @@ class Leftovers:
     async def _settle(self, prefix: str, server: str) -> None:
         """End the connections at one server, however often that has to be tried."""
         failures = 0
+        backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         while True:
             try:
                 ended = await self._end(prefix, server)
@@ -100,8 +101,7 @@ class Leftovers:
                 if failures % COMPLAIN_EVERY == 0:
                     log.warning("server_unsettled", server=server, connections=prefix, error=str(error) or repr(error))
                 failures += 1
-                wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2 ** min(failures, 10))
-                await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+                await asyncio.sleep(backoff.next())
             else:
                 log.info("server_settled", server=server, connections=prefix, ended=ended)
                 del self._tasks[prefix, server]

@@ -12,7 +12,6 @@ replies outstanding is told to ``options.on_lost`` by its backend, as every conn
 
 import asyncio
 import math
-import random
 from collections import deque
 from collections.abc import Collection
 from functools import partial
@@ -21,6 +20,7 @@ from proxy.backends import BackendOptions
 from proxy.engine.backend import Backend, command
 from proxy.engine.requests import Loop
 from proxy.settings import ProxySettings
+from slots.backoff import Backoff
 
 CLIENT_ID = command(("CLIENT", "ID"))
 NO_CLIENT_ID = (b"-ERR Syntax error, try CLIENT", b"-ERR Unknown subcommand or wrong number of arguments for")
@@ -104,11 +104,11 @@ def _settle(waiting: "asyncio.Future[bytes]", reply: bytes) -> None:
 class _Unreachable:
     """A server that could not be connected to: until when it is not tried again, and why."""
 
-    __slots__ = ("error", "until", "wait")
+    __slots__ = ("backoff", "error", "until")
 
-    def __init__(self, until: float, wait: float, error: str) -> None:
+    def __init__(self, until: float, backoff: Backoff, error: str) -> None:
         self.until = until
-        self.wait = wait
+        self.backoff = backoff
         self.error = error
 
 
@@ -209,8 +209,8 @@ class OwnConnections:
         if known is not None and now < known.until:
             return
         least, most = self._settings.backend_retry_seconds_min, self._settings.backend_retry_seconds_max
-        wait = least if known is None else min(known.wait * 2, most)
-        self._unreachable[address] = _Unreachable(now + wait * random.uniform(0.5, 1.0), wait, error)
+        backoff = Backoff(least, most) if known is None else known.backoff
+        self._unreachable[address] = _Unreachable(now + backoff.next(), backoff, error)
 
     # -- giving back ---------------------------------------------------------------------------------------
 

@@ -6,13 +6,13 @@ connection by its name and has the server end it.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Collection
 
 import structlog
 
 from proxy import address as addresses
 from proxy.settings import ProxySettings
+from slots.backoff import Backoff
 from slots.connections import SETTLING, end_connections
 from slots.failures import FAILURES
 
@@ -66,15 +66,15 @@ class Settling:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _settle(self, address: str) -> None:
-        wait = self._settings.backend_retry_seconds_min
+        backoff = Backoff(self._settings.backend_retry_seconds_min, self._settings.backend_retry_seconds_max)
         try:
             while self._names.get(address):
                 try:
                     await self._end(address)
                 except FAILURES as error:
+                    wait = backoff.next()
                     log.debug("connection_unsettled", server=address, reason=str(error), retry_seconds=wait)
-                    await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-                    wait = min(wait * 2, self._settings.backend_retry_seconds_max)
+                    await asyncio.sleep(wait)
         finally:
             del self._tasks[address]
         self._on_settled()

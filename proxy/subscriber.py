@@ -22,6 +22,7 @@ from proxy.engine.backend import Backend, command
 from proxy.engine.requests import Loop
 from proxy.messages import Kind, Message
 from proxy.settings import ProxySettings
+from slots.backoff import Backoff
 
 log = structlog.get_logger()
 
@@ -67,7 +68,6 @@ class Subscriber:
         backend.on_push = self._pushed
         self._limit = settings.backend_connect_seconds + settings.backend_reply_seconds
         self._quiet_seconds = settings.backend_reply_seconds
-        self._retry_seconds = settings.backend_retry_seconds_min, settings.backend_retry_seconds_max
         self._heard = loop.now
         # Everything wanted has been written on this connection.
         self._subscribed = False
@@ -77,7 +77,7 @@ class Subscriber:
         """The latest mark of :mod:`proxy.subscriptions` that the server has answered."""
         # The last attempt to connect failed: there is nothing to wait for.
         self.is_failing = False
-        self._refusals = 0
+        self._backoff = Backoff(settings.backend_retry_seconds_min, settings.backend_retry_seconds_max)
         self._shards = True
         self._leaving = False
         self._not_before = 0.0
@@ -180,7 +180,7 @@ class Subscriber:
         if initial:
             self.is_up = True
             self.is_failing = False
-            self._refusals = 0
+            self._backoff.reset()
             for waiting in [waiting for waiting in self._waiting if waiting <= number]:
                 self._finish(waiting)
         else:
@@ -189,9 +189,7 @@ class Subscriber:
     def _refused(self, reply: bytes) -> None:
         reason = reply[1:].decode(errors="replace").strip()
         log.warning("subscription_refused", server=self.address, reason=reason)
-        least, most = self._retry_seconds
-        self._not_before = self._loop.now + min(most, least * 2 ** min(self._refusals, 20))
-        self._refusals += 1
+        self._not_before = self._loop.now + self._backoff.next()
         self.is_failing = True
         self._backend.reset(f"refuses subscriptions: {reason}")
 

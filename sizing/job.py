@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sizing import posting, summary
 from sizing.folder import Folder
+from sizing.locking import held
 from sizing.outcome import JobError, SlotBytes, Status, Summary, Wishes
 from sizing.picture import draw
 from sizing.posting import PostError
@@ -40,10 +41,18 @@ def run(spark: SparkSession, wishes: Wishes, progress: Progress, shown: Callable
         shown: told the summary before topom is.
 
     Raises:
-        SizingError: it cannot be begun as asked, or the results cannot be written.
+        SizingError: it cannot be begun as asked, or another run writes into the folder, or the results cannot be
+            written.
     """
     prepare(spark, bool(wishes.rdb))
     results = Results(spark, Folder(spark, wishes.output), wishes)
+    with held(results.folder.path, progress.note):
+        return _run(spark, results, wishes, progress, shown)
+
+
+def _run(
+    spark: SparkSession, results: Results, wishes: Wishes, progress: Progress, shown: Callable[[Summary], None]
+) -> Outcome:
     results.open()
     found = _earlier(results, wishes)
     if found is not None:

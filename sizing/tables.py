@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sizing import aggregation
 from sizing.folder import Folder
+from sizing.locking import LOCK
 from sizing.outcome import JobError, Wishes
 from sizing.reading import KEYS
 
@@ -44,7 +45,7 @@ class Results:
                 folder.remove(name)
         noted = folder.read(_RUN)
         if noted is None:
-            found = folder.names()
+            found = [name for name in folder.names() if name != LOCK]
             if found:
                 raise JobError(
                     f"{folder.path} has other files ({', '.join(found[:3])}); give an empty or a new folder as --output"

@@ -22,8 +22,8 @@ import structlog
 
 from migrator.progress import Progress, Totals, summed
 from slots import ranges
+from slots.backoff import Backoff
 from slots.states import SlotState
-from topom.backoff import Backoff
 from topom.barrier import Barrier, BarrierFailed
 from topom.batches import Batch, Pair, next_batches, pending_slots
 from topom.deferral import Deferral

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from topom.backoff import Backoff
+from slots.backoff import Backoff
 from topom.errors import ProxiesNotReady, Unavailable
 from topom.ledger import Ledger
 from topom.members import Members, Wait

@@ -132,7 +132,7 @@ class SocketLink:
 async def control(websocket: WebSocket) -> None:
     """One proxy's connection, from its registration to its end."""
     node: Node | None = websocket.app.state.node
-    if not authorised(websocket.headers.get("authorization"), websocket.app.state.token):
+    if not authorised(websocket.headers.get("authorization"), *websocket.app.state.tokens):
         # Closed before it is accepted: the HTTP answer is 403.
         await websocket.close(CLOSE_REFUSED)
         return

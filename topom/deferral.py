@@ -7,7 +7,7 @@ noted here with growing waits until a check passes.
 import asyncio
 from collections.abc import Callable, Collection
 
-from topom.backoff import Backoff
+from slots.backoff import Backoff
 from topom.batches import Pair
 
 FIRST_WAIT_SECONDS = 0.5

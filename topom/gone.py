@@ -19,7 +19,7 @@ from typing import Protocol
 
 import structlog
 
-from topom.backoff import Backoff
+from slots.backoff import Backoff
 from topom.barrier import Barrier
 from topom.batches import all_servers
 from topom.errors import TopomError

@@ -13,10 +13,10 @@ from dataclasses import replace
 import structlog
 
 from slots import ranges
+from slots.backoff import Backoff
 from slots.states import SlotState
 from slots.table import Slot, SlotTable
 from topom import interventions, topology
-from topom.backoff import Backoff
 from topom.errors import Conflict, TopomError
 from topom.ledger import Ledger
 from topom.rebalancing import Rebalancing

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from slots.backoff import Backoff
 from slots.table import Group
-from topom.backoff import Backoff
 from topom.barrier import Barrier
 from topom.batches import all_servers
 from topom.detector import Condition
@@ -178,7 +178,7 @@ class Masters:
                 group.id, lambda: self._choose(group), self._settings.wait_for_lost_proxies
             )
         except TopomError as error:
-            backoff = self._backoffs.setdefault(group.id, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, least=0.0))
+            backoff = self._backoffs.setdefault(group.id, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS))
             self._not_before[group.id] = loop.time() + backoff.next()
             if self.reasons.get(group.id) != str(error):
                 log.error("master_not_replaced", group=group.id, master=group.master, reason=str(error))

@@ -18,7 +18,7 @@ from contextlib import suppress
 import httpx
 import structlog
 
-from topom.backoff import Backoff
+from slots.backoff import Backoff
 from topom.errors import NotLeading
 from topom.leading import LedStore
 from topom.roster import Roster

@@ -27,9 +27,9 @@ from typing import Any
 
 import structlog
 
+from slots.backoff import Backoff
 from slots.table import Group, SlotTable
 from topom import succession, topology
-from topom.backoff import Backoff
 from topom.barrier import Barrier, BarrierFailed
 from topom.errors import Conflict, LeaderSilent, ServerNotFound, TopomError, Unavailable
 from topom.followers import Followers
@@ -180,7 +180,7 @@ class Promotions:
     async def run(self) -> None:
         """Go on with what a topom before has left, and see to servers that have yet to follow, until cancelled."""
         self._ledger.listen(self._changed)
-        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, least=0.0)
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         try:
             while True:
                 self._wake.clear()

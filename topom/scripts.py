@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from slots.backoff import Backoff
 from slots.scripts import LOADED, KnownScripts, digest
 from topom.frames import FlushScripts, Scripts, ScriptsKnown
 from topom.store import Store, StoreConflict, StoredScript, StoreError
@@ -30,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS = 0.8
 """How long a flush waits for proxies to forget; one that is late forgets when it hears of it."""
-RETRY_SECONDS = 1.0
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.2, 5.0
 """Until what could not be stored is tried again."""
 FRAME_BYTES = 256 * 1024
 """Of the scripts in one frame to a proxy, unless a single one is larger: tables are not to wait behind them."""
@@ -167,6 +168,7 @@ class SharedScripts:
 
     async def run(self) -> None:
         """Store what is told, in its order, until cancelled. Raises :class:`~topom.store.StoreConflict`."""
+        backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         while True:
             await self._news.wait()
             self._news.clear()
@@ -178,8 +180,9 @@ class SharedScripts:
                     raise
                 except StoreError as error:
                     log.error("scripts_not_stored", reason=str(error))
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await asyncio.sleep(backoff.next())
                     continue
+                backoff.reset()
                 if self._told and self._told[0][1] is frame:
                     self._told.popleft()
 

@@ -1,4 +1,8 @@
-"""The bearer token: one secret, asked for everywhere but at the health check and the API's description."""
+"""The bearer token: a secret, asked for everywhere but at the health check and the API's description.
+
+While it is changed there are two of them: whoever has either is let in, so that nobody has to change at the same time
+as anybody else.
+"""
 
 import hmac
 import os
@@ -10,11 +14,15 @@ import structlog
 log = structlog.get_logger(__name__)
 
 
-def authorised(header: str | None, token: str) -> bool:
-    """Whether an ``Authorization`` header carries the token. Takes as long whatever the header says."""
+def authorised(header: str | None, *tokens: str) -> bool:
+    """Whether an ``Authorization`` header carries one of the tokens. Takes as long whatever the header says.
+
+    An empty token lets nobody in.
+    """
     scheme, _, given = (header or "").partition(" ")
-    matches = hmac.compare_digest(given.strip().encode(), token.encode())
-    return matches and scheme.lower() == "bearer"
+    # All are compared, whichever matches.
+    matches = [hmac.compare_digest(given.strip().encode(), token.encode()) for token in tokens if token]
+    return any(matches) and scheme.lower() == "bearer"
 
 
 def kept_token(path: Path) -> str:

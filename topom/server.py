@@ -80,7 +80,7 @@ async def serve(settings: TopomSettings) -> int:
     node = Node(settings, store, settings.url or _url(host, port))
     server = _Server(
         uvicorn.Config(
-            api.build(node, token),
+            api.build(node, token, settings.token_next.get_secret_value()),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -53,6 +53,10 @@ class TopomSettings(BaseSettings):
         description='The bearer token that is asked for. "": made at the first start and kept in the file "token" of '
         "the data folder.",
     )
+    token_next: SecretStr = Field(
+        default=SecretStr(""),
+        description='A second bearer token that is accepted as well, while the token is changed. "": none.',
+    )
     data: Path = Field(
         default=Path("slotferry-data"),
         description="Folder of the store; made when missing. One topom uses it at a time.",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from topom.backoff import Backoff
+from slots.backoff import Backoff
 from topom.errors import NotLeading
 from topom.leading import LedStore
 from topom.ledger import require_same

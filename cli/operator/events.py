@@ -9,7 +9,7 @@ import typer
 from cli.client import Answer, TopomClient, TopomUnreachable
 from cli.operator import options
 from cli.output import answer, moment, note, print_json, run, say, table
-from topom.backoff import Backoff
+from slots.backoff import Backoff
 
 WAIT_SECONDS = 5.0
 """How long topom holds one request of ``--follow`` if nothing happens: less than it takes to be given up."""

@@ -252,7 +252,7 @@ cdef class Backend(ServerConnection):
         else:
             self.state = BACKEND_DOWN
             self.wait = min(max(self.wait * 2, options.retry_seconds_min), options.retry_seconds_max)
-            self.next_try = self.loop.now + self.wait * random.uniform(0.5, 1.0)
+            self.next_try = self.loop.now + self.wait * random.uniform(0.0, 1.0)
         buffer_free(&self.out)
         buffer_free(&self.inbox)
         self.loop.unlist(&self.sender)

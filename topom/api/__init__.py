@@ -40,8 +40,8 @@ SIZES_BODY_BYTES = 64 * 1024 * 1024
 """Of a measurement: ten keys of 256 characters for each of 16384 slots fit."""
 
 
-def build(topom: Topom | Node, token: str) -> FastAPI:
-    """The application that serves ``topom``, one by itself or one of several, to whoever has ``token``."""
+def build(topom: Topom | Node, *tokens: str) -> FastAPI:
+    """The application that serves ``topom``, one by itself or one of several, to whoever has one of the tokens."""
     node = topom if isinstance(topom, Node) else None
     alone = topom if isinstance(topom, Topom) else None
     app = FastAPI(
@@ -52,10 +52,10 @@ def build(topom: Topom | Node, token: str) -> FastAPI:
     )
     app.state.node = node
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: alone)
-    app.state.token = token
+    app.state.tokens = tokens
     if node is not None:
-        app.add_middleware(Forwarding, node=node, token=token)
-    app.add_middleware(BodyLimit, token=token, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
+        app.add_middleware(Forwarding, node=node, tokens=tokens)
+    app.add_middleware(BodyLimit, tokens=tokens, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
     add_handlers(app)
     api = APIRouter(
         prefix=PREFIX,

@@ -33,7 +33,7 @@ async def require_token(
 
     What the request changes from here on is told to be the operator's.
     """
-    if not authorised(request.headers.get("authorization"), request.app.state.token):
+    if not authorised(request.headers.get("authorization"), *request.app.state.tokens):
         raise Unauthorised("the bearer token is missing or wrong; it is in the file named token in topom's data folder")
     events.actor.set(events.operator(user))
 

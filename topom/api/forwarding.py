@@ -14,7 +14,7 @@ known.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 import httpx
 import structlog
@@ -46,17 +46,17 @@ _GIVEN_BACK = (b"content-type", b"www-authenticate", VIEW)
 class Forwarding:
     """Stands before the application, which answers what this topom can."""
 
-    def __init__(self, app: ASGIApp, node: Node, token: str) -> None:
+    def __init__(self, app: ASGIApp, node: Node, tokens: Collection[str]) -> None:
         self._app = app
         self._node = node
-        self._token = token
+        self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX) or self._node.leading is not None:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if not authorised(headers.get("authorization"), self._token):
+        if not authorised(headers.get("authorization"), *self._tokens):
             await self._app(scope, receive, send)  # which says so
             return
         try:

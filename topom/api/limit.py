@@ -1,6 +1,6 @@
 """A limit on what a request may bring: bodies are read before anybody has looked at the token."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,13 +18,13 @@ class BodyLimit:
     """Answers 413 to a request whose body is too large, however it is sent.
 
     Args:
-        token: who shows it may send more where that is needed.
+        tokens: who shows one of them may send more where that is needed.
         larger: most bytes by path for them; :data:`MAXIMUM_BODY_BYTES` for everybody else, and elsewhere.
     """
 
-    def __init__(self, app: ASGIApp, token: str, larger: Mapping[str, int]) -> None:
+    def __init__(self, app: ASGIApp, tokens: Collection[str], larger: Mapping[str, int]) -> None:
         self._app = app
-        self._token = token
+        self._tokens = tokens
         self._larger = larger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +52,7 @@ class BodyLimit:
         most = self._larger.get(scope["path"], MAXIMUM_BODY_BYTES)
         if most > MAXIMUM_BODY_BYTES:
             header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            if not authorised(header.decode("latin-1"), self._token):
+            if not authorised(header.decode("latin-1"), *self._tokens):
                 return MAXIMUM_BODY_BYTES
         return most
 

@@ -61,7 +61,7 @@ class Measurement(In):
     slots: Annotated[list[Any], WithJsonSchema(_LIST_OF_SLOTS)] = Field(
         max_length=MAXIMUM_SLOTS, description="Each at most once. One of which not all was read is left out."
     )
-    """Not looked at yet: each a :class:`MeasuredSlot`. That takes too long for the event loop; a thread does it."""
+    """Each a :class:`MeasuredSlot`, looked at one by one when the body is read (:mod:`topom.api.sizes`)."""
 
 
 class TakenSizes(BaseModel):

@@ -1,17 +1,23 @@
 """Sizes of slots: taken in as they were measured, and shown with their age.
 
-A measurement of a large product takes a while to read and to write, so that is done on a thread.
+A measurement of a large product takes a while to read and to write, so that is done on a thread, in pieces that leave
+the event loop its turn.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
 from slots import ranges
+from slots.table import MAXIMUM_SLOTS
 from topom import sizes
+from topom.api import large_json
 from topom.api import size_models as models
 from topom.api.access import ServedTopom
 from topom.service import Topom
@@ -21,7 +27,26 @@ LONGEST_KEY = 256
 """Characters of a key's name that are kept."""
 CUT = "…"
 
-router = APIRouter(prefix="/sizes", tags=["sizes"])
+
+class _Request(Request):
+    """One whose body is read on a thread. It is as large as :mod:`topom.api.limit` lets through."""
+
+    async def json(self) -> Any:
+        body = await self.body()
+        return await asyncio.to_thread(large_json.read, body, "slots", MAXIMUM_SLOTS, _slot)
+
+
+class _Route(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            return await handler(_Request(request.scope, request.receive))
+
+        return handle
+
+
+router = APIRouter(prefix="/sizes", tags=["sizes"], route_class=_Route)
 
 
 def describe(topom: Topom) -> models.Sizes:
@@ -79,21 +104,13 @@ def _read(measurement: models.Measurement) -> tuple[Taking, Mapping[int, SlotSiz
     if measurement.complete and measurement.missing:
         raise InvalidSizes("a measurement cannot be complete and miss servers; send it with complete=false")
     measured: dict[int, SlotSize] = {}
-    for place, raw in enumerate(measurement.slots):
-        try:
-            slot = models.MeasuredSlot.model_validate(raw)
-        except ValidationError as error:
-            problems = [{**one, "loc": ("body", "slots", place, *one["loc"])} for one in error.errors()]
-            raise RequestValidationError(problems) from None
-        if slot.slot in measured:
-            raise InvalidSizes(f"slot {slot.slot} is named more than once; add up its sizes")
-        biggest = sorted(slot.biggest, key=lambda key: (-key.bytes, key.database, key.key))
-        measured[slot.slot] = SlotSize(
-            slot.bytes,
-            slot.keys,
-            tuple(BigKey(_cut(key.key), key.database, key.type, key.bytes) for key in biggest),
-            measurement.taken_at,
-        )
+    for entry in measurement.slots:
+        if isinstance(entry, RequestValidationError):
+            raise entry
+        slot, size = entry
+        if slot in measured:
+            raise InvalidSizes(f"slot {slot} is named more than once; add up its sizes")
+        measured[slot] = replace(size, taken_at=measurement.taken_at)
     taking = Taking(
         measurement.taken_at,
         measurement.seconds,
@@ -102,6 +119,17 @@ def _read(measurement: models.Measurement) -> tuple[Taking, Mapping[int, SlotSiz
         measurement.sampled,
     )
     return taking, measured
+
+
+def _slot(place: int, raw: Any) -> tuple[int, SlotSize] | RequestValidationError:
+    """A slot and its size, of which only the measurement knows when it was taken; or what is wrong with it."""
+    try:
+        slot = models.MeasuredSlot.model_validate(raw)
+    except ValidationError as error:
+        return RequestValidationError([{**one, "loc": ("body", "slots", place, *one["loc"])} for one in error.errors()])
+    biggest = sorted(slot.biggest, key=lambda key: (-key.bytes, key.database, key.key))
+    keys = tuple(BigKey(_cut(key.key), key.database, key.type, key.bytes) for key in biggest)
+    return slot.slot, SlotSize(slot.bytes, slot.keys, keys, 0.0)
 
 
 def _cut(key: str) -> str:

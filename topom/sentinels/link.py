@@ -14,9 +14,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
 from slots.access import ServerAccess
+from slots.backoff import Backoff
 from slots.connections import PREFIX
 from slots.failures import FAILURES
-from topom.backoff import Backoff
 from topom.sentinels import addresses
 from topom.sentinels.monitoring import Command
 from topom.topology import parse_address
@@ -140,7 +140,7 @@ class SentinelLink:
 
     async def listen(self, switched: Callable[[str], None]) -> None:
         """Call ``switched`` with a master's name whenever this Sentinel announces another server for it, for ever."""
-        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, least=0.0)
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         while True:
             try:
                 async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:

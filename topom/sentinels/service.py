@@ -14,8 +14,8 @@ from typing import Literal
 import structlog
 
 from slots.access import ServerAccess
+from slots.backoff import Backoff
 from slots.failures import FAILURES
-from topom.backoff import Backoff
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers
 from topom.sentinels import monitoring
@@ -291,7 +291,7 @@ class Sentinels:
 
     async def _attend(self, link: SentinelLink) -> None:
         """Ask one Sentinel again and again, and keep it in step."""
-        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, least=0.0)
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         loop = asyncio.get_running_loop()
         while True:
             link.wake.clear()

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from topom.backoff import Backoff
+from slots.backoff import Backoff
 from topom.store import Leader, StoreError
 
 log = structlog.get_logger(__name__)

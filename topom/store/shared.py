@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
-from topom.backoff import Backoff
+from slots.backoff import Backoff
 from topom.store import (
     Leader,
     Store,

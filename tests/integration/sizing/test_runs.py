@@ -15,6 +15,7 @@ import redis
 
 from cli.redis_server import RedisServer, start_redis
 from sizing.command import INTERRUPTED
+from sizing.locking import FolderInUse, held
 
 LIMIT_SECONDS = 300.0
 QUICK_START = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -72,6 +73,8 @@ async def test_a_run_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) ->
         # When: it is broken off while the second server is read.
         run = await started()
         await until(lambda: bool(list(output.glob(DONE))) or run.returncode is not None)
+        with pytest.raises(FolderInUse, match=f"process {run.pid} "), held(f"file:{output}", print):
+            pass
         run.send_signal(signal.SIGINT)
         _, errors = await outcome(run)
         assert run.returncode == INTERRUPTED, errors

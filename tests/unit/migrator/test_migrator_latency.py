@@ -135,7 +135,7 @@ async def test_the_loops_delay_is_the_longest_one_and_the_one_that_runs() -> Non
 
 
 async def test_a_lost_connection_is_opened_again(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(latency, "RETRY_SECONDS_MIN", 0.01)
     replies = {"count": 0}
 
     def answer(command: list[bytes]) -> bytes | None:
@@ -150,7 +150,7 @@ async def test_a_lost_connection_is_opened_again(scripted: Start, monkeypatch: p
 
 
 async def test_a_server_that_never_answers_is_a_slow_one(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(latency, "RETRY_SECONDS_MIN", 0.01)
     server = await scripted(lambda command: b"" if command[0] == b"PING" else b"+OK\r\n")
     async with probing(server.address, timeouts=Timeouts(reply_seconds=0.1)) as samples:
         await until(lambda: len(samples) >= 2)
@@ -158,7 +158,7 @@ async def test_a_server_that_never_answers_is_a_slow_one(scripted: Start, monkey
 
 
 async def test_a_server_that_is_not_there_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(latency, "RETRY_SECONDS_MIN", 0.01)
     slow = SlowServer(0.0)
     async with slow.running():
         pass

@@ -105,7 +105,7 @@ async def test_what_one_proxy_tells_the_others_are_given(shared: SharedScripts) 
 
 
 async def test_stored_before_it_is_given(shared: SharedScripts, store: MemoryStore, monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(module, "RETRY_SECONDS_MAX", 0.0)
     first, second = Proxy(shared), Proxy(shared)
     store.fail_before = 3
     first.tell(b"a")

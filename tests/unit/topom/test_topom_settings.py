@@ -95,3 +95,13 @@ def test_tokens_are_compared_whole() -> None:
     assert authorised("bearer abc", "abc")
     for header in (None, "", "Bearer", "Bearer abcd", "Bearer ab", "Token abc", "abc"):
         assert not authorised(header, "abc")
+
+
+def test_two_tokens_are_taken_while_one_follows_the_other() -> None:
+    for given in ("old", "new"):
+        assert authorised(f"Bearer {given}", "old", "new")
+    for given in ("", "oldnew", "older", "o"):
+        assert not authorised(f"Bearer {given}", "old", "new")
+    # No next one is no token, and not an empty one.
+    assert not authorised("Bearer ", "old", "")
+    assert not authorised("Bearer", "", "")

@@ -1,0 +1,110 @@
+"""Reads a large JSON object a piece at a time, on a thread, so that the event loop goes on meanwhile.
+
+``json.loads`` is one call into C, which no other thread interrupts, however long it takes: 16384 slots with ten keys
+each held topom up for a third of a second. Here each element of the one long array is a call of its own, and made into
+what is wanted of it at once: the collector of garbage, whose look at everything is no less uninterrupted, finds little.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+
+
+class NotJson(json.JSONDecodeError):
+    """The body is no JSON object, or its array has more elements than are taken."""
+
+    def __init__(self, message: str, at: int = 0) -> None:
+        super().__init__(message, "", 0)
+        self.pos = at
+
+
+def read(
+    body: bytes, array: str, most: int, each: Callable[[int, Any], Any] = lambda place, element: element
+) -> dict[str, Any]:
+    """The object in ``body``, as ``json.loads`` would have it.
+
+    Args:
+        array: name of the member which is a long array, whose elements are read one by one.
+        most: elements that it may have.
+        each: makes of an element, and its place from 0, what is to stand in the array.
+
+    Raises:
+        NotJson: see there.
+        Exception: whatever ``each`` raises.
+    """
+    try:
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+    except ValueError as error:
+        raise NotJson(str(error)) from None
+    return _Reader(text, array, most, each).read()
+
+
+class _Reader:
+    def __init__(self, text: str, array: str, most: int, each: Callable[[int, Any], Any]) -> None:
+        self._each = each
+        self._text = text
+        self._at = 0
+        self._array = array
+        self._most = most
+
+    def read(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        self._expect("{")
+        if not self._take("}"):
+            while True:
+                self._skip()
+                name = self._value()
+                if not isinstance(name, str):
+                    raise NotJson("a member's name was expected", self._at)
+                self._expect(":")
+                self._skip()
+                long = name == self._array and self._text.startswith("[", self._at)
+                found[name] = self._elements() if long else self._value()
+                if self._take("}"):
+                    break
+                self._expect(",")
+        self._skip()
+        if self._at != len(self._text):
+            raise NotJson("there is more after the object", self._at)
+        return found
+
+    def _elements(self) -> list[Any]:
+        self._expect("[")
+        elements: list[Any] = []
+        if self._take("]"):
+            return elements
+        while True:
+            if len(elements) == self._most:
+                raise NotJson(f"{self._array} may have {self._most} elements at most", self._at)
+            self._skip()
+            elements.append(self._each(len(elements), self._value()))
+            if self._take("]"):
+                return elements
+            self._expect(",")
+
+    def _value(self) -> Any:
+        try:
+            value, self._at = _DECODER.raw_decode(self._text, self._at)
+        except (ValueError, RecursionError) as error:
+            raise NotJson(str(error), self._at) from None
+        return value
+
+    def _skip(self) -> None:
+        space = _SPACE.match(self._text, self._at)
+        assert space is not None
+        self._at = space.end()
+
+    def _take(self, character: str) -> bool:
+        self._skip()
+        if not self._text.startswith(character, self._at):
+            return False
+        self._at += 1
+        return True
+
+    def _expect(self, character: str) -> None:
+        if not self._take(character):
+            raise NotJson(f"{character} was expected", self._at)
