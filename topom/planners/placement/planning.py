@@ -1,4 +1,4 @@
-"""Where leaders and followers go when nodes have come or gone: the fewest copies first, then the fewest rounds.
+"""Where leaders and followers go when nodes have come or gone: the fewest copies, the fewest rounds, the most even.
 
 What holds of every plan, and is tested on random sequences of nodes coming and going:
 
@@ -8,7 +8,13 @@ What holds of every plan, and is tested on random sequences of nodes coming and 
   all nodes left hold already). They go where there are fewest; as many more are moved, at most, as nodes then have too
   many, or, where that is more, too few for the watermarks. Slots that it led are promoted without a copy wherever a
   follower is left. A *leader copy* is made only of a slot of which no copy is left, or where ``replicas`` is 1.
-- **What a node's coming costs.** The copies that lift it to the low watermarks, and those that slots were without.
+- **What a node's coming costs.** The copies that lift it to the low watermarks, and those that slots were without. A node
+  that comes alone is lifted up to the even share, by at most as many further copies as it has slots to take over, and
+  at most one further round for each round's worth of these: SOFARegistry's scheme pays a copy for each, because a
+  leader that it replaces does not stay as a follower.
+
+Leaders and followers are evened out further only where that takes no copy, no further round and no more changes of
+leaders than the rounds have room for.
 
 Leaders need no copies to be evened out: if all nodes hold about equally many copies, then leaders can be chosen among
 the holders such that all lead about equally many (:mod:`~topom.planners.placement.watermarks`). So copies are placed
@@ -27,7 +33,7 @@ from topom.planners.placement.layout import Layout
 from topom.planners.placement.leading import EVERY_PATH, NOT_YET_COPIED, Leading
 from topom.planners.placement.moving import move, moves_into
 from topom.planners.placement.rounds import schedule
-from topom.planners.placement.table import Copies, InvalidPlacement, Node, Placement, Rules, check_nodes
+from topom.planners.placement.table import Copies, InvalidPlacement, Node, Placement, Round, Rules, check_nodes
 from topom.planners.placement.watermarks import Band, Watermarks, watermarks
 
 
@@ -114,28 +120,25 @@ class _Task:
     def plan(self, followers_evened: bool, fewest: _Plan | None = None) -> _Plan:
         """The cheapest plan, or one that is evener by what ``fewest`` can spare."""
         layout, leading = self._solve(followers_evened, fewest.moved + fewest.spare_copies if fewest else 0)
-        settled = list(leading.leaders)
-        promotions = leading.promotions()
-        rounds = schedule(self._before, self._table(layout, leading), self._rules)
-        table = self._table(layout, leading)
-        if rounds:
-            most_rounds = max(len(rounds), len(fewest.placement.rounds) + fewest.spare_rounds if fewest else 0)
-            for dearest in (EVERY_PATH, NOT_YET_COPIED):
-                # Rounds that have to be may as well be used up.
-                leading.restore(settled)
-                leading.even(max(promotions, self._rules.most_leader_changes * most_rounds), dearest)
-                even_out(layout, leading.counts, leading.leaders)
-                evener = self._table(layout, leading)
-                evener_rounds = schedule(self._before, evener, self._rules)
-                if len(evener_rounds) <= most_rounds:
-                    table, rounds = evener, evener_rounds
-                    break
-            else:
-                leading.restore(settled)
-        placement = Placement(table, rounds)
+        needed = len(self._rounds(layout, leading))
+        if needed:
+            affordable = len(fewest.placement.rounds) + fewest.spare_rounds if fewest else needed
+            self._even(layout, leading, max(needed, affordable))
+        placement = Placement(self._table(layout, leading), self._rounds(layout, leading))
         moved = placement.leader_copies + placement.follower_copies - self._missing
         spare = self._spare(layout)
         return _Plan(placement, leading.apart(), moved, spare, -(-spare // self._rules.most_leader_changes))
+
+    def _even(self, layout: Layout, leading: Leading, most_rounds: int) -> None:
+        """Even leaders and followers out as far as so many rounds leave room for; no copy is made for it."""
+        settled = list(leading.leaders)
+        most_promotions = max(leading.promotions(), self._rules.most_leader_changes * most_rounds)
+        for dearest in (EVERY_PATH, NOT_YET_COPIED):
+            leading.even(most_promotions, dearest)
+            if len(self._rounds(layout, leading)) <= most_rounds:
+                break
+            leading.restore(settled)
+        even_out(layout, leading.counts, leading.leaders)
 
     def _solve(self, followers_evened: bool, moves: int) -> tuple[Layout, Leading]:
         """Copies and leaders within the watermarks."""
@@ -188,6 +191,9 @@ class _Task:
             return 0
         leading = Leading(layout, [self._marks.leaders] * layout.number_of_nodes)
         return max(self._marks.leaders.low - leading.counts[newcomers[0]], 0)
+
+    def _rounds(self, layout: Layout, leading: Leading) -> tuple[Round, ...]:
+        return schedule(self._before, self._table(layout, leading), self._rules)
 
     def _table(self, layout: Layout, leading: Leading) -> dict[int, Copies]:
         after = {}
