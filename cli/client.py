@@ -236,9 +236,9 @@ class TopomClient:
         """All groups."""
         return await self._list("/groups", "groups")
 
-    async def add_group(self, group_id: int, servers: Sequence[str], datacenter: str = "") -> Answer:
-        """Make a group of these servers, ``host:port``, the master first, all in one datacenter."""
-        named = {"datacenter": datacenter} if datacenter else {}
+    async def add_group(self, group_id: int, servers: Sequence[str], datacenter: str = "", node: str = "") -> Answer:
+        """Make a group of these servers, ``host:port``, the master first, all in one datacenter and on one node."""
+        named = _named(datacenter=datacenter, node=node)
         return await self._object("POST", "/groups", {"id": group_id, "servers": list(servers), **named})
 
     async def remove_group(self, group_id: int) -> Answer:
@@ -274,19 +274,57 @@ class TopomClient:
         """Have done by itself what is due although many members are lost."""
         return await self._object("POST", "/protection/lift", {})
 
-    async def add_server(self, group_id: int, address: str, datacenter: str = "") -> Answer:
-        """Add a server to a group."""
-        named = {"datacenter": datacenter} if datacenter else {}
+    async def add_server(
+        self, group_id: int, address: str, datacenter: str = "", node: str = "", wipe: bool = False
+    ) -> Answer:
+        """Add a server to a group; ``wipe``: the keys that it holds may be lost, if it is to be a replica."""
+        named = {**_named(datacenter=datacenter, node=node), **({"wipe": True} if wipe else {})}
         return await self._object("POST", f"/groups/{group_id}/servers", {"address": address, **named})
 
     async def set_datacenter(self, group_id: int, address: str, datacenter: str) -> Answer:
         """Say in which datacenter a server is; an empty name takes back what was said."""
+        return await self.set_place(group_id, address, datacenter=datacenter)
+
+    async def set_place(
+        self, group_id: int, address: str, *, datacenter: str | None = None, node: str | None = None
+    ) -> Answer:
+        """Say in which datacenter and on which node a server is; None leaves it, an empty name takes back what was."""
         path = f"/groups/{group_id}/servers/{quote(address, safe=':')}"
-        return await self._object("PATCH", path, {"datacenter": datacenter})
+        said = {"datacenter": datacenter, "node": node}
+        return await self._object("PATCH", path, {name: value for name, value in said.items() if value is not None})
 
     async def remove_server(self, group_id: int, address: str) -> Answer:
         """Remove a server from a group."""
         return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}")
+
+    async def pool(self) -> Answer:
+        """``{"servers": [...]}``: the servers that are in no group, and there to be taken into one."""
+        return await self._object("GET", "/pool")
+
+    async def add_to_pool(self, address: str, datacenter: str = "", node: str = "", wipe: bool = False) -> Answer:
+        """Register a server that is in no group; ``wipe``: what it holds may be lost. The pool then."""
+        named = _named(datacenter=datacenter, node=node)
+        return await self._object("POST", "/pool", {"address": address, **named, **({"wipe": True} if wipe else {})})
+
+    async def remove_from_pool(self, address: str) -> Answer:
+        """Forget a server that is in no group; the pool then."""
+        return await self._object("DELETE", f"/pool/{quote(address, safe=':')}")
+
+    async def placement(self) -> Answer:
+        """The table over groups and nodes, what a plan would change, and what is being applied."""
+        return await self._object("GET", "/placement")
+
+    async def apply_placement(self) -> Answer:
+        """Begin to do what a placement plan says; answers as :meth:`placement`."""
+        return await self._object("POST", "/placement/apply", {})
+
+    async def cancel_placement(self) -> Answer:
+        """End what is being applied of a placement; answers as :meth:`placement`."""
+        return await self._object("POST", "/placement/cancel", {})
+
+    async def set_auto_placement(self, on: bool) -> Answer:
+        """Have topom place by itself, or not; answers as :meth:`placement`."""
+        return await self._object("POST", "/placement/auto", {"on": on})
 
     async def sentinels(self) -> Answer:
         """``{"ha", "majority", "sentinels": [...], "groups": [...]}``: what they say of each group."""
@@ -316,9 +354,22 @@ class TopomClient:
         """Have a group that was to leave stay; what is on its way out."""
         return await self._object("DELETE", f"/groups/{group_id}/drain")
 
-    async def drain_server(self, group_id: int, address: str) -> Answer:
-        """Have a replica leave."""
-        return await self._object("POST", f"/groups/{group_id}/servers/{address}/drain")
+    async def drain_server(self, group_id: int, address: str, why: str = "") -> Answer:
+        """Have a server leave: a replica at once, a master once another server has taken over; the group's servers."""
+        return await self._object("POST", f"/groups/{group_id}/servers/{address}/drain", why=why or None)
+
+    async def keep_server(self, group_id: int, address: str) -> Answer:
+        """Have a server that was to leave stay; the group's servers."""
+        return await self._object("DELETE", f"/groups/{group_id}/servers/{address}/drain")
+
+    async def drain_node(self, node: str, why: str = "", fewer_copies: bool = False) -> Answer:
+        """Have all servers of a node leave; what is on its way out."""
+        fewer = "true" if fewer_copies else None
+        return await self._object("POST", f"/nodes/{node}/drain", why=why or None, fewer_copies=fewer)
+
+    async def keep_node(self, node: str) -> Answer:
+        """Have a node that was to leave stay; what is on its way out."""
+        return await self._object("DELETE", f"/nodes/{node}/drain")
 
     async def drain_proxy(self, proxy_id: int) -> Answer:
         """Have a proxy let its clients go and leave; what topom knows of it."""
@@ -407,6 +458,11 @@ class TopomClient:
     async def set_migration(self, **settings: int | float | str) -> Answer:
         """Change settings of the migration, which topom remembers."""
         return await self._object("PATCH", "/migration", settings)
+
+
+def _named(**names: str) -> dict[str, str]:
+    """Those that are not empty: topom is only told what was said."""
+    return {key: name for key, name in names.items() if name}
 
 
 def _user() -> str:

@@ -5,7 +5,21 @@ from typing import Annotated
 import typer
 
 from cli import __version__, demo, offline, serve
-from cli.operator import digest, events, groups, importing, migration, protection, rebalance, sentinels, slots, status
+from cli.operator import (
+    digest,
+    events,
+    groups,
+    importing,
+    migration,
+    nodes,
+    placement,
+    pool,
+    protection,
+    rebalance,
+    sentinels,
+    slots,
+    status,
+)
 from sizing import command as sizing
 
 app = typer.Typer(
@@ -31,6 +45,9 @@ app.command("status", rich_help_panel=LOOK)(status.status)
 app.command("events", rich_help_panel=LOOK)(events.events)
 app.add_typer(groups.group, name="group", rich_help_panel=LOOK)
 app.add_typer(groups.server, name="server", rich_help_panel=LOOK)
+app.add_typer(nodes.app, name="node", rich_help_panel=LOOK)
+app.add_typer(pool.app, name="pool", rich_help_panel=LOOK)
+app.add_typer(placement.app, name="placement", rich_help_panel=LOOK)
 app.add_typer(slots.app, name="slots", rich_help_panel=LOOK)
 app.command("digest", rich_help_panel=LOOK)(digest.digest)
 app.command("rebalance", rich_help_panel=LOOK)(rebalance.rebalance)

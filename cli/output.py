@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 import typer
@@ -86,6 +87,11 @@ def size(count: int | None) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TB"
+
+
+def moment(at: float) -> str:
+    """Seconds since 1970, UTC, as a time of this computer's zone, which it says."""
+    return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="milliseconds")
 
 
 def answer(value: Any, as_json: bool, say: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ import os
 import random
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any, Protocol, Self
@@ -182,8 +182,9 @@ class Control:
             try:
                 registered = await self._attempt(url)
             except SentAway as error:
+                registered = self._outgoing is not None
                 elsewhere = self._place_of(error.leader, place)
-                self._report(url, error, self._outgoing is not None)
+                self._report(url, error, registered)
             except (ControlError, WebSocketException, OSError, TimeoutError) as error:
                 registered = self._outgoing is not None
                 # Even if it led: a topom that is paused takes a connection and says nothing. Another knows who leads.
@@ -193,14 +194,14 @@ class Control:
                 self._outgoing = None
                 for listener in self._listeners:
                     listener.lost()
+            if registered and loop.time() - began > RETRY_SECONDS_MAX:
+                failures = sent_away = 0
             if elsewhere is not None:
                 place = elsewhere
                 sent_away += 1
                 # bounded: topoms that send it to and fro do not agree yet on who leads.
                 if sent_away <= len(self._urls):
                     continue
-            if registered and loop.time() - began > RETRY_SECONDS_MAX:
-                failures = 0
             sent_away = 0
             wait = min(RETRY_SECONDS_MAX, RETRY_SECONDS_MIN * 2 ** min(failures, 10))
             failures += 1
@@ -248,9 +249,15 @@ class Control:
         """Register; give the seconds between heartbeats, or None if a new identity is needed."""
         process = {"hostname": socket.gethostname(), "pid": os.getpid(), "version": _version()}
         more = {name: value for listener in self._listeners for name, value in listener.registration().items()}
-        await _send(stream, {"type": "register", **process, **more, **self._handler.registration()})
+        registration = {"type": "register", **process, **more, **self._handler.registration()}
         async with asyncio.timeout(REGISTER_SECONDS):
-            answer = _message(await stream.recv())
+            # What was said before the stream was closed is heard all the same: where to go instead, for instance.
+            with suppress(ControlError):
+                await _send(stream, registration)
+            try:
+                answer = _message(await stream.recv())
+            except ConnectionClosed as error:
+                raise ControlError("topom closed the stream") from error
         if answer["type"] == "refused":
             self._refused(answer)
             return None

@@ -18,6 +18,7 @@ import uvloop
 from proxy import alone
 from proxy.acknowledging import Acknowledgements
 from proxy.announcing import Announcements
+from proxy.answers import Answers
 from proxy.channel import Message
 from proxy.control import Control, ControlError, Product
 from proxy.leftovers import Leftovers
@@ -85,15 +86,26 @@ class Supervisor:
         self._product: Product | None = None
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
-        self._keeping = TableKeeping(settings.table_file, self._consider, self._refuse)
+        self._keeping = TableKeeping(
+            settings.table_file, lambda: self._answers.consider(), lambda epoch, why: self._answers.refuse(epoch, why)
+        )
         self._probing = Probing(settings.redis_access, PROBE_SECONDS, PROBE_LIMIT_SECONDS)
-        self._leftovers = Leftovers(settings.redis_access, self._consider)
+        self._leftovers = Leftovers(settings.redis_access, lambda: self._answers.consider())
         self._scripts = SharedScripts(settings, lambda it: self._control.send(it), lambda it: self._workforce.ask(it))
         self._workforce = Workforce(worker_command, self, self._scripts)
         self._places = Reservations(settings)
         self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
         self._control = Control(
             settings.topom, settings.token.get_secret_value(), self, self._scripts, self._announcements
+        )
+        self._answers = Answers(
+            self._acks,
+            self._workforce,
+            self._keeping,
+            self._leftovers,
+            lambda: None if self._identity_is_new else self._table,
+            self._control.send,
+            settings.lock_drain_seconds,
         )
         self._seats = settings.worker_count
         self._keepers: list[asyncio.Task[None]] = []
@@ -103,7 +115,6 @@ class Supervisor:
         self._draining = asyncio.Event()
         self._told_to_stop = False
         self._aborted = asyncio.Event()
-        self._withheld_timer: asyncio.TimerHandle | None = None
 
     @property
     def address(self) -> str:
@@ -142,8 +153,7 @@ class Supervisor:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            if self._withheld_timer is not None:
-                self._withheld_timer.cancel()
+            self._answers.close()
             await self._keeping.close()
             await self._probing.close()
             await self._leftovers.close()
@@ -271,9 +281,9 @@ class Supervisor:
             case "ack":
                 worker.acknowledged(int(message["epoch"]))
                 self._retire(worker)
-                self._consider()
+                self._answers.consider()
             case "nack":
-                self._refuse(int(message["epoch"]), f"worker {worker.index}: {message['reason']}")
+                self._answers.refuse(int(message["epoch"]), f"worker {worker.index}: {message['reason']}")
             case "resync":
                 if self._table is not None and not self._identity_is_new:
                     worker.send_table(self._table, whole=True)
@@ -292,7 +302,7 @@ class Supervisor:
             self._leftovers.hold(worker.prefix, worker.servers)
             self._leftovers.begin(worker.prefix)
         self._retire(worker)
-        self._consider()
+        self._answers.consider()
 
     def _retire(self, worker: Worker) -> None:
         """The worker has closed what it had under earlier identities: have the servers confirm it."""
@@ -318,44 +328,6 @@ class Supervisor:
         if proxies is not None:
             for worker in self._workforce.alive.values():
                 worker.send(proxies)
-
-    # Acknowledgements
-
-    def _consider(self) -> None:
-        """Acknowledge what can be acknowledged now; begin to wait for what stands in the way."""
-        if self._table is None or self._identity_is_new:
-            return
-        applied = self._applied(self._table)
-        unsettled = self._leftovers.unsettled
-        epoch = self._acks.next(applied, unsettled)
-        if epoch is not None:
-            log.debug("epoch_acknowledged", epoch=epoch)
-            self._control.send({"type": "ack", "epoch": epoch})
-        if self._withheld_timer is None and self._acks.withheld(applied, unsettled):
-            loop = asyncio.get_running_loop()
-            self._withheld_timer = loop.call_later(self.settings.lock_drain_seconds, self._waited_enough)
-
-    def _applied(self, newest: SlotTable) -> int:
-        """The epoch that all live workers apply, as far as it is on the disk where it has to be.
-
-        Of a seat that is empty just now nothing has to be drained.
-        """
-        applied = min((worker.applied for worker in self._workforce.alive.values()), default=newest.epoch)
-        return min(applied, self._keeping.covered)
-
-    def _waited_enough(self) -> None:
-        """drained: topom hears that an epoch cannot be acknowledged as long as a dead worker is not settled."""
-        self._withheld_timer = None
-        if self._table is None or self._identity_is_new:
-            return
-        if self._acks.withheld(self._applied(self._table), self._leftovers.unsettled):
-            servers = ", ".join(self._leftovers.servers)
-            self._refuse(self._table.epoch, f"connections of a worker that died are not yet ended at {servers}")
-
-    def _refuse(self, epoch: int, reason: str) -> None:
-        if self._acks.refuse(epoch):
-            log.warning("epoch_refused", epoch=epoch, reason=reason)
-            self._control.send({"type": "nack", "epoch": epoch, "reason": reason})
 
     # What topom says (proxy.control.Handler)
 
@@ -420,7 +392,7 @@ class Supervisor:
         self._leftovers.keep_only(servers)
         self._probing.keep(servers)
         log.debug("table_received", epoch=new.epoch)
-        self._consider()
+        self._answers.consider()
 
     def _read(self, message: Message) -> SlotTable | None:
         """The table in a message; None if it is changes to a table that is not the present one."""

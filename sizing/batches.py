@@ -12,8 +12,6 @@ from sizing.schema import ERROR_COLUMN, SERVER_COLUMNS
 ROWS = 8192
 """Keys of one batch, or a call's more: what an executor holds of them in memory at a time."""
 KINDS = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
-POOL = pa.system_memory_pool()
-"""Gives back what a batch took. Arrow's own choice keeps some MB of it, more or less as it happens."""
 COLUMNS = {column.name: column for column in (*SERVER_COLUMNS, ERROR_COLUMN)}
 
 
@@ -84,19 +82,15 @@ class Batches:
         kind = self._schema.field(name).type
         if name in self._constants:
             value = self._constants[name]
-            return (
-                pa.nulls(self._rows, kind, POOL)
-                if value is None
-                else pa.repeat(pa.scalar(value, kind), self._rows, POOL)
-            )
+            return pa.nulls(self._rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), self._rows)
         values = self._columns[name]
         if name in NAMES:
-            places = pa.array(values, pa.int32(), memory_pool=POOL)
+            places = pa.array(values, pa.int32())
             return pa.DictionaryArray.from_arrays(places, pa.array(self._names[name], pa.string())).cast(kind)
-        array = pa.array(values, kind, memory_pool=POOL)
+        array = pa.array(values, kind)
         if name == "ttl_ms":
             # -1: it never expires.
             import pyarrow.compute as pc  # Only here, for it takes a while to load.
 
-            return pc.if_else(pc.greater_equal(array, 0), array, pa.scalar(None, kind), memory_pool=POOL)
+            return pc.if_else(pc.greater_equal(array, 0), array, pa.scalar(None, kind))
         return array

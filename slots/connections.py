@@ -64,19 +64,22 @@ def parse_client_list(text: str) -> list[dict[str, str]]:
     return [dict(field.partition("=")[::2] for field in line.split()) for line in text.splitlines() if line]
 
 
+async def list_connections(client: RedisClient) -> list[dict[str, str]]:
+    """Every connection at the server of ``client``, as CLIENT LIST's fields. Errors are those of ``client``."""
+    # TYPE is left out on purpose: a connection may be listed as normal, pubsub or replica.
+    text = await client.execute_command("CLIENT", "LIST")
+    if isinstance(text, list):  # redis-py parses the reply
+        return text
+    return parse_client_list(text.decode(errors="replace") if isinstance(text, bytes) else text)
+
+
 async def end_connections(client: RedisClient, prefix: str, keep: Callable[[str], bool] = lambda name: False) -> int:
     """End every connection whose name begins with ``prefix`` at the server of ``client``; say how many.
 
     When this returns, the server runs nothing more of what they sent. Errors are those of ``client``.
     """
-    # TYPE is left out on purpose: a connection may be listed as normal, pubsub or replica.
-    text = await client.execute_command("CLIENT", "LIST")
-    if isinstance(text, list):  # redis-py parses the reply
-        listed = text
-    else:
-        listed = parse_client_list(text.decode(errors="replace") if isinstance(text, bytes) else text)
     ended = 0
-    for entry in listed:
+    for entry in await list_connections(client):
         name = str(entry.get("name", ""))
         if name.startswith(prefix) and not keep(name):
             ended += int(await client.execute_command("CLIENT", "KILL", "ID", entry["id"]))

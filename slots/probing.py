@@ -39,6 +39,7 @@ class Probing:
         self._limit = limit_seconds
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._heard: dict[str, float] = {}
+        self._answered: set[str] = set()
         self._closed = False
 
     def keep(self, servers: Iterable[str]) -> None:
@@ -47,14 +48,24 @@ class Probing:
         for server in self._tasks.keys() - wanted:
             self._tasks.pop(server).cancel()
             self._heard.pop(server, None)
+            self._answered.discard(server)
         for server in wanted - self._tasks.keys():
             self._heard[server] = asyncio.get_running_loop().time()
             self._tasks[server] = asyncio.create_task(self._ask(server), name=f"probing {server}")
 
-    def silences(self) -> dict[str, float]:
-        """Seconds since each server's latest answer, or since it was first asked."""
+    def silences(self, unanswered_from: float = 0.0) -> dict[str, float]:
+        """Seconds since each server's latest answer, or since it was first asked.
+
+        Args:
+            unanswered_from: seconds before which a server that has never answered is left out.
+        """
         now = asyncio.get_running_loop().time()
-        return {server: round(now - heard, 3) for server, heard in self._heard.items()}
+        silences = {server: round(now - heard, 3) for server, heard in self._heard.items()}
+        return {
+            server: silence
+            for server, silence in silences.items()
+            if server in self._answered or silence >= unanswered_from
+        }
 
     async def close(self) -> None:
         """Ask nobody any more, whatever :meth:`keep` is told from now on."""
@@ -80,6 +91,7 @@ class Probing:
                 began = loop.time()
                 if await self._answers(client):
                     self._heard[server] = loop.time()
+                    self._answered.add(server)
                 wait = self._seconds * random.uniform(0.8, 1.2)
                 await asyncio.sleep(wait)
                 late = loop.time() - began - wait - self._limit

@@ -20,6 +20,11 @@ OFFLINE = 0
 """The group id of a slot that no group owns."""
 
 
+def host_of(address: str) -> str:
+    """The host of ``host:port``, an IPv6 one without its brackets."""
+    return address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+
 class TableError(ValueError):
     """A table, or a change to one, does not hold together."""
 
@@ -107,9 +112,9 @@ class Slot:
 class Group:
     """A master and its replicas. ``servers`` are ``host:port``, the master first; it may be empty.
 
-    ``datacenters`` has the datacenter of each server that was given one, by address. While it is ``locked``, another
-    of its servers is being made its master, and proxies hold requests for the slots it owns (**drained**). If its
-    master is ``lost``, they do not wait for what that one owes them.
+    ``datacenters`` has the datacenter of each server that was given one, by address, and ``nodes`` its node, the host
+    that it runs on. While it is ``locked``, another of its servers is being made its master, and proxies hold requests
+    for the slots it owns (**drained**). If its master is ``lost``, they do not wait for what that one owes them.
     """
 
     id: int
@@ -117,6 +122,7 @@ class Group:
     datacenters: Mapping[str, str] = field(default_factory=dict, hash=False)
     locked: bool = False
     lost: bool = False
+    nodes: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def master(self) -> str | None:
@@ -132,15 +138,21 @@ class Group:
         """Name of the datacenter a server is in; empty where nobody said."""
         return self.datacenters.get(server, "")
 
-    def to_wire(self) -> dict[str, Any]:
-        """``{"id", "servers": ["host:port", ...], "datacenters": {"host:port": name}, "locked", "lost"}``.
+    def node_of(self, server: str) -> str:
+        """Name of the node a server is on; the host of its address where nobody said."""
+        return self.nodes.get(server) or host_of(server)
 
-        The master comes first. ``datacenters`` is left out where no server has one, ``locked`` and ``lost`` where they
-        are false.
+    def to_wire(self) -> dict[str, Any]:
+        """``{"id", "servers": ["host:port", ...], "datacenters": {"host:port": name}, "nodes", "locked", "lost"}``.
+
+        The master comes first. ``datacenters`` and ``nodes`` are left out where no server was given one, ``locked`` and
+        ``lost`` where they are false.
         """
         wire: dict[str, Any] = {"id": self.id, "servers": list(self.servers)}
         if self.datacenters:
             wire["datacenters"] = dict(self.datacenters)
+        if self.nodes:
+            wire["nodes"] = dict(self.nodes)
         if self.locked:
             wire["locked"] = True
         if self.lost:
@@ -151,9 +163,13 @@ class Group:
     def from_wire(cls, wire: Mapping[str, Any]) -> Group:
         """The reverse of :meth:`to_wire`."""
         try:
-            datacenters = {str(server): str(name) for server, name in dict(wire.get("datacenters") or {}).items()}
+            datacenters, nodes = (
+                {str(server): str(name) for server, name in dict(wire.get(key) or {}).items()}
+                for key in ("datacenters", "nodes")
+            )
             locked, lost = (bool(wire.get(name, False)) for name in ("locked", "lost"))
-            return cls(int(wire["id"]), tuple(str(server) for server in wire["servers"]), datacenters, locked, lost)
+            servers = tuple(str(server) for server in wire["servers"])
+            return cls(int(wire["id"]), servers, datacenters, locked, lost, nodes)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableError(f"not a group: {wire!r} ({error})") from error
 

@@ -59,6 +59,8 @@ class Actions:
         self._wake = asyncio.Event()
         self._deferral = Deferral(self._wake.set)
         self._settled = Totals(0, 0, 0.0, 0)
+        self.last_batch_seconds: float | None = None
+        """How long the latest batch took that came to its end; None before the first."""
 
     @property
     def slots_moved(self) -> int:
@@ -196,6 +198,8 @@ class Actions:
     async def _carry(self, batch: Batch) -> None:
         """Take one batch to rest. Whatever fails is tried again with growing waits; only losing the store ends it."""
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         log.info("batch_began", state=batch.state, **_described(batch))
         while True:
             batch.changed.clear()
@@ -228,6 +232,7 @@ class Actions:
                 await self._rest(batch, backoff.next())
             else:
                 if not going_on:
+                    self.last_batch_seconds = loop.time() - began
                     log.info("batch_ended", keys_moved=batch.progress.keys_moved, **_described(batch))
                     return
                 batch.message = ""

@@ -138,6 +138,10 @@ async def control(websocket: WebSocket) -> None:
         return
     await websocket.accept()
     if node is not None and node.leading is None:
+        # A proxy that cannot register any more, since its stream is closed, does not hear where it is sent.
+        with suppress(WebSocketDisconnect, TimeoutError, RuntimeError, KeyError):
+            async with asyncio.timeout(REGISTER_SECONDS):
+                await websocket.receive_text()
         await _send_away(websocket, node)
         return
     topom: Topom = websocket.app.state.serving()

@@ -2,6 +2,8 @@
 
 A *view* is what one process says of the servers: for how long each has not answered it. A server is
 
+- ``unknown``: topom itself has not looked at it yet, which is so right after its start and for a new server. Nobody
+  decides anything upon that;
 - ``alive``: it answers everybody whose view is fresh;
 - ``suspected``: it has not answered somebody for ``suspect_seconds``;
 - ``failed``: it has not answered the majority of those whose views are fresh for ``fail_seconds``.
@@ -26,6 +28,7 @@ OWN = "topom"
 class Condition(StrEnum):
     """What is thought of a server."""
 
+    UNKNOWN = "unknown"
     ALIVE = "alive"
     SUSPECTED = "suspected"
     FAILED = "failed"
@@ -70,21 +73,25 @@ class Detector:
         self._views = {viewer: view for viewer, view in self._views.items() if viewer in kept}
 
     def judge(self, server: str, now: float) -> Judgement:
-        """What is thought of a server at ``now``; a server of which nobody has a fresh view counts as alive."""
+        """What is thought of a server at ``now``."""
         settings = self._settings
         silences = []
         others_fresh = 0
+        looked = False
         for viewer, (at, view) in self._views.items():
             silence = view.get(server)
             if silence is None:
                 continue
             fresh = now - at <= settings.fresh_seconds
             others_fresh += viewer != OWN and fresh
+            looked |= viewer == OWN and fresh
             if fresh:
                 silences.append(silence)
         silent = sum(silence >= settings.fail_seconds for silence in silences)
         doubted = any(silence >= settings.suspect_seconds for silence in silences)
-        if 2 * silent > len(silences) and (others_fresh or not self._expected):
+        if not looked:
+            condition = Condition.UNKNOWN
+        elif 2 * silent > len(silences) and (others_fresh or not self._expected):
             condition = Condition.FAILED
         else:
             condition = Condition.SUSPECTED if doubted else Condition.ALIVE

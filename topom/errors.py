@@ -56,6 +56,10 @@ class InvalidDatacenter(Invalid):
     """A name that no datacenter may have."""
 
 
+class InvalidNode(Invalid):
+    """A name that no node may have."""
+
+
 class InvalidGroup(Invalid):
     """A group id that no group may have."""
 

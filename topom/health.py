@@ -1,4 +1,7 @@
-"""The servers' conditions: topom's own questions to them, and what proxies report, put to the detector."""
+"""The servers' conditions: topom's own questions to them, and what proxies report, put to the detector.
+
+Servers of the pool are asked too. Proxies do not know them, so that they are suspected at most, and not failed.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,10 +10,9 @@ import structlog
 
 from slots.access import ServerAccess
 from slots.probing import Probing
-from topom.batches import all_servers
 from topom.detector import OWN, Condition, Detector, DetectorSettings, Judgement
 from topom.ledger import Ledger
-from topom.state import ClusterState
+from topom.state import ClusterState, known_servers
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +38,7 @@ class Health:
     ) -> None:
         self._ledger = ledger
         self._detector = Detector(settings)
+        self._suspect_seconds = settings.suspect_seconds
         self._probing = Probing(access, probe_seconds, timeout_seconds)
         self._judged: dict[str, Judgement] = {}
         self.looked = asyncio.Event()
@@ -47,12 +50,12 @@ class Health:
             self._detector.report(str(proxy_id), silences, asyncio.get_running_loop().time())
 
     def of(self, server: str) -> Judgement:
-        """What is thought of a server."""
-        return self._judged.get(server, Judgement(Condition.ALIVE, 0, 0))
+        """What is thought of a server; ``unknown`` until it has been looked at."""
+        return self._judged.get(server, Judgement(Condition.UNKNOWN, 0, 0))
 
     async def run(self) -> None:
         """Ask servers and judge them, until cancelled."""
-        self._probing.keep(all_servers(self._ledger.table))
+        self._probing.keep(known_servers(self._ledger.state))
         # Who has not reported to this topom yet may see servers that it does not.
         self._detector.keep_only(str(proxy_id) for proxy_id in self._ledger.state.proxies)
         self._ledger.listen(self._changed)
@@ -66,17 +69,20 @@ class Health:
 
     def _look(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._detector.report(OWN, self._probing.silences(), now)
+        # One that has just been asked for the first time has neither answered nor been silent.
+        looked = self._probing.silences(unanswered_from=self._suspect_seconds)
+        self._detector.report(OWN, looked, now)
         before = self._judged
-        self._judged = {server: self._detector.judge(server, now) for server in all_servers(self._ledger.table)}
+        self._judged = {server: self._detector.judge(server, now) for server in known_servers(self._ledger.state)}
         for server, judged in self._judged.items():
-            was = before[server].condition if server in before else Condition.ALIVE
-            if judged.condition is not was:
+            was = before[server].condition if server in before else Condition.UNKNOWN
+            news = {was, judged.condition} != {Condition.UNKNOWN, Condition.ALIVE}
+            if judged.condition is not was and news:
                 say = log.info if judged.condition is Condition.ALIVE else log.warning
                 say(f"server_{judged.condition}", server=server, silent=judged.silent, views=judged.views)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
-        if old.table is not new.table:
-            self._probing.keep(all_servers(new.table))
+        if old.table is not new.table or old.pool is not new.pool:
+            self._probing.keep(known_servers(new))
         if old.proxies is not new.proxies:
             self._detector.keep_only(str(proxy_id) for proxy_id in new.proxies)

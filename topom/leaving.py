@@ -71,7 +71,7 @@ def without_group(state: ClusterState, epoch: int, group_id: int) -> ClusterStat
         if slot.group_id == group_id and slot.action is not None and slot.action.state is SlotState.PENDING
     ]
     table = topology.with_slots(state.table, epoch, staying)
-    return _off_the_list(interventions.with_table(state, table), group_id)
+    return off_the_list(interventions.with_table(state, table), Leaving.key_of("group", str(group_id)))
 
 
 def without_empty(state: ClusterState, epoch: int) -> ClusterState:
@@ -85,7 +85,7 @@ def without_empty(state: ClusterState, epoch: int) -> ClusterState:
     empty = [id for id in sorted(listed & table.groups.keys()) if id not in used and not table.groups[id].locked]
     new = replace(state, table=table.changed(epoch, removed_groups=empty)) if empty else state
     for group_id in sorted(listed - new.table.groups.keys()):
-        new = _off_the_list(new, group_id)
+        new = off_the_list(new, Leaving.key_of("group", str(group_id)))
     return new
 
 
@@ -109,8 +109,10 @@ def check(state: ClusterState, table: SlotTable) -> None:
         )
 
 
-def _off_the_list(state: ClusterState, group_id: int) -> ClusterState:
-    key = Leaving.key_of("group", str(group_id))
+def off_the_list(state: ClusterState, key: str) -> ClusterState:
+    """The state in which what has this key does not leave, or has left."""
+    if key not in state.leaving:
+        return state
     return replace(state, leaving={name: entry for name, entry in state.leaving.items() if name != key})
 
 

@@ -58,10 +58,17 @@ class Ledger:
         writer: str,
         leads: Callable[[], bool] = lambda: True,
         events_kept: int = DEFAULT_EVENTS_KEPT,
+        term: int = 0,
     ) -> None:
-        """``writer``: an id of its own; ``leads``: whether anything may be changed at this instant."""
+        """
+        Args:
+            writer: an id of its own.
+            leads: whether anything may be changed at this instant.
+            term: of this leader; 0 where no other topom uses the store.
+        """
         self._store = store
         self._writer = writer
+        self._term = term
         self._leads = leads
         self._events_kept = events_kept
         self._notes: list[Said] = []
@@ -104,12 +111,12 @@ class Ledger:
             require_same(old.product, product)
         if old is None:
             table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
-            new = ClusterState(version=1, writer=self._writer, product=product, table=table)
+            new = ClusterState(version=1, writer=self._writer, product=product, table=table, term=self._term)
         else:
             version = old.version + 1
             unlocked = unlock_all(old.table, version)
             table = replace(unlocked, epoch=version)
-            new = replace(old, version=version, writer=self._writer, table=table)
+            new = replace(old, version=version, writer=self._writer, table=table, term=self._term)
         new = self._recorded(old, new)
         await self._store.write(old.version if old else 0, new.version, records.differences(old, new))
         self._state = new

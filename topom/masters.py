@@ -29,6 +29,7 @@ from topom.members import Members
 from topom.promotions import NotReady, Promotions
 from topom.protection import Protection
 from topom.replication import Replication, ServerFailed, ServerReplication, look_at_all
+from topom.state import leaving_servers
 
 log = structlog.get_logger(__name__)
 
@@ -99,6 +100,7 @@ class Masters:
             if self._settings.active:
                 await self._note()
             self._protect()
+            await self._protection.end_lifting()
             if not self._settings.active:
                 continue
             failed = [group.id for group in self._ledger.table.groups.values() if self._has_failed(group.master)]
@@ -115,11 +117,16 @@ class Masters:
     def _has_failed(self, server: str | None) -> bool:
         return server is not None and self._health.of(server).condition is Condition.FAILED
 
+    def _is_unsure(self, server: str) -> bool:
+        return self._health.of(server).condition in (Condition.UNKNOWN, Condition.SUSPECTED)
+
     def _protect(self) -> None:
         servers = all_servers(self._ledger.table)
         proxies = self._members.all()
         lost = sum(self._has_failed(server) for server in servers) + sum(member.lost for member in proxies)
-        self._protection.look(lost, len(servers) + len(proxies))
+        unsure = sum(self._is_unsure(server) for server in servers)
+        unsure += sum(not member.met and not member.lost for member in proxies)
+        self._protection.look(lost, len(servers) + len(proxies), unsure)
 
     async def _note(self) -> None:
         """Note how far each master is that could be missed, and fence proxies that have gone, while it can be done."""
@@ -173,12 +180,26 @@ class Masters:
         if not self._has_failed(group.master):
             raise NotReady(f"{group.master} answers again")
         said = await look_at_all(self._replication, list(group.replicas))
-        answering = {server: found for server, found in said.items() if not isinstance(found, ServerFailed)}
+        last = self._last.get(group.servers[0])
+        # Nobody knows what those that were never whole hold, unless it is known which stream it has to be.
+        joining = self._ledger.state.joining.keys() if last is None else ()
+        answering = {
+            server: found
+            for server, found in said.items()
+            if not isinstance(found, ServerFailed) and (found.link_up or server not in joining)
+        }
         problems = {server: problem for server in answering if (problem := self._problem_of(server)) is not None}
         if problems and len(problems) == len(answering):
             raise NotReady("; ".join(problems.values()) + "; or promote one with --force, if that is the best there is")
         # A replica that differs still says whether it hears from the master; it is only not chosen.
-        return best(group, answering, self._last.get(group.servers[0]), self._settings, problems)
+        leaving = leaving_servers(self._ledger.state) & answering.keys()
+        try:
+            return best(group, answering, last, self._settings, problems.keys() | leaving)
+        except NotReady:
+            if not leaving:
+                raise
+            # What is on its way out is better than nothing.
+            return best(group, answering, last, self._settings, problems)
 
 
 def best(

@@ -25,6 +25,7 @@ from topom.roster import Roster
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.store import Leader, Leadership, Store, StoreConflict, StoreError
+from topom.store.timed import StoreTimes, TimedStore
 from topom.view import View
 
 log = structlog.get_logger(__name__)
@@ -57,6 +58,8 @@ class Node:
         self.settings = settings
         self.url = url
         self.instance = secrets.token_hex(16)
+        self.store_times = StoreTimes()
+        store = TimedStore(store, self.store_times)
         self.view = View(settings, store, lambda: self.leading is not None)
         self.roster = Roster()
         self.leadership: Leadership | None = None

@@ -35,7 +35,8 @@ from topom.errors import Conflict, LeaderSilent, ServerNotFound, TopomError, Una
 from topom.followers import Followers
 from topom.interventions import with_table
 from topom.ledger import Ledger
-from topom.replication import Replication, ServerFailed, ServerReplication
+from topom.outcomes import Kind, Outcomes
+from topom.replication import Replication, ServerFailed, ServerReplication, obstacle
 from topom.state import ClusterState, Promotion
 
 log = structlog.get_logger(__name__)
@@ -100,6 +101,7 @@ class Promotions:
         self._seconds = promotion_seconds
         self.on_step = on_step
         self._busy: set[int] = set()
+        self.outcomes = Outcomes()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[SlotTable]] = set()
 
@@ -114,7 +116,8 @@ class Promotions:
             StoreError, LostPlace: as :meth:`topom.ledger.Ledger.change`; then it is taken back, or goes on, by itself.
             LeaderSilent: this topom ceased to lead meanwhile; the next one takes it back, or goes on with it.
         """
-        return await self._finished(self._promote(group_id, address), f"promotion of {address}")
+        work = self.outcomes.of(Kind.PLANNED, self._promote(group_id, address))
+        return await self._finished(work, f"promotion of {address}")
 
     async def force(self, group_id: int, address: str) -> SlotTable:
         """Make a replica the master of a group whose master an operator knows to be gone; what only that had is lost.
@@ -129,7 +132,7 @@ class Promotions:
             raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers)}")
         name = f"forced promotion of {address}"
         if group.locked and group_id not in self._busy:
-            return await self._finished(self._force_locked(group_id, address), name)
+            return await self._finished(self.outcomes.of(Kind.FORCED, self._force_locked(group_id, address)), name)
         if address == group.master:
             return self._ledger.table
 
@@ -138,7 +141,8 @@ class Promotions:
                 raise NotReady(f"{group.master} answers; promote {address} without force, and nothing is lost")
             return await self._no_master(address)
 
-        return await self._finished(self.fail_over(group_id, choose, wait_for_lost_proxies=False), name)
+        work = self.outcomes.of(Kind.FORCED, self._fail_over(group_id, choose, wait_for_lost_proxies=False))
+        return await self._finished(work, name)
 
     async def fail_over(self, group_id: int, choose: Choose, wait_for_lost_proxies: bool) -> SlotTable:
         """Make a replica the master of a group whose master is lost; the table that then holds.
@@ -155,6 +159,9 @@ class Promotions:
         Raises:
             as :meth:`promote`, but for LeaderSilent.
         """
+        return await self.outcomes.of(Kind.FAILOVER, self._fail_over(group_id, choose, wait_for_lost_proxies))
+
+    async def _fail_over(self, group_id: int, choose: Choose, wait_for_lost_proxies: bool) -> SlotTable:
         group = topology.group_of(self._ledger.table, group_id)
         if group.master is None:
             raise NotReady(f"group {group_id} has no master")
@@ -237,7 +244,7 @@ class Promotions:
                 behind = await self._replication.look(address)
             except ServerFailed as error:
                 raise NotReady(f"{error}; nothing was changed") from error
-            problem = _problem(address, master, ahead, behind)
+            problem = obstacle(address, master, ahead, behind, NEAR_BYTES)
             if problem is None:
                 return
             if loop.time() >= deadline:
@@ -389,7 +396,7 @@ class Promotions:
         while True:
             ahead = await self._replication.look(promotion.former)
             behind = await self._replication.look(promotion.server)
-            problem = _problem(promotion.server, promotion.former, ahead, behind, near=0)
+            problem = obstacle(promotion.server, promotion.former, ahead, behind, near=0)
             # The master may take writes again soon after the deadline, so that nothing found then can be relied on.
             if loop.time() >= deadline:
                 late = "its replica has all that it has, which was found too late:"
@@ -518,21 +525,6 @@ class Promotions:
     async def _observe(self, step: str) -> None:
         if self.on_step is not None:
             await self.on_step(step)
-
-
-def _problem(address: str, master: str, ahead: Replication, behind: Replication, near: int = NEAR_BYTES) -> str | None:
-    """Why a replica cannot take its master's place; None if it can."""
-    if not ahead.is_master:
-        return f"{master} is the master of its group and says that it is a replica itself"
-    if behind.is_master:
-        return f"{address} is a master itself, not a replica"
-    if not behind.link_up:
-        return f"{address} has no link to its master, or is still being filled"
-    if behind.stream != ahead.stream:
-        return f"{address} is a replica, but not of {master}"
-    if ahead.offset - behind.offset > near:
-        return f"{address} is {ahead.offset - behind.offset} bytes behind its master"
-    return None
 
 
 def _with_promotion(state: ClusterState, group_id: int, promotion: Promotion) -> ClusterState:

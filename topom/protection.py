@@ -1,12 +1,22 @@
 """Protection mode: when many members are lost at a time, nothing is done about it by itself.
 
 What looks like the loss of half of everything is more likely a cut network, or a fault of the one who looks; what would
-be done by itself then does more harm than the loss. An operator may say that it is to be done all the same.
+be done by itself then does more harm than the loss. An operator may say that it is to be done all the same. That is
+stored, so that it holds for whoever leads next, and it ends when the members are back: what was said was about this
+loss, not about the next one.
 
-Pure: whoever uses it brings what it sees.
+Whoever uses it brings what it sees.
 """
 
+import time
+from dataclasses import replace
+
 import structlog
+
+from topom.errors import TopomError
+from topom.events import actor
+from topom.ledger import Ledger
+from topom.state import ClusterState, Lifting
 
 log = structlog.get_logger(__name__)
 
@@ -16,15 +26,23 @@ class Protection:
 
     Args:
         share: of the members, servers and proxies, that may be lost at a time, from 0 to 1.
+        ledger: where it is stored that an operator has lifted it.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, ledger: Ledger) -> None:
         self._share = share
-        self._lifted = False
+        self._ledger = ledger
+        self._was_active = False
         self.lost = 0
         """Members that are lost."""
         self.members = 0
         """All members."""
+        self._unsure = 0
+
+    @property
+    def lifted(self) -> Lifting | None:
+        """That an operator has lifted it for the present loss, if one has."""
+        return self._ledger.state.protection_lifted
 
     @property
     def due(self) -> bool:
@@ -34,20 +52,53 @@ class Protection:
     @property
     def active(self) -> bool:
         """Whether nothing is to be done by itself."""
-        return self.due and not self._lifted
+        return self.due and self.lifted is None
 
-    def look(self, lost: int, members: int) -> None:
-        """So many of so many members are lost now."""
-        before = self.active
-        self.lost, self.members = lost, members
-        if not self.due:
-            # They are back. What an operator has said was about this loss, not about the next one.
-            self._lifted = False
-        if self.active != before:
+    def look(self, lost: int, members: int, unsure: int = 0) -> None:
+        """So many of so many members are lost now.
+
+        Args:
+            unsure: of the others, how many may be lost without anybody knowing it yet, as all may be for a topom that
+                has just come to lead. They do not count as lost, but neither is the loss over before they are known.
+        """
+        self.lost, self.members, self._unsure = lost, members, unsure
+        if self.active != self._was_active:
+            self._was_active = self.active
             log.warning("protection_on" if self.active else "protection_over", lost=lost, members=members)
 
-    def lift(self) -> None:
-        """An operator says that it is to be done all the same, until those that are lost now are back."""
-        if self.due and not self._lifted:
-            self._lifted = True
-            log.warning("protection_lifted", lost=self.lost, members=self.members)
+    async def lift(self) -> None:
+        """An operator says that it is to be done all the same, until those that are lost now are back.
+
+        Nothing is changed when protection is not on.
+
+        Raises:
+            StoreError, LostPlace, NotLeading: as :meth:`topom.ledger.Ledger.change`; it is not lifted then.
+        """
+
+        def lift(state: ClusterState, epoch: int) -> ClusterState:
+            if not self.due or state.protection_lifted is not None:
+                return state
+            by = actor.get() or "topom"
+            return replace(state, protection_lifted=Lifting(by, time.time(), self.lost, self.members))
+
+        await self._ledger.change(lift)
+        self.look(self.lost, self.members, self._unsure)
+
+    async def end_lifting(self) -> None:
+        """If it was lifted and the loss is over for sure, have it hold again for the next one.
+
+        What cannot be stored is tried again by the next call.
+        """
+        if self.lifted is None or self._may_be_due():
+            return
+
+        def end(state: ClusterState, epoch: int) -> ClusterState:
+            return state if state.protection_lifted is None else replace(state, protection_lifted=None)
+
+        try:
+            await self._ledger.change(end)
+        except TopomError as error:
+            log.warning("lifting_not_ended", reason=str(error))
+
+    def _may_be_due(self) -> bool:
+        return self.lost + self._unsure > self._share * self.members

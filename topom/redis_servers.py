@@ -75,6 +75,26 @@ class RedisServers:
         outcomes = await asyncio.gather(*(self.guarded(address, self._ping) for address in wanted))
         return {address: outcome for address, outcome in zip(wanted, outcomes, strict=True) if outcome is not None}
 
+    async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        """Which of these proxies have connections, by server; a server that does not answer is left out.
+
+        Does not raise.
+        """
+        prefixes = {instance: connections.proxy_prefix(instance) for instance in instances}
+        found: dict[str, frozenset[str]] = {}
+
+        async def look(address: str) -> None:
+            async def listed(client: Redis) -> None:
+                names = [str(entry.get("name", "")) for entry in await connections.list_connections(client)]
+                found[address] = frozenset(
+                    instance for instance, prefix in prefixes.items() if any(name.startswith(prefix) for name in names)
+                )
+
+            await self.guarded(address, listed)
+
+        await asyncio.gather(*(look(address) for address in addresses))
+        return found
+
     async def close(self) -> None:
         """Close every connection."""
         await self._forget_except(())
@@ -84,12 +104,11 @@ class RedisServers:
 
         async def info(client: Redis) -> None:
             answer = await client.info()
-            databases = [value for name, value in answer.items() if _is_database(name)]
             found.append(
                 ServerStatus(
                     up=True,
                     role=str(answer.get("role", "")),
-                    keys=sum(int(database["keys"]) for database in databases),
+                    keys=count_keys(answer),
                     used_memory=int(answer.get("used_memory", 0)),
                 )
             )
@@ -142,5 +161,6 @@ class RedisServers:
             await self._clients.pop(address).aclose()
 
 
-def _is_database(name: str) -> bool:
-    return name.startswith("db") and name[2:].isdigit()
+def count_keys(info: Mapping[str, Any]) -> int:
+    """Keys over all databases, of a server that said ``info``."""
+    return sum(int(value["keys"]) for name, value in info.items() if name.startswith("db") and name[2:].isdigit())

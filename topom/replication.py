@@ -164,6 +164,27 @@ def read(info: dict[str, Any]) -> Replication:
         raise ResponseError(f"INFO replication lacks {error}") from error
 
 
+def obstacle(address: str, master: str, ahead: Replication, behind: Replication, near: int | None = None) -> str | None:
+    """Why a replica cannot take its master's place; None if it can.
+
+    Args:
+        address: the replica's, which says ``behind`` of itself.
+        master: the address of its master, which says ``ahead``.
+        near: how many bytes it may be behind; None for any number.
+    """
+    if not ahead.is_master:
+        return f"{master} is the master of its group and says that it is a replica itself"
+    if behind.is_master:
+        return f"{address} is a master itself, not a replica"
+    if not behind.link_up:
+        return f"{address} has no link to its master, or is still being filled"
+    if behind.stream != ahead.stream:
+        return f"{address} is a replica, but not of {master}"
+    if near is not None and ahead.offset - behind.offset > near:
+        return f"{address} is {ahead.offset - behind.offset} bytes behind its master"
+    return None
+
+
 async def look_at_all(replication: ServerReplication, addresses: list[str]) -> dict[str, Replication | ServerFailed]:
     """What each of several servers says, or why it does not."""
 

@@ -11,7 +11,7 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, leaving, topology
+from topom import interventions, joining, leaving, leavingnodes, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -20,14 +20,22 @@ from topom.digests.differing import Differing
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
+from topom.gone import Gone
 from topom.health import Health
 from topom.hours import Hours
 from topom.interventions import Cancelled
+from topom.joining import Joins
 from topom.leaving import Departures
+from topom.leavingnodes import NodeDepartures
+from topom.leavingservers import ServerDepartures
 from topom.ledger import Ledger
 from topom.masters import Masters
 from topom.members import Members
 from topom.moving import RedisMover
+from topom.placements import pool
+from topom.placements.applying import Placements
+from topom.placements.pool import Pool
+from topom.placements.stepping import Stepping
 from topom.promotions import Promotions
 from topom.protection import Protection
 from topom.proxylist import ProxyList
@@ -79,7 +87,7 @@ class Topom:
         self.leads = leads
         self.retired = asyncio.Event()
         """Set once it does not lead any more, for good."""
-        self.ledger = Ledger(store, self.instance, leads, settings.events_kept)
+        self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds)
         self.proxies = ProxyList(self.members)
@@ -112,7 +120,7 @@ class Topom:
             on_step,
             self.differing.problem,
         )
-        self.protection = Protection(settings.protection_share)
+        self.protection = Protection(settings.protection_share, self.ledger)
         self.masters = Masters(
             self.ledger,
             self.members,
@@ -123,6 +131,14 @@ class Topom:
             self.protection,
             settings.masters_settings(),
             self.differing.problem,
+        )
+        self.gone = Gone(
+            self.ledger,
+            self.members,
+            self.barrier,
+            self.servers,
+            settings.proxy_forget_seconds,
+            lambda: self.protection.active,
         )
         self.digests = Digests(
             self.ledger,
@@ -136,6 +152,39 @@ class Topom:
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
+        self.pool = Pool(self.ledger, self.servers)
+        self.node_departures = NodeDepartures(self.ledger, self.pool)
+        self.server_departures = ServerDepartures(
+            self.ledger,
+            self.promotions,
+            ServerReplication(self.servers, leads),
+            self.node_departures,
+            self.differing.problem,
+            settings.ha == "sentinel",
+        )
+        self.joins = Joins(
+            self.ledger, ServerReplication(self.servers, leads), self.actions.steps.locking, self.pool.problem
+        )
+        self.placements = Placements(
+            self.ledger,
+            self.health,
+            self.pool,
+            self.protection,
+            Stepping(
+                self.ledger,
+                self.barrier,
+                self.health,
+                self.promotions,
+                ServerReplication(self.servers, leads),
+                self.pool,
+                self.actions.steps.locking,
+                settings.stepping_settings(),
+                self.differing.problem,
+            ),
+            settings.placement_rules(),
+            settings.placement_settle_seconds,
+            settings.ha == "sentinel",
+        )
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
@@ -199,13 +248,17 @@ class Topom:
             group.create_task(self.promotions.run())
             group.create_task(self.health.run())
             group.create_task(self.masters.run())
+            group.create_task(self.gone.run())
             group.create_task(self._follow_clock())
             group.create_task(self.first_layout.run())
             group.create_task(self.scripts.run())
             group.create_task(self.proxies.run())
             group.create_task(self.departures.run())
+            group.create_task(self.server_departures.run())
+            group.create_task(self.joins.run())
             group.create_task(self.sentinels.run())
             group.create_task(self.digests.run())
+            group.create_task(self.placements.run())
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""
@@ -220,13 +273,18 @@ class Topom:
             self.sizes.known, state.table, state.moved, self.sizes.clock(), self.settings.sizes_stale_seconds
         )
 
-    async def edit(self, make: TableChange) -> SlotTable:
-        """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise."""
+    async def edit(self, make: TableChange, wipe: bool = False) -> SlotTable:
+        """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise.
+
+        Servers that come to be replicas by it have to become whole; ``wipe`` is whether their keys may be lost.
+        """
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
             table = make(state.table, epoch)
             leaving.check(state, table)
-            return interventions.with_table(state, table)
+            leavingnodes.check(state, table)
+            pool.check(state, table)
+            return joining.with_new(state, interventions.with_table(state, table), wipe)
 
         return (await self.ledger.change(change)).table
 

@@ -21,6 +21,8 @@ from topom.detector import DetectorSettings
 from topom.errors import InvalidAddress
 from topom.hours import Hours
 from topom.masters import MastersSettings
+from topom.placements.stepping import SteppingSettings
+from topom.planners.placement import Rules
 from topom.sentinels.monitoring import SentinelSettings
 from topom.state import MigrationSettings, Product
 from topom.topology import parse_address
@@ -141,6 +143,13 @@ class TopomSettings(BaseSettings):
         description="Seconds without a heartbeat after which a proxy is lost: when slots are moved it is fenced off "
         "the servers instead of waited for.",
     )
+    proxy_forget_seconds: float = Field(
+        default=15.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds without a heartbeat after which a lost proxy is fenced off all servers and forgotten, if "
+        "none of them has a connection of it and all of them answer. 0: it stays until it is removed or slots move.",
+    )
     barrier_seconds: Seconds = Field(
         default=2.0,
         description="Seconds that slots may be locked until every proxy has acknowledged; then they are unlocked, "
@@ -170,6 +179,35 @@ class TopomSettings(BaseSettings):
         le=1,
         description="Share of the members, servers and proxies, beyond which nothing is done by itself if they are "
         "lost at a time.",
+    )
+    placement_replicas: int = Field(
+        default=2,
+        ge=1,
+        le=64,
+        description="Copies of each group that placement sees to, on as many nodes; the master's counts, too.",
+    )
+    placement_watermark_percent: int = Field(
+        default=10,
+        ge=0,
+        le=100,
+        description="Percent by which a node's masters and replicas may be off the even share at rest.",
+    )
+    placement_leader_changes_max: int = Field(
+        default=6, ge=1, description="Masters that placement replaces a round at most, where one is there."
+    )
+    placement_follower_changes_max: int = Field(
+        default=10, ge=1, description="Replicas that placement moves a round at most, where none is missing."
+    )
+    placement_lag_bytes_max: int = Field(
+        default=1_048_576,
+        ge=0,
+        description="Bytes that a replica may be behind its master to count as whole. 1 MiB.",
+    )
+    placement_copy_seconds: Seconds = Field(
+        default=3600.0, description="Seconds that a new replica may take to be whole, before it is given up."
+    )
+    placement_settle_seconds: Seconds = Field(
+        default=60.0, description="Seconds without any change after which placement does something by itself."
     )
     ha_lag_bytes_max: int = Field(
         default=67_108_864,
@@ -457,6 +495,19 @@ class TopomSettings(BaseSettings):
         return MastersSettings(
             self.ha == "topom", self.ha_lag_bytes_max, self.server_fail_seconds, self.ha_lost_proxies == "wait"
         )
+
+    def placement_rules(self) -> Rules:
+        """How groups are placed on nodes."""
+        return Rules(
+            self.placement_replicas,
+            self.placement_watermark_percent,
+            self.placement_leader_changes_max,
+            self.placement_follower_changes_max,
+        )
+
+    def stepping_settings(self) -> SteppingSettings:
+        """How placement makes copies."""
+        return SteppingSettings(self.placement_lag_bytes_max, self.placement_copy_seconds, self.barrier_seconds)
 
     def detector_settings(self) -> DetectorSettings:
         """When a server counts as suspected and as failed."""

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from slots.table import OFFLINE, SlotTable
+from slots.table import OFFLINE, SlotTable, host_of
 from topom import hours
 from topom.events import Event
 from topom.hours import Halt
+from topom.placements.run import NOTHING_KEPT, Kept
 from topom.speed import PairSpeed
 
 
@@ -56,12 +57,18 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What is on its way out (:mod:`topom.leaving`): of what ``kind``, its id, why, and since when (1970, UTC)."""
+    """What is on its way out: of what ``kind``, its id, why, and since when (1970, UTC).
 
-    kind: str
+    A ``group`` (:mod:`topom.leaving`) has its number as its id, a ``server`` (:mod:`topom.leavingservers`) its address,
+    a ``node`` (:mod:`topom.leavingnodes`) its name. Of a node, ``copies`` says how many servers each of its groups has
+    to keep, by the group's number.
+    """
+
+    kind: Literal["group", "server", "node"]
     id: str
     why: str
     since: float
+    copies: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def key(self) -> str:
@@ -72,6 +79,33 @@ class Leaving:
     def key_of(kind: str, id: str) -> str:
         """The key of what has this kind and id."""
         return f"{kind}/{id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A replica that was not seen whole yet (:mod:`topom.joining`). ``wipe``: the keys that it had may be lost."""
+
+    address: str
+    wipe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolServer:
+    """A server that is in no group, and there to be taken into one (:mod:`topom.placements`).
+
+    ``node`` is the host that it runs on, empty where nobody said; ``datacenter`` likewise. ``wipe`` says that what it
+    holds may be lost, which becoming a replica does to it; without that it is only taken while it holds no key.
+    """
+
+    address: str
+    node: str = ""
+    datacenter: str = ""
+    wipe: bool = False
+
+    @property
+    def node_name(self) -> str:
+        """Name of its node; the host of its address where nobody said."""
+        return self.node or host_of(self.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +129,19 @@ class Promotion:
     def concerned(self) -> frozenset[str]:
         """The servers that it or one before it is about."""
         return frozenset({self.server, self.former, *self.earlier})
+
+
+@dataclass(frozen=True, slots=True)
+class Lifting:
+    """That an operator lifted protection mode (:mod:`topom.protection`), until the members lost then are back.
+
+    ``by`` is who, as events name them, ``at`` when (1970, UTC); ``lost`` of ``members`` were lost.
+    """
+
+    by: str
+    at: float
+    lost: int
+    members: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +177,25 @@ class ClusterState:
     One counter for both means that an epoch never comes twice, and that the store's compare-and-swap on the
     version is one on the epoch as well (**epochs**).
 
-    ``writer`` is the id that the topom process which wrote this made at its start. ``migration_changes`` holds
-    what an operator set over the configured migration settings. Proxies are by id, fenced ones by instance.
+    ``writer`` is the id that the topom process which wrote this made at its start, and ``term`` the term for which it
+    leads, 0 where no other topom uses the store. ``migration_changes`` holds what an operator set over the configured
+    migration settings. Proxies are by id, fenced ones by instance.
     ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
     ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
     keys moved then. ``promotions`` holds the changes of masters that are not over, by group. ``events`` are the newest
     ones, by id (:mod:`topom.events`). ``assigned`` is whether any slot ever had a group, now or before. ``leaving``
     lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has added or
-    removed one; None until then, while those in the settings count.
+    removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no group, by
+    address; none of them is in a group of the table. ``joining`` has the replicas that were not seen whole yet.
+    ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what is
+    being applied of one, and whether that is done by itself (:mod:`topom.placements`).
     """
 
     version: int
     writer: str
     product: Product
     table: SlotTable
+    term: int = 0
     next_proxy_id: int = 1
     proxies: Mapping[int, ProxyRecord] = field(default_factory=dict)
     fenced: Mapping[str, Fenced] = field(default_factory=dict)
@@ -156,6 +208,10 @@ class ClusterState:
     events: tuple[Event, ...] = ()
     assigned: bool = False
     leaving: Mapping[str, Leaving] = field(default_factory=dict)
+    pool: Mapping[str, PoolServer] = field(default_factory=dict)
+    joining: Mapping[str, Joining] = field(default_factory=dict)
+    protection_lifted: Lifting | None = None
+    placement: Kept = NOTHING_KEPT
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
@@ -171,6 +227,30 @@ class ClusterState:
         return MigrationSettings(**{name: self.migration_changes.get(name, held[name]) for name in held})
 
 
+def leaving_nodes(state: ClusterState) -> frozenset[str]:
+    """Names of the nodes that are on their way out."""
+    return frozenset(entry.id for entry in state.leaving.values() if entry.kind == "node")
+
+
+def leaving_servers(state: ClusterState) -> frozenset[str]:
+    """Addresses of the servers that are on their way out, by themselves or with their nodes."""
+    listed = {entry.id for entry in state.leaving.values() if entry.kind == "server"}
+    nodes = leaving_nodes(state)
+    if nodes:
+        listed |= {
+            server
+            for group in state.table.groups.values()
+            for server in group.servers
+            if group.node_of(server) in nodes
+        }
+    return frozenset(listed)
+
+
 def leaving_groups(state: ClusterState) -> frozenset[int]:
     """Ids of the groups that are on their way out."""
     return frozenset(int(entry.id) for entry in state.leaving.values() if entry.kind == "group")
+
+
+def known_servers(state: ClusterState) -> list[str]:
+    """Every server of every group, and those of the pool."""
+    return [*(server for group in state.table.groups.values() for server in group.servers), *state.pool]

@@ -18,10 +18,14 @@ MOST_EVENTS = 32
 MOST_DROPPED = 256
 """Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
 
-UNTOLD = frozenset({"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned"})
+UNTOLD = frozenset(
+    {"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned", "joining", "term"}
+)
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
 
-What promotions are about is told by their groups, which are locked, get another master and are unlocked.
+Who writes, and in which term, is told when that changes hands.
+What promotions are about is told by their groups, which are locked, get another master and are unlocked; a server that
+joins is told of when it is added, and by :mod:`topom.joining` when it is whole.
 """
 
 _OF_STATE = {
@@ -62,7 +66,11 @@ def recorded(
 def tell(old: ClusterState | None, new: ClusterState) -> Iterator[Said]:
     """What happened between two states, in the order in which an operator would tell it."""
     if old is None or old.writer != new.writer:
-        yield Said(What.TOPOM_STARTED, f"topom {new.writer[:8]} started and took the store's lead")
+        named = f"topom {new.writer[:8]}"
+        if new.term:
+            yield Said(What.TOPOM_LEADS, f"{named} leads in term {new.term}")
+        else:
+            yield Said(What.TOPOM_STARTED, f"{named} started and took the store's lead")
     if old is None:
         return
     for name, teller in _TELLERS.items():
@@ -115,6 +123,8 @@ def _group(before: Group, after: Group) -> Iterator[Said]:
             where = after.datacenter_of(server)
             text = f"server {server} of group {after.id} is in {f'datacenter {where}' if where else 'no datacenter'}"
             yield Said(What.SERVER_CHANGED, text)
+        if server in before.servers and before.node_of(server) != after.node_of(server):
+            yield Said(What.SERVER_CHANGED, f"server {server} of group {after.id} is on node {after.node_of(server)}")
 
 
 def _slots(old: SlotTable, new: SlotTable) -> Iterator[Said]:
@@ -220,6 +230,44 @@ def _leaving(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             yield Said(What.STAYING, f"{before.kind} {before.id} is not on its way out any more")
 
 
+def _pool(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    for address in sorted(old.pool.keys() | new.pool.keys()):
+        before, after = old.pool.get(address), new.pool.get(address)
+        if before is None and after is not None:
+            yield Said(What.POOL_ADDED, f"server {address} was added to the pool, on node {after.node_name}")
+        elif after is None:
+            yield Said(What.POOL_REMOVED, f"server {address} was removed from the pool")
+        elif before != after:
+            yield Said(What.POOL_CHANGED, f"server {address} of the pool was changed; it is on node {after.node_name}")
+
+
+def _placement(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    before, after = old.placement, new.placement
+    if before.auto != after.auto:
+        yield Said(What.PLACEMENT_AUTO, f"placement is {'' if after.auto else 'not '}applied by itself from now on")
+    if before.run is not None and after.run is None:
+        undone = sum(not step.over for step in before.run.steps)
+        not_done = sum(step.state == "dropped" for step in before.run.steps)
+        how = f"was cancelled, with {undone} steps not done" if undone else f"is over; {not_done} steps were not done"
+        yield Said(What.PLACEMENT_ENDED, f"the placement of {len(before.run.steps)} steps {how}")
+    elif before.run is None and after.run is not None:
+        texts = "; ".join(step.text for step in after.run.steps)
+        yield Said(What.PLACEMENT_BEGUN, f"a placement of {len(after.run.steps)} steps is applied: {texts}")
+    elif before.run is not None and after.run is not None:
+        for was, now in zip(before.run.steps, after.run.steps, strict=False):
+            if was.state != now.state:
+                yield Said(What.PLACEMENT_STEP, f"{_PLACED[now.state]}: {now.text}{f' ({now.why})' if now.why else ''}")
+
+
+_PLACED = {
+    "waiting": "waits",
+    "copying": "begun, and being filled",
+    "joined": "whole, and in its group",
+    "done": "done",
+    "dropped": "not done",
+}
+
+
 def _sentinels(old: ClusterState, new: ClusterState) -> Iterator[Said]:
     before, after = old.sentinels, new.sentinels
     if before == after:
@@ -237,6 +285,15 @@ def _sentinels(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             yield Said(What.SENTINEL_REMOVED, f"Sentinel {address} was removed")
 
 
+def _protection(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    if (lifted := new.protection_lifted) is not None:
+        yield Said(
+            What.PROTECTION_LIFTED, f"protection was lifted for this loss, of {lifted.lost} of {lifted.members} members"
+        )
+    elif old.protection_lifted is not None:
+        yield Said(What.PROTECTION_RESTORED, "enough members are back, so protection holds again for the next loss")
+
+
 _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] = {
     "table": _table,
     "proxies": _proxies,
@@ -244,6 +301,9 @@ _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] =
     "migration_changes": _migration,
     "skipped": _skipped,
     "leaving": _leaving,
+    "pool": _pool,
+    "placement": _placement,
     "sentinels": _sentinels,
+    "protection_lifted": _protection,
 }
 """By the field of the state that changed."""

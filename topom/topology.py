@@ -23,6 +23,7 @@ from topom.errors import (
     InvalidAddress,
     InvalidDatacenter,
     InvalidGroup,
+    InvalidNode,
     InvalidSlots,
     ServerInUse,
     ServerNotFound,
@@ -33,6 +34,8 @@ from topom.errors import (
 
 MAXIMUM_GROUP_ID = 9999
 DATACENTER = re.compile(r"[A-Za-z0-9._-]{0,64}")
+NODE = re.compile(r"[A-Za-z0-9._:-]{0,64}")
+"""Hosts of addresses are names of nodes too, those of IPv6 among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +86,16 @@ def group_of(table: SlotTable, group_id: int) -> Group:
 
 
 def add_group(
-    table: SlotTable, epoch: int, group_id: int, servers: Sequence[str] = (), datacenter: str = ""
+    table: SlotTable, epoch: int, group_id: int, servers: Sequence[str] = (), datacenter: str = "", node: str = ""
 ) -> SlotTable:
-    """A new group with these servers, the master first, all in one datacenter."""
+    """A new group with these servers, the master first, all in one datacenter and, if it is named, on one node."""
     if not 1 <= group_id <= MAXIMUM_GROUP_ID:
         raise InvalidGroup(f"{group_id} is not a group id; take one from 1 to {MAXIMUM_GROUP_ID}")
     if group_id in table.groups:
         raise GroupExists(f"group {group_id} exists already; add servers to it, or take another id")
     table = table.changed(epoch, groups=[Group(group_id)])
     for server in servers:
-        table = _with_server(table, epoch, group_id, server, datacenter)
+        table = _with_server(table, epoch, group_id, server, datacenter, node)
     return table
 
 
@@ -104,16 +107,28 @@ def remove_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
     return table.changed(epoch, removed_groups=[group_id])
 
 
-def add_server(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str = "") -> SlotTable:
+def add_server(
+    table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str = "", node: str = ""
+) -> SlotTable:
     """A server at the end of a group: its master when the group was empty, else a replica."""
     group_of(table, group_id)
-    return _with_server(table, epoch, group_id, address, datacenter)
+    return _with_server(table, epoch, group_id, address, datacenter, node)
 
 
 def set_datacenter(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str) -> SlotTable:
     """A server said to be in a datacenter; an empty name takes back what was said."""
-    group = _group_with(table, group_id, address)
-    new = _in_datacenter(group, address, datacenter)
+    return set_place(table, epoch, group_id, address, datacenter, None)
+
+
+def set_place(
+    table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str | None, node: str | None
+) -> SlotTable:
+    """A server said to be in a datacenter and on a node; None leaves it as it is, an empty name takes back what was."""
+    new = group = _group_with(table, group_id, address)
+    if datacenter is not None:
+        new = _in_datacenter(new, address, datacenter)
+    if node is not None:
+        new = _on_node(new, address, node)
     return table if new == group else table.changed(epoch, groups=[new])
 
 
@@ -128,18 +143,9 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
                 f"{address} is the master of group {group_id}, which slots {ranges.show(using)} need; "
                 "move them to another group first"
             )
-    without = replace(_in_datacenter(group, address, ""), servers=tuple(s for s in group.servers if s != address))
+    placeless = _on_node(_in_datacenter(group, address, ""), address, "")
+    without = replace(placeless, servers=tuple(server for server in group.servers if server != address))
     return table.changed(epoch, groups=[without])
-
-
-def drain_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
-    """The table without this replica. Raises :class:`ServerInUse` for a master."""
-    if address == _group_with(table, group_id, address).master:
-        raise ServerInUse(
-            f"{address} is the master of group {group_id}; promote a replica first (slotferry group promote), "
-            f"or drain the whole group: slotferry group drain {group_id}"
-        )
-    return remove_server(table, epoch, group_id, address)
 
 
 def lock_group(table: SlotTable, epoch: int, group_id: int, lost: bool = False) -> SlotTable:
@@ -329,16 +335,31 @@ def _group_with(table: SlotTable, group_id: int, address: str) -> Group:
     return group
 
 
-def _in_datacenter(group: Group, address: str, datacenter: str) -> Group:
+def require_place(datacenter: str, node: str) -> None:
+    """Raise :class:`InvalidDatacenter` or :class:`InvalidNode` for a name that none may have; empty ones are none."""
     if not DATACENTER.fullmatch(datacenter):
         raise InvalidDatacenter(
             f"{datacenter!r} is no name for a datacenter; take up to 64 letters, digits, dots, hyphens and underscores"
         )
+    if not NODE.fullmatch(node):
+        raise InvalidNode(
+            f"{node!r} is no name for a node; take up to 64 letters, digits, dots, colons, hyphens and underscores"
+        )
+
+
+def _in_datacenter(group: Group, address: str, datacenter: str) -> Group:
+    require_place(datacenter, "")
     named = {server: name for server, name in group.datacenters.items() if server != address}
     return replace(group, datacenters={**named, address: datacenter} if datacenter else named)
 
 
-def _with_server(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str) -> SlotTable:
+def _on_node(group: Group, address: str, node: str) -> Group:
+    require_place("", node)
+    named = {server: name for server, name in group.nodes.items() if server != address}
+    return replace(group, nodes={**named, address: node} if node else named)
+
+
+def _with_server(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str, node: str) -> SlotTable:
     parse_address(address)
     for other in table.groups.values():
         if address in other.servers:
@@ -346,6 +367,7 @@ def _with_server(table: SlotTable, epoch: int, group_id: int, address: str, data
     # A table's epoch has to grow with each change; a group and its servers are one change to the caller.
     group = table.groups[group_id]
     group = _in_datacenter(replace(group, servers=(*group.servers, address)), address, datacenter)
+    group = _on_node(group, address, node)
     return SlotTable(epoch, table.slots, {**table.groups, group_id: group})
 
 

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from cli.client import Answer, TopomClient, TopomUnreachable
 from cli.operator import options
-from cli.output import answer, note, print_json, run, say, table
+from cli.output import answer, moment, note, print_json, run, say, table
 from topom.backoff import Backoff
 
 WAIT_SECONDS = 5.0
@@ -80,6 +79,6 @@ def _say_events(found: Sequence[Answer]) -> None:
 
 def _cells(event: Answer) -> tuple[str, ...]:
     before, after = event["epoch_before"], event["epoch_after"]
-    when = datetime.fromtimestamp(event["at"]).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    when = moment(event["at"])
     epochs = f"{before}" if before == after else f"{before} to {after}"
     return str(event["id"]), when, event["who"], event["what"], epochs, event["text"]

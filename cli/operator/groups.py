@@ -17,6 +17,11 @@ Datacenter = Annotated[
     str,
     typer.Option("--datacenter", metavar="NAME", help="Where it is. Proxies read from replicas in their own first."),
 ]
+Node = Annotated[
+    str, typer.Option("--node", metavar="NAME", help="The host it runs on; if not said, that of its address.")
+]
+
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why it leaves, for others to see.")]
 
 
 @group.command("add")
@@ -26,6 +31,7 @@ def add_group(
         list[str] | None, typer.Argument(metavar="[HOST:PORT]...", help="Its servers, master first.")
     ] = None,
     datacenter: Datacenter = "",
+    node: Node = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -34,7 +40,7 @@ def add_group(
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.add_group(group_id, servers or [], datacenter)
+            return await client.add_group(group_id, servers or [], datacenter, node)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"group {group_id} added"))
@@ -63,7 +69,7 @@ def drain_group(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Have it stay after all; what has moved does not come back by itself.")
     ] = False,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why it leaves, for others to see.")] = "",
+    why: Why = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -83,23 +89,35 @@ def drain_group(
 def drain_server(
     group_id: GroupId,
     address: Address,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Have it stay after all; a master that was replaced stays as a replica.")
+    ] = False,
+    why: Why = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Have a replica leave: it is read no more and is removed at once.
+    """Have a server leave: a replica is read no more and removed at once, a master once a replica took its place.
 
-    A master has to be a replica first: slotferry group promote, or with ha = "sentinel" SENTINEL FAILOVER.
-    With ha = "sentinel", stop the replica before, or have it follow nobody and run slotferry sentinel resync
-    afterwards: Sentinels never forget replicas and may elect it.
+    Nothing is lost, and clients see a short pause. With ha = "sentinel" a master has to be a replica first: have a
+    Sentinel do it, with SENTINEL FAILOVER. There, stop a replica before, or have it follow nobody and run
+    slotferry sentinel resync afterwards: Sentinels never forget replicas and may elect it.
     """
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.drain_server(group_id, address)
+            if cancel:
+                return await client.keep_server(group_id, address)
+            return await client.drain_server(group_id, address, why)
 
     found = run(work())
-    answer(found, as_json, lambda: say(f"server {address} has left group {group_id}"))
+    if cancel:
+        text = f"server {address} stays in group {group_id}"
+    elif address in found["servers"]:
+        text = f"server {address} leaves group {group_id} once a replica has taken its place: slotferry status"
+    else:
+        text = f"server {address} has left group {group_id}"
+    answer(found, as_json, lambda: say(text))
 
 
 @group.command("promote")
@@ -131,15 +149,19 @@ def add_server(
     group_id: GroupId,
     address: Address,
     datacenter: Datacenter = "",
+    node: Node = "",
+    wipe: Annotated[
+        bool, typer.Option("--wipe", help="Although it holds keys of its own: a replica loses them.")
+    ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Add a server to a group: the first is its master, the others are replicas."""
+    """Add a server to a group: the first is its master, the others are replicas, which the master fills."""
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.add_server(group_id, address, datacenter)
+            return await client.add_server(group_id, address, datacenter, node, wipe)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"server {address} added to group {group_id}"))
@@ -150,21 +172,31 @@ def set_server(
     group_id: GroupId,
     address: Address,
     datacenter: Annotated[
-        str, typer.Option("--datacenter", metavar="NAME", help='Where it is; "" takes back what was said.')
-    ],
+        str | None, typer.Option("--datacenter", metavar="NAME", help='Where it is; "" takes back what was said.')
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", metavar="NAME", help='The host it runs on; "" takes back what was said.'),
+    ] = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Say in which datacenter a server is."""
+    """Say in which datacenter a server is, and on which node."""
+    if datacenter is None and node is None:
+        raise typer.BadParameter("say --datacenter or --node")
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.set_datacenter(group_id, address, datacenter)
+            return await client.set_place(group_id, address, datacenter=datacenter, node=node)
 
     found = run(work())
-    where = f"is in datacenter {datacenter}" if datacenter else "is in no datacenter"
-    answer(found, as_json, lambda: say(f"server {address} {where}"))
+    said = []
+    if datacenter is not None:
+        said.append(f"is in datacenter {datacenter}" if datacenter else "is in no datacenter")
+    if node is not None:
+        said.append(f"is on node {node}" if node else "is on the node that its address names")
+    answer(found, as_json, lambda: say(f"server {address} {' and '.join(said)}"))
 
 
 @server.command("remove")

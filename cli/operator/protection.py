@@ -4,7 +4,7 @@ import typer
 
 from cli.client import Answer
 from cli.operator import options
-from cli.output import answer, run, say
+from cli.output import answer, moment, run, say
 
 app = typer.Typer(no_args_is_help=True, help="When many servers and proxies are lost at a time.")
 
@@ -39,8 +39,16 @@ def say_protection(found: Answer) -> None:
     """How it stands."""
     if found["active"] is None:
         say("whether protection is on is not known: no topom leads")
+        say_lifted(found)
         return
     say(
         f"protection is {'on: nothing is done by itself' if found['active'] else 'off'}; "
         f"{found['lost']} of {found['members']} members lost"
     )
+    say_lifted(found)
+
+
+def say_lifted(found: Answer) -> None:
+    """Who has lifted it, and when, if somebody has."""
+    if lifted := found.get("lifted"):
+        say(f"{lifted['by']} lifted it at {moment(lifted['at'])}, until the members lost then are back")

@@ -33,13 +33,20 @@ def _say_status(found: Answer) -> None:
         say_topoms(found["topoms"])
     say_groups(found["groups"])
     for entry in found.get("leaving", []):
-        say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}")
+        waits = f"; {entry['waits_for']}" if entry.get("waits_for") else ""
+        say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}{waits}")
+    for group in found["groups"]:
+        for server in group["servers"]:
+            if server.get("joining"):
+                waits = f": {server['waits_for']}" if server.get("waits_for") else ""
+                say(f"server {server['address']} joins group {group['id']} and is not whole yet{waits}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
     for group in found["groups"]:
         if group.get("trouble"):
             say(f"group {group['id']}: its master has failed and is not replaced yet: {group['trouble']}")
-    if found.get("protection", {}).get("active"):
+    protection = found.get("protection", {})
+    if protection.get("active") or protection.get("lifted"):
         say_protection(found["protection"])
 
 
@@ -66,11 +73,12 @@ def say_groups(groups: list[Answer]) -> None:
                     "master" if first and server else server.get("role"),
                     _state(server) if server else None,
                     server.get("datacenter"),
+                    server.get("node"),
                     server.get("keys"),
                     size(server.get("used_memory")),
                 )
             )
-    table(("group", "slots", "server", "role", "state", "datacenter", "keys", "memory"), rows, title="groups")
+    table(("group", "slots", "server", "role", "state", "datacenter", "node", "keys", "memory"), rows, title="groups")
 
 
 def _state(server: Answer) -> str:

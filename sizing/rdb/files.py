@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 WILD = re.compile(r"[*?\[{]")
 S3 = ("s3", "s3a", "s3n")
-QUERY = re.compile(r"\?(?=(?:endpoint_override|region|scheme|anonymous)=)")
-"""Where options of pyarrow begin in a URI of S3."""
+QUERY = re.compile(r"\?(?=\w+=)")
+"""Where options of pyarrow begin in a URI; a glob's question mark stands before nothing of the kind."""
 SAME = {"s3a": "s3", "s3n": "s3"}
 """Schemes of Hadoop, and what pyarrow calls them."""
 
@@ -115,7 +115,7 @@ def find(paths: list[str], name_filter: str | None = None, recursive: bool = Fal
     found: dict[str, RdbFile] = {}
     for path in paths:
         try:
-            files = list(_local(path, recursive) if _is_local(path) else _remote(path, recursive))
+            files = list(_local(path, recursive) if _is_local(path) else _reached(path, recursive))
         except OSError as error:
             raise RdbPathError(f"{_shown(path)} cannot be looked at: {error}") from error
         files = [file for file in files if fnmatch.fnmatchcase(file.shown.rpartition("/")[2], name_filter or "*")]
@@ -135,12 +135,13 @@ def _shown(uri: str) -> str:
     if not mark:
         return uri
     place, slash, path = _without_query(rest).partition("/")
-    # In abfs, what stands before the @ is a container.
-    return f"{scheme}://{place.rpartition('@')[2] if scheme in S3 else place}{slash}{path}"
+    user, at, host = place.rpartition("@")
+    # Elsewhere than in S3 it may be a container, or an account before its key.
+    user = "" if scheme in S3 else user.partition(":")[0]
+    return f"{scheme}://{user}{at if user else ''}{host}{slash}{path}"
 
 
 def _without_query(uri: str) -> str:
-    """A query is told from a glob's question mark by what S3's begin with."""
     return re.split(QUERY, uri)[0]
 
 
@@ -195,6 +196,19 @@ def _system(uri: str) -> tuple[FileSystem, str]:
         ) from None
 
     return system, path
+
+
+def _reached(uri: str, recursive: bool) -> list[RdbFile]:
+    """What :func:`_remote` finds. Raises OSError also where pyarrow has no name for what happened, as for ``abfs``."""
+    try:
+        return list(_remote(uri, recursive))
+    except OSError:
+        raise
+    except Exception as error:
+        # ArrowException itself; pyarrow is not imported for local files.
+        if type(error).__module__.startswith("pyarrow"):
+            raise OSError(_reason(error, uri)) from None
+        raise
 
 
 def _remote(uri: str, recursive: bool) -> Iterator[RdbFile]:

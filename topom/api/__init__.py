@@ -9,7 +9,23 @@ from fastapi import APIRouter, Depends, FastAPI, Response
 
 from topom import control
 from topom.announcing import program_version
-from topom.api import digests, events, groups, migration, proxies, rebalance, sentinels, sizes, slots, status, topoms
+from topom.api import (
+    digests,
+    events,
+    groups,
+    metrics,
+    migration,
+    nodes,
+    placement,
+    pool,
+    proxies,
+    rebalance,
+    sentinels,
+    sizes,
+    slots,
+    status,
+    topoms,
+)
 from topom.api.access import require_token
 from topom.api.errors import add_handlers
 from topom.api.forwarding import Forwarding
@@ -56,9 +72,13 @@ def build(topom: Topom | Node, token: str) -> FastAPI:
             )
         },
     )
-    for resource in (status, groups, digests, proxies, slots, sizes, rebalance, migration, sentinels, events, topoms):
+    for resource in (
+        *(status, groups, nodes, pool, placement, digests, proxies, slots, sizes),
+        *(rebalance, migration, sentinels, events, topoms),
+    ):
         api.include_router(resource.router)
     app.include_router(api)
+    app.include_router(metrics.router(topom))
     app.include_router(control.router)
 
     @app.get("/healthz", tags=["status"], response_model_exclude_none=True)

@@ -31,7 +31,9 @@ log = structlog.get_logger(__name__)
 PREFIX = "/api/v1"
 FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events"})
 """Reads for which the store's state is enough."""
-WITHOUT_LEADER = FROM_STORE | {f"{PREFIX}{path}" for path in ("/status", "/groups", "/proxies", "/migration", "/sizes")}
+WITHOUT_LEADER = FROM_STORE | {
+    f"{PREFIX}{path}" for path in ("/status", "/groups", "/pool", "/proxies", "/migration", "/sizes")
+}
 """Reads that are worth something without a leader."""
 VIEW = b"slotferry-view"
 """Header of an answer from the store's state: ``epoch=N`` of the table, and ``stale`` while the store is cut off."""

@@ -1,26 +1,32 @@
 """Groups and their servers."""
 
-from dataclasses import asdict
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from slots.table import SlotTable
-from topom import topology
+from topom import joining, leavingservers, topology
 from topom.api import models
 from topom.api.access import ServedTopom
-from topom.batches import all_servers
+from topom.errors import ServersUnreachable
+from topom.placements.pool import HoldsKeys
 from topom.promotions import NotReady
 from topom.service import Topom
+from topom.state import known_servers
 
 router = APIRouter(prefix="/groups", tags=["groups"])
+
+Why = Annotated[str, Query(max_length=200, description="Shown with it.")]
+DRAINED = "an operator drains it"
 
 
 async def describe(topom: Topom) -> list[models.Group]:
     """Every group with its servers' status, by id."""
     table = topom.ledger.table
     known = topom.leads()
-    status = await topom.servers.status(all_servers(table))
+    # All servers that are ever asked together, or each question would close the connections of the one before it.
+    status = await topom.servers.status(known_servers(topom.ledger.state))
     return [
         models.Group(
             id=group_id,
@@ -32,9 +38,12 @@ async def describe(topom: Topom) -> list[models.Group]:
                     keys=status[address].keys,
                     used_memory=status[address].used_memory,
                     datacenter=table.groups[group_id].datacenter_of(address),
+                    node=table.groups[group_id].node_of(address),
                     condition=topom.health.of(address).condition.value if known else "unknown",
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
+                    joining=address in topom.ledger.state.joining,
+                    waits_for=topom.joins.reasons.get(address, ""),
                 )
                 for address in table.groups[group_id].servers
             ],
@@ -49,7 +58,11 @@ async def describe(topom: Topom) -> list[models.Group]:
 def describe_leaving(topom: Topom) -> list[models.Leaving]:
     """What is on its way out, in the order in which it was told to go."""
     entries = sorted(topom.ledger.state.leaving.values(), key=lambda entry: entry.since)
-    return [models.Leaving(**asdict(entry)) for entry in entries]
+    waits_for = topom.server_departures.waits_for
+    return [
+        models.Leaving(kind=entry.kind, id=entry.id, why=entry.why, since=entry.since, waits_for=waits_for(entry))
+        for entry in entries
+    ]
 
 
 @router.get("")
@@ -62,7 +75,11 @@ async def list_groups(topom: ServedTopom) -> models.Groups:
 @router.post("", status_code=201)
 async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupChanged:
     """Make a group."""
-    table = await topom.edit(lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter))
+    for server in new.servers[1:]:
+        await _require_wiped(topom, server, new.wipe)
+    table = await topom.edit(
+        lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node), new.wipe
+    )
     return models.GroupChanged(epoch=table.epoch, id=new.id, servers=list(new.servers))
 
 
@@ -74,11 +91,7 @@ async def remove_group(topom: ServedTopom, group_id: int) -> models.Changed:
 
 
 @router.post("/{group_id}/drain")
-async def drain_group(
-    topom: ServedTopom,
-    group_id: int,
-    why: Annotated[str, Query(max_length=200, description="Shown with it.")] = "an operator drains it",
-) -> models.LeavingList:
+async def drain_group(topom: ServedTopom, group_id: int, why: Why = DRAINED) -> models.LeavingList:
     """Have a group leave: it gets nothing new, its slots move to the others, and then it is removed."""
     await topom.departures.drain(group_id, why)
     return models.LeavingList(leaving=describe_leaving(topom))
@@ -93,9 +106,12 @@ async def keep_group(topom: ServedTopom, group_id: int) -> models.LeavingList:
 
 @router.post("/{group_id}/servers", status_code=201)
 async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -> models.GroupChanged:
-    """Add a server to a group: its master if the group was empty, else a replica."""
+    """Add a server to a group: its master if the group was empty, else a replica, which is filled by the master."""
+    if topology.group_of(topom.ledger.table, group_id).servers:
+        await _require_wiped(topom, new.address, new.wipe)
     table = await topom.edit(
-        lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter)
+        lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node),
+        new.wipe,
     )
     return _changed(group_id, table)
 
@@ -105,7 +121,10 @@ async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> m
     """Make a replica the master of its group; nothing that was acknowledged is lost, unless by force."""
     if topom.settings.ha == "sentinel":
         raise NotReady("Redis Sentinels say who is master; have them do it, with SENTINEL FAILOVER")
+    if not new.force:
+        leavingservers.require_staying(topom.ledger.state, new.server)
     if new.force:
+        joining.require_whole(topom.ledger.state, new.server)
         table = await topom.promotions.force(group_id, new.server)
     else:
         table = await topom.promotions.promote(group_id, new.server)
@@ -116,9 +135,9 @@ async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> m
 async def change_server(
     topom: ServedTopom, group_id: int, address: str, change: models.ServerChange
 ) -> models.GroupChanged:
-    """Say in which datacenter a server is."""
+    """Say in which datacenter a server is, and on which node."""
     table = await topom.edit(
-        lambda table, epoch: topology.set_datacenter(table, epoch, group_id, address, change.datacenter)
+        lambda table, epoch: topology.set_place(table, epoch, group_id, address, change.datacenter, change.node)
     )
     return _changed(group_id, table)
 
@@ -131,10 +150,31 @@ async def remove_server(topom: ServedTopom, group_id: int, address: str) -> mode
 
 
 @router.post("/{group_id}/servers/{address}/drain")
-async def drain_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
-    """Have a replica leave: it is read no more and is removed at once. A master has to be a replica first."""
-    table = await topom.edit(lambda table, epoch: topology.drain_server(table, epoch, group_id, address))
+async def drain_server(topom: ServedTopom, group_id: int, address: str, why: Why = DRAINED) -> models.GroupChanged:
+    """Have a server leave: a replica is removed at once, a master once a replica has taken its place."""
+    table = await topom.server_departures.drain(group_id, address, why)
     return _changed(group_id, table)
+
+
+@router.delete("/{group_id}/servers/{address}/drain")
+async def keep_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
+    """Have a server stay after all. A master whose place has been taken stays as a replica."""
+    table = await topom.server_departures.keep(group_id, address)
+    return _changed(group_id, table)
+
+
+async def _require_wiped(topom: Topom, address: str, wipe: bool) -> None:
+    """Refuse a replica that is a master with keys of its own. Raises HoldsKeys, InvalidAddress.
+
+    One that does not answer now is looked at again before it is filled.
+    """
+    topology.parse_address(address)
+    if wipe:
+        return
+    with suppress(ServersUnreachable):
+        content = await topom.pool.content(address)
+        if content.keys and not content.following:
+            raise HoldsKeys(f"{content.problem(address)}; empty it first, or say that its keys may be lost (--wipe)")
 
 
 def _changed(group_id: int, table: SlotTable) -> models.GroupChanged:

@@ -1,8 +1,8 @@
 """The objects of the API, as pydantic models: they check what comes in and describe all of it in OpenAPI."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slots.table import MAXIMUM_SLOTS
 from topom.api.cost_models import Cost
@@ -12,6 +12,12 @@ from topom.hours import LONGEST_TEXT
 Address = Annotated[str, Field(max_length=300, examples=["127.0.0.1:6379"], description="`host:port`")]
 Datacenter = Annotated[
     str, Field(max_length=64, examples=["paris-1"], description="Proxies read from replicas in their own first.")
+]
+Node = Annotated[
+    str,
+    Field(
+        max_length=64, examples=["rack3-host7"], description="The host it runs on; if not said, that of its address."
+    ),
 ]
 Ranges = Annotated[
     str, Field(max_length=200_000, examples=["0-511,700"], description="Slots and ranges of slots, comma-separated.")
@@ -40,13 +46,16 @@ class Server(BaseModel):
     keys: int | None = Field(description="Over all databases.")
     used_memory: int | None = Field(description="Bytes.")
     datacenter: str = Field(description="Empty where nobody said.")
+    node: str = Field(default="", description="The host it runs on; where nobody said, that of its address.")
     condition: Literal["alive", "suspected", "failed", "unknown"] = Field(
-        default="alive",
-        description="What is thought of it: topom and the proxies say how long it has been silent. `unknown` from a "
-        "topom that does not lead.",
+        default="unknown",
+        description="What is thought of it: topom and the proxies say how long it has been silent. `unknown` until the "
+        "topom that leads has looked at it, and from one that does not lead.",
     )
     silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
     views: int = Field(default=0, description="How many of them have said something lately.")
+    joining: bool = Field(default=False, description="Whether it is a replica that was not seen whole yet.")
+    waits_for: str = Field(default="", description="Why it is not whole yet, in words; empty where it is not known.")
 
 
 class Group(BaseModel):
@@ -72,6 +81,8 @@ class NewGroup(In):
     id: int = Field(examples=[1])
     servers: list[Address] = Field(default_factory=list, max_length=64, description="The master first.")
     datacenter: Datacenter = Field(default="", description="Of all these servers.")
+    node: Node = Field(default="", description="Of all these servers; if not said, the host of each one's address.")
+    wipe: bool = Field(default=False, description="Whether the keys that its replicas hold may be lost.")
 
 
 class NewServer(In):
@@ -79,12 +90,23 @@ class NewServer(In):
 
     address: Address
     datacenter: Datacenter = ""
+    node: Node = ""
+    wipe: bool = Field(
+        default=False, description="Whether the keys that it holds may be lost, if it is to be a replica."
+    )
 
 
 class ServerChange(In):
-    """What is to be changed of a server."""
+    """What is to be changed of a server; an empty name takes back what was said."""
 
-    datacenter: Datacenter
+    datacenter: Datacenter | None = None
+    node: Node | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.datacenter is None and self.node is None:
+            raise ValueError("it says neither datacenter nor node")
+        return self
 
 
 class NewMaster(In):
@@ -358,9 +380,10 @@ class Migration(BaseModel):
 class Leaving(BaseModel):
     """Something on its way out."""
 
-    kind: Literal["group"]
-    id: str
+    kind: Literal["group", "server", "node"]
+    id: str = Field(description="A group's number, a server's address, a node's name.")
     why: str
+    waits_for: str = Field(default="", description="What has to happen first, in words.")
     since: float = Field(description="Seconds since 1970, UTC.")
 
 
@@ -370,12 +393,20 @@ class LeavingList(BaseModel):
     leaving: list[Leaving]
 
 
+class Lifted(BaseModel):
+    """That an operator has lifted protection mode, until the members lost then are back."""
+
+    by: str = Field(description="Who did, as events name them.")
+    at: float = Field(description="When, in seconds since 1970, UTC.")
+
+
 class Protection(BaseModel):
     """Whether so many members are lost that nothing is done by itself."""
 
     active: bool | None = Field(description="Null, like the others, where no topom leads: only a leader knows.")
     lost: int | None = Field(description="Servers that have failed, and proxies that are lost.")
     members: int | None = Field(description="All servers and proxies.")
+    lifted: Lifted | None = Field(description="Null unless it was lifted for the present loss.")
 
 
 class Status(BaseModel):

@@ -11,6 +11,7 @@ class GroupServers(BaseModel):
     id: int
     servers: list[str] = Field(description="`host:port`, the master first.")
     datacenters: dict[str, str] = Field(default_factory=dict, description="By server, of those that were given one.")
+    nodes: dict[str, str] = Field(default_factory=dict, description="By server, of those that were given one.")
 
 
 class SlotChanges(BaseModel):

@@ -1,13 +1,10 @@
 """Everything at a glance."""
 
-from dataclasses import replace
-
 from fastapi import APIRouter, Request
 
 from slots.table import OFFLINE
 from topom.api import groups, migration, models, proxies, topoms
 from topom.api.access import ServedTopom
-from topom.events import Said, What
 from topom.node import Node
 from topom.service import Topom
 
@@ -53,17 +50,13 @@ async def show_protection(topom: ServedTopom) -> models.Protection:
 @router.post("/protection/lift")
 async def lift_protection(topom: ServedTopom) -> models.Protection:
     """Have done by itself what is due although many members are lost, until those are back."""
-    found = topom.protection
-    if found.active:
-        text = f"protection was lifted for this loss, of {found.lost} of {found.members} members"
-        # Stored first: without the store nothing would be done by itself anyway.
-        await topom.ledger.change(lambda state, epoch: replace(state), [Said(What.PROTECTION_LIFTED, text)])
-        found.lift()
+    await topom.protection.lift()
     return _protection(topom)
 
 
 def _protection(topom: Topom) -> models.Protection:
-    if not topom.leads():
-        return models.Protection(active=None, lost=None, members=None)
     found = topom.protection
-    return models.Protection(active=found.active, lost=found.lost, members=found.members)
+    lifted = None if found.lifted is None else models.Lifted(by=found.lifted.by, at=found.lifted.at)
+    if not topom.leads():
+        return models.Protection(active=None, lost=None, members=None, lifted=lifted)
+    return models.Protection(active=found.active, lost=found.lost, members=found.members, lifted=lifted)

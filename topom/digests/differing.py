@@ -35,6 +35,11 @@ class Differing:
         """The mark of a server, if it has one."""
         return self._marks.get(server)
 
+    @property
+    def marks(self) -> Collection[Mark]:
+        """All marks."""
+        return self._marks.values()
+
     def problem(self, server: str) -> str | None:
         """Why a server is not to be promoted; None if nothing is known against it."""
         mark = self._marks.get(server)

@@ -67,6 +67,8 @@ class Following:
         self._ledger = ledger
         self._servers = servers
         self._said: dict[int, str] = {}
+        self.switches = 0
+        """Masters that were taken over into the table."""
 
     async def look(self, view: View, known: int) -> Verdict:
         """Decide for one group, of ``known`` Sentinels in all, by the table above."""
@@ -124,6 +126,7 @@ class Following:
         if state.table.master_of(view.group_id) != address:
             return False
         self._say(view.group_id, "")
+        self.switches += 1
         log.warning(
             "master_switched",
             group=view.group_id,

@@ -125,6 +125,11 @@ class Sentinels:
         """Why what Sentinels say of a group is not followed; empty if there is nothing of the kind."""
         return self._following.problem(group_id)
 
+    @property
+    def switches(self) -> int:
+        """Masters that Sentinels chose and that were taken over into the slot table, by this topom since it leads."""
+        return self._following.switches
+
     def watched(self) -> dict[int, str]:
         """Masters by group, of the groups that are to be watched."""
         return monitoring.watched(self._ledger.table)

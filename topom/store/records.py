@@ -2,7 +2,7 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch of the table, topom that wrote, next proxy's id, whether slots had a group |
+| ``cluster`` | product, epoch of the table, topom that wrote and its term, next proxy's id, whether slots had a group |
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -11,9 +11,13 @@
 | ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
 | ``leaving`` | what is on its way out, why and since when; missing until there was something |
+| ``pool`` | servers that are in no group; missing until there was one |
+| ``joining`` | replicas that were not seen whole yet; missing until there was one |
+| ``placement`` | whether topom places by itself, and the steps under way; missing until there was something |
 | ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
+| ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
 
@@ -24,8 +28,9 @@ from typing import Any
 
 from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
+from topom.placements.run import Kept
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Product, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Joining, Leaving, Lifting, PoolServer, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged, event_records
 from topom.store.known import made
 
@@ -54,6 +59,7 @@ def decode(stored: Stored) -> ClusterState | None:
         state = ClusterState(
             version=stored.version,
             writer=cluster["writer"],
+            term=cluster.get("term", 0),
             product=product,
             table=SlotTable(cluster["epoch"], tuple(slots), {group.id: group for group in groups}),
             next_proxy_id=cluster["next_proxy_id"],
@@ -71,7 +77,11 @@ def decode(stored: Stored) -> ClusterState | None:
             sentinels=tuple(documents["sentinels"]) if "sentinels" in documents else None,
             events=event_records.decode(documents),
             assigned=cluster.get("assigned", False),
+            protection_lifted=made(Lifting, documents["protection"]) if "protection" in documents else None,
             leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
+            joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
+            pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
+            placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
         )
         # Stores of versions that did not keep it say it by their tables.
         return state if "assigned" in cluster else state.with_assigned()
@@ -89,6 +99,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "product": asdict(new.product),
                 "epoch": new.table.epoch,
                 "writer": new.writer,
+                "term": new.term,
                 "next_proxy_id": new.next_proxy_id,
                 "assigned": new.assigned,
             }
@@ -108,12 +119,20 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["moved"] = _encode(_by_time(new.moved))
     if new.leaving != ({} if old is None else old.leaving):
         documents["leaving"] = _encode([asdict(entry) for entry in new.leaving.values()])
+    if new.joining != ({} if old is None else old.joining):
+        documents["joining"] = _encode([asdict(entry) for entry in new.joining.values()])
+    if new.pool != ({} if old is None else old.pool):
+        documents["pool"] = _encode([asdict(entry) for entry in new.pool.values()])
+    if new.placement != (Kept() if old is None else old.placement):
+        documents["placement"] = _encode(new.placement.to_document())
     if new.promotions != ({} if old is None else old.promotions):
         documents["promotions"] = _encode({str(group): asdict(entry) for group, entry in new.promotions.items()})
     if new.speed is not None and (old is None or old.speed != new.speed):
         documents["speed"] = _encode(asdict(new.speed))
     if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):
         documents["sentinels"] = _encode(list(new.sentinels))
+    if new.protection_lifted != (None if old is None else old.protection_lifted):
+        documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
     documents |= event_records.differences(old.events if old else (), new.events)
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)

@@ -1,4 +1,4 @@
-"""A cluster with several topoms over one etcd, of which any may be killed or paused."""
+"""A cluster with several topoms over etcd, of which any may be killed or paused."""
 
 import asyncio
 import os
@@ -21,17 +21,24 @@ LEASE_SECONDS = 1.5
 
 
 class SeveralTopoms(Cluster):
-    """``topoms`` are their processes, ``urls`` their addresses, in one order."""
+    """``topoms`` are their processes, ``urls`` their addresses, in one order; ``etcds`` the servers of their store."""
 
-    def __init__(self, topoms: int, **options: Any) -> None:
+    def __init__(self, topoms: int, stores: int = 1, **options: Any) -> None:
         super().__init__(**options)
         self._count = topoms
+        self._stores = stores
         self.topoms: list[ManagedProcess] = []
         self.urls: list[str] = []
-        self.etcd: EtcdServer | None = None
+        self.etcds: list[EtcdServer] = []
+
+    @property
+    def etcd(self) -> EtcdServer:
+        """The store, if it is one server."""
+        (etcd,) = self.etcds
+        return etcd
 
     async def _start_topom(self) -> None:
-        (self.etcd,) = await start_etcd(self.directory)
+        self.etcds = await start_etcd(self.directory, self._stores)
         ports = free_ports(self._count)
         self.urls = [f"http://{HOST}:{port}" for port in ports]
         for number, port in enumerate(ports):
@@ -42,7 +49,7 @@ class SeveralTopoms(Cluster):
                 "data": str(self.directory / f"topom-{number}"),
                 "number_of_slots": self._number_of_slots,
                 "store": "etcd",
-                "store_servers": self.etcd.address,
+                "store_servers": ",".join(etcd.address for etcd in self.etcds),
                 "leader_lease_seconds": LEASE_SECONDS,
                 "store_timeout_seconds": 1,
                 **self._topom_settings,
@@ -66,18 +73,17 @@ class SeveralTopoms(Cluster):
         try:
             await super().stop()
         finally:
-            if self.etcd is not None:
-                await stop([self.etcd])
+            await stop(self.etcds)
 
     @property
     def processes(self) -> list[ManagedProcess]:
         first = [process for process in super().processes if process not in self.topoms]
-        return [*([self.etcd] if self.etcd else []), *self.topoms, *first]
+        return [*self.etcds, *self.topoms, *first]
 
     async def health(self, number: int) -> dict[str, Any]:
         """What a topom says of itself; empty while nobody answers."""
         try:
-            async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
+            async with httpx.AsyncClient(timeout=5, trust_env=False, verify=False) as client:
                 return dict((await client.get(f"{self.urls[number]}/healthz")).json())
         except httpx.HTTPError:
             return {}

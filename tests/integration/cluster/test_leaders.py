@@ -236,7 +236,6 @@ async def test_a_leader_that_is_paused_while_it_fences_fences_nobody_else(cluste
 
 async def test_the_store_is_cut_off_and_comes_back(cluster: SeveralTopoms) -> None:
     """given no store, topoms say so and change nothing, and proxies serve on."""
-    assert cluster.etcd is not None
     async with traffic_on(cluster.proxy_addresses, keys=500, rate=200) as traffic:
         cluster.etcd.pause()
         for number in (0, 1):

@@ -46,3 +46,23 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
         assert await servers_of(cluster, 1) == replaced
         await one.progress()
     await cluster.check_ballast()
+
+
+async def test_a_proxy_that_died_is_forgotten_and_holds_no_failover_up(start_cluster: StartCluster) -> None:
+    """Its identity goes, nobody removes it, and nobody waits for it when a master dies later."""
+    settings = {**QUICK, "ha": "topom", "proxy_lease_seconds": 1.0, "proxy_forget_seconds": 1.0}
+    cluster = await start_cluster(groups=2, proxies=2, workers=1, topom_settings=settings, redis_arguments=PROMPT)
+    await add_replica(cluster, 1)
+    await all_follow(cluster, 1)
+    master, replica = await servers_of(cluster, 1)
+    await cluster.proxies[1].kill()
+
+    async def members() -> list[str]:
+        return [proxy["state"] for proxy in (await cluster.api.status())["proxies"]]
+
+    await eventually(members, lambda states: states == ["online"], "the dead proxy to be forgotten")
+    for server in (master, replica):
+        assert len(await cluster.fence_users(server)) == 1
+    process = next(server for server in cluster.servers[1] if server.address == master)
+    await process.kill()
+    await eventually(lambda: servers_of(cluster, 1), lambda servers: servers[0] == replica, "another master")

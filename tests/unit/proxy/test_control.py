@@ -329,6 +329,28 @@ async def test_a_topom_that_does_not_lead_sends_the_proxy_to_the_one_that_does(
         assert passed_over.streams.empty()
 
 
+async def test_what_a_topom_said_before_it_closed_is_heard_although_nothing_could_be_sent(
+    topom: FakeTopom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "RETRY_SECONDS_MIN", 10 * SECONDS)
+    monkeypatch.setattr(control, "RETRY_SECONDS_MAX", 10 * SECONDS)
+    send = control._send
+
+    async def late(stream: Any, message: dict[str, Any]) -> None:
+        if stream.request.headers["Host"] in follower.url:
+            await stream.wait_closed()
+        await send(stream, message)
+
+    monkeypatch.setattr(control, "_send", late)
+    async with fake_topom() as follower, fake_topom() as passed_over:
+        async with dialled(follower.url, passed_over.url, topom.url):
+            stream = await follower.stream()
+            await stream.send(sending_away(topom.url))
+            await stream.close()
+            await (await topom.stream()).register()
+        assert passed_over.streams.empty()
+
+
 async def test_without_knowing_the_leader_the_next_address_is_tried_at_once(
     topom: FakeTopom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +365,37 @@ async def test_without_knowing_the_leader_the_next_address_is_tried_at_once(
         # It led, and does not any more.
         await stream.send(sending_away(follower.url))
         await (await follower.stream()).register()
+
+
+async def test_a_leader_that_gives_its_place_up_is_no_failure_after_earlier_ones(
+    topom: FakeTopom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    sleep = asyncio.sleep
+
+    async def rest(seconds: float) -> None:
+        # Not those between heartbeats and pings.
+        if seconds <= control.RETRY_SECONDS_MAX:
+            rests.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(control.asyncio, "sleep", rest)
+    beat = 2 * control.RETRY_SECONDS_MAX
+    async with dialled(topom.url):
+        for _ in range(5):
+            await (await topom.stream()).close()
+        stream = await topom.stream()
+        await stream.register(heartbeat_seconds=beat)
+        for _ in range(2):
+            await stream.next("heartbeat")
+        before = len(rests)
+        await stream.send(sending_away(""))
+        for _ in range(2):
+            stream = await topom.stream()
+            await stream.next("register")
+            await stream.send(sending_away(""))
+        await topom.stream()
+    assert max(rests[:before]) > control.RETRY_SECONDS_MIN >= rests[before]
 
 
 async def test_topoms_that_send_a_proxy_to_and_fro_are_not_dialled_without_a_rest(topom: FakeTopom) -> None:

@@ -70,6 +70,8 @@ def test_paths_are_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("file://elsewhere/a.rdb", "no path of this machine"),
         ("gopher://host/a.rdb", "gopher://host/a.rdb cannot be reached"),
         ("s3://name:secret@bucket/a?scheme=gopher", "s3://bucket/a cannot be reached"),
+        ("abfs://account:secret@127.0.0.1:1/backup/a?colour=red", "abfs://account@127.0.0.1:1/backup/a cannot be"),
+        ("abfs://backup@account/a?client_secret=secret&colour=red", "abfs://backup@account/a cannot be reached"),
     ],
 )
 def test_paths_that_cannot_be(path: str, words: str) -> None:

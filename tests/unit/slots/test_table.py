@@ -203,4 +203,8 @@ def test_a_locked_group_on_the_wire() -> None:
     assert group.to_wire() == {"id": 1, "servers": ["a:1", "b:1", "c:1"], "datacenters": {"b:1": "rome"}}
     assert group.replicas == ("b:1", "c:1")
     assert [group.datacenter_of(server) for server in group.servers] == ["", "rome", ""]
+    placed = Group(1, ("a:1", "b:1"), nodes={"b:1": "n2"})
+    assert placed.to_wire() == {"id": 1, "servers": ["a:1", "b:1"], "nodes": {"b:1": "n2"}}
+    assert Group.from_wire(placed.to_wire()) == placed
+    assert [placed.node_of(server) for server in placed.servers] == ["a", "n2"]
     assert hash(group) == hash(Group(1, group.servers))

@@ -11,7 +11,7 @@ import pytest
 from topom.detector import OWN, Condition, Detector, DetectorSettings
 
 SETTINGS = DetectorSettings(suspect_seconds=2.0, fail_seconds=5.0, fresh_seconds=5.0)
-ALIVE, SUSPECTED, FAILED = Condition.ALIVE, Condition.SUSPECTED, Condition.FAILED
+UNKNOWN, ALIVE, SUSPECTED, FAILED = Condition
 
 
 def judged(now: float = 0.0, **views: float) -> Condition:
@@ -23,7 +23,8 @@ def judged(now: float = 0.0, **views: float) -> Condition:
 
 
 def test_the_majority_of_views_fails_a_server() -> None:
-    assert judged() is ALIVE
+    assert judged() is UNKNOWN
+    assert judged(p1=99.0, p2=99.0) is UNKNOWN, "topom has not looked itself"
     assert judged(topom=0.1, p1=1.9, p2=0.0) is ALIVE
     assert judged(topom=0.1, p1=2.0, p2=0.0) is SUSPECTED
     assert judged(topom=0.1, p1=99.0, p2=0.0) is SUSPECTED, "one cut link fails nothing"
@@ -48,7 +49,7 @@ def test_views_that_are_not_fresh_do_not_count() -> None:
     # They are members no more.
     detector.keep_only(())
     assert detector.judge("a:1", 9.0).condition is FAILED
-    assert detector.judge("b:1", 9.0).condition is ALIVE, "nobody knows it"
+    assert detector.judge("b:1", 9.0).condition is UNKNOWN, "nobody knows it"
 
 
 @dataclass

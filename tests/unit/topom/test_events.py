@@ -16,10 +16,12 @@ from tests.unit.topom.topom_fakes import PRODUCT, Bench, FakeMover, FakeProxy, M
 from topom import api, telling, topology
 from topom.events import MOST_TEXT, MOST_WHO, Event, Said, What, actor, operator
 from topom.ledger import Ledger
+from topom.placements import changes
+from topom.placements.run import Kept, Step
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, Lifting, PoolServer, Promotion, ProxyRecord
 from topom.store import Stored, StoreError, event_records, records
 
 ROOT = Path(__file__).parents[3]
@@ -47,6 +49,10 @@ MOVED = with_slots(*(Slot(i, 2) for i in (4, 5, 9)))
 TURNING, BACK = Course.TURNING, Course.BACK
 JOINED = replace(STATE, proxies={3: PROXY})
 DRAINING = replace(STATE, proxies={3: replace(PROXY, draining=True)})
+POOLED = replace(STATE, pool={"p:1": PoolServer("p:1")})
+LIFTED = replace(STATE, protection_lifted=Lifting("operator ada", 1.0, 3, 4))
+STEP = Step(1, 1, "copy", "p", "p:1")
+PLACING = changes.begun(STATE, [STEP], "topom", 1.0)
 WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
 
 
@@ -55,6 +61,7 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
     [
         (None, STATE, What.TOPOM_STARTED, "topom wwwwwwww started"),
         (STATE, replace(STATE, writer="x" * 32), What.TOPOM_STARTED, "topom xxxxxxxx started"),
+        (STATE, replace(STATE, writer="x" * 32, term=7), What.TOPOM_LEADS, "topom xxxxxxxx leads in term 7"),
         (
             STATE,
             edited(lambda t, e: topology.add_group(t, e, 3, ["d:1"])),
@@ -86,6 +93,25 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
             What.SERVER_CHANGED,
             "datacenter rome",
         ),
+        (
+            STATE,
+            edited(lambda t, e: topology.set_place(t, e, 1, "b:1", None, "n7")),
+            What.SERVER_CHANGED,
+            "server b:1 of group 1 is on node n7",
+        ),
+        (STATE, POOLED, What.POOL_ADDED, "server p:1 was added to the pool, on node p"),
+        (STATE, replace(STATE, placement=Kept(auto=True)), What.PLACEMENT_AUTO, "is applied by itself"),
+        (STATE, PLACING, What.PLACEMENT_BEGUN, "1 steps is applied: p:1 on node p becomes a replica of group 1"),
+        (
+            PLACING,
+            changes.advanced(PLACING, STEP, "copying"),
+            What.PLACEMENT_STEP,
+            "begun, and being filled: p:1 on node p",
+        ),
+        (PLACING, changes.dropped(PLACING, STEP, "it is gone"), What.PLACEMENT_STEP, "(it is gone)"),
+        (PLACING, changes.ended(PLACING), What.PLACEMENT_ENDED, "was cancelled, with 1 steps not done"),
+        (POOLED, STATE, What.POOL_REMOVED, "server p:1 was removed from the pool"),
+        (POOLED, replace(STATE, pool={"p:1": PoolServer("p:1", "n7")}), What.POOL_CHANGED, "it is on node n7"),
         (STATE, OFFLINE, What.SLOTS_OFFLINE, "slots 0-1 are offline; they were in group 1"),
         (
             OFFLINE,
@@ -118,6 +144,8 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
         (STATE, WATCHED, What.SENTINELS_SET, "the Sentinels from now on: a:26, b:26"),
         (WATCHED, replace(WATCHED, sentinels=("a:26", "b:26", "c:26")), What.SENTINEL_ADDED, "Sentinel c:26 was added"),
         (WATCHED, replace(WATCHED, sentinels=("b:26",)), What.SENTINEL_REMOVED, "Sentinel a:26 was removed"),
+        (STATE, LIFTED, What.PROTECTION_LIFTED, "lifted for this loss, of 3 of 4 members"),
+        (LIFTED, STATE, What.PROTECTION_RESTORED, "protection holds again for the next loss"),
         (JOINED, STATE, What.PROXY_LEFT, "proxy 3 (h:1 on host) has left"),
         (JOINED, replace(STATE, fenced={"1" * 32: Fenced("1" * 32, 3)}), What.PROXY_FENCED, "proxy 3 (h:1 on host)"),
         (
@@ -158,7 +186,10 @@ def test_nothing_that_changes_goes_untold() -> None:
         "migration_changes": {"paused": True},
         "skipped": {4: "full"},
         "sentinels": ("a:26",),
+        "protection_lifted": Lifting("operator ada", 1.0, 3, 4),
         "leaving": {"group/5": Leaving("group", "5", "too old", 1.0)},
+        "pool": {"p:1": PoolServer("p:1")},
+        "placement": Kept(auto=True),
     }
     for field in fields(ClusterState):
         if field.name in telling.UNTOLD:

@@ -162,12 +162,28 @@ async def test_what_cannot_leave(topom: Topom, client: httpx.AsyncClient) -> Non
         await topom.departures.drain(3, "")
 
 
-async def test_a_replica_leaves_at_once_and_a_master_does_not(topom: Topom, client: httpx.AsyncClient) -> None:
+async def test_a_replica_leaves_at_once_and_a_master_is_listed(topom: Topom, client: httpx.AsyncClient) -> None:
     answer = await client.post("/groups/1/servers/127.0.0.1:11/drain")
     assert answer.json()["servers"] == ["127.0.0.1:1"]
-    refused = await client.post("/groups/1/servers/127.0.0.1:1/drain")
-    assert (refused.status_code, refused.json()["error"]) == (409, "ServerInUse")
-    assert "slotferry group promote" in refused.json()["message"]
+    listed = await client.post("/groups/1/servers/127.0.0.1:1/drain", params={"why": "old"})
+    assert (listed.status_code, listed.json()["servers"]) == (200, ["127.0.0.1:1"])
+    (entry,) = (await client.get("/status")).json()["leaving"]
+    assert (entry["kind"], entry["id"], entry["why"]) == ("server", "127.0.0.1:1", "old")
+    assert "add a replica" in entry["waits_for"]
+    refused = await client.post("/groups/1/promote", json={"server": "127.0.0.1:1"})
+    assert (refused.status_code, refused.json()["error"]) == (409, "ServerLeaving")
+    assert (await client.delete("/groups/1/servers/127.0.0.1:1/drain")).json()["servers"] == ["127.0.0.1:1"]
+    assert (await client.get("/status")).json()["leaving"] == []
+
+
+async def test_a_group_leaves_with_its_master(topom: Topom, client: httpx.AsyncClient) -> None:
+    await client.post("/groups/1/servers/127.0.0.1:1/drain")
+    await client.post("/groups/1/drain")
+    (_, entry) = (await client.get("/status")).json()["leaving"]
+    assert entry["waits_for"] == "8 slots have to move to other groups first"
+    async with running(topom):
+        await until(lambda: not topom.ledger.state.leaving)
+    assert 1 not in topom.ledger.table.groups
 
 
 async def test_two_groups_that_are_empty_go_together_and_a_locked_one_waits(topom: Topom) -> None:
@@ -186,3 +202,20 @@ async def test_two_groups_that_are_empty_go_together_and_a_locked_one_waits(topo
     state = await topom.ledger.change(leaving.without_empty)
     assert sorted(state.table.groups) == [1, 2]
     assert not state.leaving
+
+
+async def test_a_node_is_listed_and_gets_nothing_new(topom: Topom, client: httpx.AsyncClient) -> None:
+    answer = await client.post("/nodes/127.0.0.1/drain", params={"why": "old"})
+    (entry,) = answer.json()["leaving"]
+    assert (entry["kind"], entry["id"], entry["why"]) == ("node", "127.0.0.1", "old")
+    assert entry["waits_for"] == "6 of its servers are in groups"
+    refused = await client.post("/groups/1/servers", json={"address": "127.0.0.1:21"})
+    assert (refused.status_code, refused.json()["error"]) == (409, "NodeLeaving")
+    assert (await client.delete("/nodes/127.0.0.1/drain")).json() == {"leaving": []}
+    assert (await client.delete("/nodes/127.0.0.1/drain")).status_code == 404
+    assert (await client.post("/groups/1/servers", json={"address": "127.0.0.1:21"})).status_code == 201
+    # Then: it is to be filled, though it does not answer yet.
+    (group, *_) = (await client.get("/groups")).json()["groups"]
+    assert [server["joining"] for server in group["servers"]] == [False, True, True]
+    forced = await client.post("/groups/1/promote", json={"server": "127.0.0.1:21", "force": True})
+    assert (forced.status_code, forced.json()["error"]) == (409, "NotWhole")

@@ -11,7 +11,7 @@ from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, hurry
-from tests.unit.topom.topom_fakes import Bench, FakeProxy
+from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
 from topom import topology
 from topom.batches import all_servers
 from topom.detector import Condition, Judgement
@@ -20,6 +20,7 @@ from topom.masters import Masters, MastersSettings, best
 from topom.promotions import NotReady
 from topom.protection import Protection
 from topom.replication import Replication
+from topom.state import Joining, Leaving
 
 __all__ = ["hurry"]
 
@@ -58,23 +59,55 @@ def test_no_replica_can_take_over(said: dict[str, Replication], known: bool, rea
         best(GROUP, said, LAST if known else None, SETTINGS)
 
 
-def test_protection_holds_until_members_are_back_or_an_operator_says_so() -> None:
-    protection = Protection(0.5)
+async def test_protection_holds_until_members_are_back_or_an_operator_says_so() -> None:
+    bench = await Bench().start()
+    protection = Protection(0.5, bench.ledger)
     for lost, active in ((0, False), (2, False), (3, True)):
         protection.look(lost, 4)
         assert protection.active is active
-    protection.lift()
+    await protection.lift()
     protection.look(4, 4)
+    await protection.end_lifting()
     assert not protection.active, "lifted for those that are lost now"
     protection.look(2, 4)
+    await protection.end_lifting()
     protection.look(3, 4)
     assert protection.active, "another loss is another matter"
-    protection = Protection(0.5)
-    protection.lift()
+    protection = Protection(0.5, bench.ledger)
+    await protection.lift()
     protection.look(4, 4)
     assert protection.active, "it cannot be lifted before it is on"
     protection.look(0, 0)
     assert not protection.active
+
+
+async def test_the_next_topom_knows_that_protection_was_lifted() -> None:
+    store = MemoryStore()
+    first = await Bench(store).start()
+    protection = Protection(0.5, first.ledger)
+    protection.look(3, 4)
+    await protection.lift()
+    second = await Bench(store).start()
+    protection = Protection(0.5, second.ledger)
+    assert protection.lifted is not None
+    assert (protection.lifted.lost, protection.lifted.members) == (3, 4)
+    # Nothing is known yet, which does not mean that nothing is lost.
+    protection.look(0, 4, unsure=4)
+    await protection.end_lifting()
+    protection.look(3, 4, unsure=1)
+    await protection.end_lifting()
+    assert protection.lifted is not None
+    assert not protection.active
+    # What cannot be stored now is stored later.
+    protection.look(1, 4, unsure=1)
+    store.fail_before = 1
+    await protection.end_lifting()
+    assert protection.lifted is not None
+    await protection.end_lifting()
+    assert protection.lifted is None
+    protection.look(3, 4)
+    assert protection.active
+    assert [event.what for event in second.ledger.state.events[-1:]] == ["protection_restored"]
 
 
 def test_a_lost_master_is_replaced_while_slots_are_in_motion() -> None:
@@ -112,7 +145,7 @@ async def watching(case: Case, wait_for_lost_proxies: bool = True) -> AsyncItera
             health,
             case.promotions,
             case.servers,
-            Protection(0.5),
+            Protection(0.5, bench.ledger),
             settings,
         )
         task = asyncio.create_task(masters.run())
@@ -188,4 +221,36 @@ async def test_the_loss_of_many_is_left_to_the_operator() -> None:
         await eventually(lambda: not masters.reasons)
         for server in (MASTER, SECOND):
             case.servers.all[server].down = False
+        await case.settled()
+
+
+@pytest.mark.parametrize("both", [False, True])
+async def test_who_is_on_its_way_out_takes_over_only_if_there_is_nobody_else(both: bool) -> None:
+    case = Case()
+    async with watching(case) as (bench, _):
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        entries = [Leaving("server", FIRST, "", 1.0), *([Leaving("server", SECOND, "", 1.0)] if both else [])]
+        leaving = {entry.key: entry for entry in entries}
+        await bench.ledger.change(lambda state, epoch: replace(state, leaving=leaving))
+        case.servers.all[MASTER].down = True
+        await bench.until(lambda table: table.groups[1].master == (FIRST if both else SECOND))
+        case.servers.all[MASTER].down = False
+        await case.settled()
+
+
+async def test_who_was_never_whole_does_not_take_over() -> None:
+    case = Case()
+    async with case.topom() as bench:
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        joining = {server: Joining(server) for server in (FIRST, SECOND)}
+        await bench.ledger.change(lambda state, epoch: replace(state, joining=joining))
+    # When: the next topom has never heard of how far the master was.
+    case.servers.all[MASTER].down = True
+    async with watching(case) as (bench, masters):
+        await eventually(lambda: "no replica that answers and holds a whole copy" in masters.reasons.get(1, ""))
+        await bench.ledger.change(lambda state, epoch: replace(state, joining={FIRST: Joining(FIRST)}))
+        await bench.until(lambda table: table.groups[1].master == SECOND)
+        case.servers.all[MASTER].down = False
         await case.settled()

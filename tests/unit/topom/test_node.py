@@ -1,6 +1,7 @@
 """Several topoms over one store in memory: who leads, what the others answer, and what a late leader can do."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api, node
+from topom.detector import Condition
 from topom.errors import NotLeading
 from topom.frames import Register
 from topom.leading import LedStore
@@ -118,13 +120,14 @@ class Topoms:
 
     def settings(self, **more: Any) -> TopomSettings:
         common = {"data": self._folder, "number_of_slots": 16, "redis_timeout_seconds": 0.2, "leader_lease_seconds": 1}
+        common["server_suspect_seconds"] = 0.3
         return TopomSettings.load(None, **(common | more))
 
     async def start(self, name: str, **settings: Any) -> Node:
         configured = self.settings(**settings)
 
         def make(leadership: Leadership) -> Topom:
-            store = LedStore(self.store, leadership.valid)
+            store = LedStore(one._store, leadership.valid)
             return Topom(configured, store, self.mover, leads=leadership.valid, term=leadership.leader.term)
 
         one = Node(configured, self.store, f"http://{name}", make)
@@ -207,6 +210,32 @@ async def test_one_leads_and_the_other_passes_on_what_is_for_the_leader(two: Top
     )
 
 
+async def test_a_follower_hears_a_proxy_before_it_sends_it_to_the_leader(two: Topoms) -> None:
+    """A proxy finds its stream closed, and does not listen, if it is closed before the proxy has registered."""
+    said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    headers = [(b"authorization", AUTHORISED["Authorization"].encode())]
+    scope = {
+        "type": "websocket",
+        "path": "/api/v1/control",
+        "headers": headers,
+        "query_string": b"",
+        "subprotocols": [],
+    }
+    stream = asyncio.create_task(two.network.transports["b"].app(scope, said.get, heard.put))  # type: ignore[arg-type]
+    said.put_nowait({"type": "websocket.connect"})
+    async with asyncio.timeout(20):
+        assert (await heard.get())["type"] == "websocket.accept"
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert heard.empty()
+        said.put_nowait({"type": "websocket.receive", "text": '{"type": "register"}'})
+        refusal = json.loads((await heard.get())["text"])
+        assert (refusal["reason"], refusal["leader"]) == ("follower", "http://a")
+        assert (await heard.get())["type"] == "websocket.close"
+        await stream
+
+
 async def test_a_follower_answers_reads_from_the_store_and_says_so(two: Topoms) -> None:
     await two.ask("a", "POST", "/slots/assign", {"slots": "0-3", "group_id": 1})
     await follows(two, "b")
@@ -255,7 +284,11 @@ async def test_without_a_leader_reads_are_answered_and_nothing_is_changed(two: T
 
 async def test_conditions_and_protection_are_known_to_the_leader_only(two: Topoms) -> None:
     led = (await two.ask("b", "GET", "/groups")).json()
-    assert [server["condition"] for server in led["groups"][0]["servers"]] == ["alive"]
+    assert [server["condition"] for server in led["groups"][0]["servers"]] == ["unknown"], "it was not looked at yet"
+    # Nobody listens there.
+    await eventually(lambda: two.nodes["a"].serving.health.of("127.0.0.1:1").condition is Condition.SUSPECTED)
+    led = (await two.ask("b", "GET", "/groups")).json()
+    assert [server["condition"] for server in led["groups"][0]["servers"]] == ["suspected"]
     assert (await two.ask("b", "GET", "/status")).json()["protection"]["active"] is False
     await stop(two, "a")
     two.tasks["b"].cancel()  # b stays, as it is between two elections
@@ -265,7 +298,7 @@ async def test_conditions_and_protection_are_known_to_the_leader_only(two: Topom
     for answer in (groups, status):
         assert [server["condition"] for server in answer.json()["groups"][0]["servers"]] == ["unknown"]
         assert "slotferry-view" in answer.headers
-    assert status.json()["protection"] == {"active": None, "lost": None, "members": None}
+    assert status.json()["protection"] == {"active": None, "lost": None, "members": None, "lifted": None}
     assert (await two.ask("b", "GET", "/protection")).status_code == 503
 
 
@@ -438,5 +471,6 @@ async def test_news_are_waited_for_at_any_topom(two: Topoms) -> None:
     assert two.store.place is not None
     two.store.end(two.store.place)
     told, table = [(await one).json() for one in asked]
-    assert "topom_started" in [event["what"] for event in told["events"]]
+    (led,) = [event for event in told["events"] if event["what"] == "topom_leads"]
+    assert led["text"].endswith(f"leads in term {two.store.terms}")
     assert table["epoch"] > table["since"]

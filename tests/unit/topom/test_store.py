@@ -16,10 +16,11 @@ from topom import topology
 from topom.errors import GroupExists
 from topom.events import Event
 from topom.ledger import Ledger, LostPlace, ProductMismatch
+from topom.placements.run import Kept, Run, Step
 from topom.settings import TopomSettings
 from topom.sizes import KnownSizes, SlotSize, Taking
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Product, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Joining, Leaving, Lifting, PoolServer, Product, Promotion, ProxyRecord
 from topom.store import Stored, StoreDamaged, StoredScripts, StoredSizes, StoreError, records, size_records
 from topom.store.sqlite import SqliteStore
 
@@ -30,12 +31,14 @@ FULL = ClusterState(
     table=SlotTable(
         5,
         tuple(Slot(i, i % 3, Action(SlotState.MIGRATING, 1) if i % 7 == 0 else None) for i in range(512)),
-        {1: Group(1, ("a:1", "b:1"), {"b:1": "paris"}), 2: Group(2)},
+        {1: Group(1, ("a:1", "b:1"), {"b:1": "paris"}, nodes={"a:1": "n1"}), 2: Group(2)},
     ),
     next_proxy_id=4,
     proxies={3: ProxyRecord(3, "1" * 32, "h:1", "host", 5, 2, "0.1.0")},
     fenced={"2" * 32: Fenced("2" * 32, 1, frozenset({"a:1", "b:1"}))},
     migration_changes={"paused": True, "keys_per_second": 10},
+    joining={"b:1": Joining("b:1", wipe=True)},
+    pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
 )
 
 
@@ -59,7 +62,7 @@ def of_a_newer_version(value: Any, key: str = "") -> Any:
     """Every record with a field more."""
     if isinstance(value, dict):
         # Migration settings and these are no records but values by their names.
-        by_name = key in ("skipped", "moved", "promotions", "datacenters")
+        by_name = key in ("skipped", "moved", "promotions", "datacenters", "nodes", "copies")
         return {name: of_a_newer_version(one, name) for name, one in value.items()} | ({} if by_name else {"new": 1})
     return [of_a_newer_version(one, key) for one in value] if isinstance(value, list) else value
 
@@ -67,11 +70,16 @@ def of_a_newer_version(value: Any, key: str = "") -> Any:
 def test_what_a_newer_version_stores_is_read_without_what_is_new() -> None:
     state = replace(
         FULL,
-        leaving={"group/2": Leaving("group", "2", "old", 1.0)},
+        leaving={
+            "group/2": Leaving("group", "2", "old", 1.0),
+            "node/n1": Leaving("node", "n1", "old", 1.0, {"2": 3}),
+        },
         promotions={1: Promotion("b:1", "a:1")},
         speed=PairSpeed(1.0, 2.0),
         skipped={3: "full"},
         sentinels=("c:1",),
+        protection_lifted=Lifting("operator ada", 1.0, 3, 4),
+        placement=Kept(True, Run(1.0, "topom", (Step(1, 1, "copy", "n2", "d:1", instead_of=("b:1",)),))),
         events=(Event(1, 1.0, "w", "unheard_of", "something", 4, 5),),
     )
     documents = {name: of_a_newer_version(json.loads(value), name) for name, value in whole(state).items()}

@@ -79,6 +79,21 @@ def test_server_added_and_removed(table: SlotTable) -> None:
         topology.add_server(table, 9, 7, "d:1")
 
 
+def test_nodes_of_servers(table: SlotTable) -> None:
+    new = topology.add_group(table, 10, 4, ["h1:1", "[::1]:2"])
+    new = topology.add_server(new, 11, 4, "h3:1", "rome", "n3")
+    group = new.groups[4]
+    assert [group.node_of(server) for server in group.servers] == ["h1", "::1", "n3"]
+    new = topology.set_place(new, 12, 4, "h1:1", "oslo", "n1")
+    assert (new.groups[4].node_of("h1:1"), new.groups[4].datacenter_of("h1:1")) == ("n1", "oslo")
+    assert topology.set_place(new, 13, 4, "h1:1", None, "n1") is new
+    new = topology.set_place(new, 13, 4, "h1:1", None, "")
+    assert (new.groups[4].node_of("h1:1"), new.groups[4].datacenter_of("h1:1")) == ("h1", "oslo")
+    assert topology.remove_server(new, 14, 4, "h3:1").groups[4].nodes == {}
+    with pytest.raises(errors.InvalidNode):
+        topology.add_server(new, 14, 4, "h5:1", "", "no name")
+
+
 def test_datacenters_of_servers(table: SlotTable) -> None:
     new = topology.add_group(table, 9, 4, ["x:1", "y:1"], "paris")
     new = topology.add_server(new, 10, 4, "z:1", "rome")

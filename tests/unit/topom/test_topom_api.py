@@ -1,6 +1,7 @@
 """The HTTP API, without a network: what it asks for, answers and refuses."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from topom.api import migration
 from topom.batches import Batch
 from topom.frames import Register
 from topom.members import Member
+from topom.placements import applying
 from topom.service import Topom
 from topom.settings import TopomSettings
 
@@ -128,6 +130,44 @@ async def test_datacenters(client: httpx.AsyncClient) -> None:
     assert await shown() == ["paris", "oslo", "rome", ""]
     await client.patch("/groups/1/servers/127.0.0.1:2", json={"datacenter": ""})
     assert await shown() == ["paris", "", "rome", ""]
+
+
+async def test_nodes_and_the_pool(client: httpx.AsyncClient) -> None:
+    async def shown() -> list[str]:
+        return [server["node"] for server in (await client.get("/groups")).json()["groups"][0]["servers"]]
+
+    await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1"], "node": "n1"}, 201)
+    await post(client, "/groups/1/servers", {"address": "127.0.0.1:3"}, 201)
+    assert await shown() == ["n1", "127.0.0.1"]
+    await client.patch("/groups/1/servers/127.0.0.1:3", json={"node": "n3", "datacenter": "rome"})
+    assert await shown() == ["n1", "n3"]
+    # A server that cannot be asked is not registered, and one of a group neither.
+    assert (await client.post("/pool", json={"address": "127.0.0.1:9"})).json()["error"] == "ServersUnreachable"
+    assert (await client.post("/pool", json={"address": "127.0.0.1:3"})).json()["error"] == "ServerInUse"
+    assert (await client.post("/pool", json={"address": "h:3", "node": "a b"})).json()["error"] == "InvalidNode"
+    assert (await client.delete("/pool/127.0.0.1:9")).json()["error"] == "NotInPool"
+    assert (await client.get("/pool")).json() == {"servers": []}
+
+
+async def test_placement(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "KNOWN_SECONDS", 0.01)  # nobody looks at servers here
+    await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1", "127.0.0.2:1"]}, 201)
+    await post(client, "/groups", {"id": 2, "servers": ["127.0.0.2:2"]}, 201)
+    found = (await client.get("/placement")).json()
+    assert [(one["id"], one["leader"], one["followers"]) for one in found["groups"]] == [
+        (1, "127.0.0.1", ["127.0.0.2"]),
+        (2, "127.0.0.2", []),
+    ]
+    nodes = {node["name"]: (node["leads"], node["follows"]) for node in found["nodes"]}
+    assert nodes == {"127.0.0.1": ([1], []), "127.0.0.2": ([2], [1])}
+    assert found["plan"]["steps"] == []
+    assert "no server is left in the pool" in found["plan"]["missing"][0]
+    assert found["run"] is None
+    refused = await client.post("/placement/apply", json={})
+    assert (refused.status_code, refused.json()["error"]) == (409, "NothingToPlace")
+    assert (await client.post("/placement/cancel", json={})).json()["error"] == "NothingToPlace"
+    assert (await client.post("/placement/auto", json={"on": True})).json()["auto"]
+    assert not (await client.post("/placement/auto", json={"on": False})).json()["auto"]
 
 
 @pytest.mark.parametrize(
@@ -426,7 +466,10 @@ async def test_lifting_protection_is_an_event_of_the_operator_who_did(topom: Top
     assert len(topom.ledger.state.events) == before, "there was nothing to lift"
     topom.protection.look(3, 4)
     answer = await client.post("/protection/lift", headers={"X-Slotferry-User": "ada"})
-    assert answer.json() == {"active": False, "lost": 3, "members": 4}
+    lifted = answer.json().pop("lifted")
+    assert answer.json() == {"active": False, "lost": 3, "members": 4, "lifted": lifted}
+    assert lifted["by"] == "operator ada"
+    assert 0 <= time.time() - lifted["at"] < 60
     await post(client, "/protection/lift")
     (event,) = topom.ledger.state.events[before:]
     assert (event.what, event.who) == ("protection_lifted", "operator ada")

@@ -1,0 +1,147 @@
+"""What has to be true."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from cli.client import TopomRefused
+from tests.behaviour import when
+from tests.behaviour.clients import Clients
+from tests.behaviour.whole import WholeCluster
+from tests.integration.cluster.harness import Counting, eventually, log_of, plain_client
+
+
+async def clients_go_on_without_an_error(clients: Clients) -> None:
+    """Every client has more answers, and none has ever had an error."""
+    await clients.go_on()
+    assert not clients.errors, clients.errors[:5]
+
+
+async def its_clients_go_on(counting: Counting) -> None:
+    """Every one of them has another answer that is no error."""
+    await counting.progress()
+
+
+async def its_clients_had_no_error(counting: Counting) -> None:
+    """None up to now, and every one has another answer."""
+    await counting.progress()
+    assert not counting.errors, counting.errors[:5]
+
+
+async def it_serves_again(cluster: WholeCluster, number: int) -> None:
+    """A topom that was started again says that it is well, and the leader lists it."""
+    await eventually(lambda: cluster.health(number), lambda said: bool(said.get("ok")), "the topom to be well")
+
+    async def listed() -> bool:
+        entries = (await cluster.api.status())["topoms"]
+        return (cluster.urls[number], True) in {(one["url"], one["state"] in ("leads", "follows")) for one in entries}
+
+    await eventually(listed, bool, "the topom to be listed")
+
+
+async def the_proxy_says_that_it_serves(cluster: WholeCluster, number: int) -> None:
+    """At ``/healthz``; and topom knows two proxies, both online."""
+
+    async def status() -> int:
+        async with httpx.AsyncClient(timeout=5, trust_env=False, verify=False) as client:
+            try:
+                return (await client.get(f"http://{cluster.health_addresses[number]}/healthz")).status_code
+            except httpx.HTTPError:
+                return 0
+
+    await eventually(status, lambda found: found == httpx.codes.OK, "the proxy to serve")
+    await cluster.online(2)
+
+
+async def no_proxy_was_lost(cluster: WholeCluster) -> None:
+    """Each of them left before it ended: none had to be waited for, or fenced."""
+    for topom in cluster.topoms:
+        assert "proxy_lost" not in [entry.get("event") for entry in log_of(topom)]
+
+
+async def the_slots_arrive(cluster: WholeCluster, group: int, first: int) -> None:
+    """All slots come to rest, the ``first`` ones in this group, and every key is where it belongs."""
+    await cluster.at_rest()
+    assert {slot["group_id"] for slot in (await cluster.api.slots())["slots"][:first]} == {group}
+
+
+async def no_key_is_lost_or_misplaced(cluster: WholeCluster) -> None:
+    """Those that nobody touched are as they were, and every key is where it belongs."""
+    await cluster.check_ballast()
+    assert await cluster.misplaced() == []
+
+
+async def every_topom_says_that_nothing_can_be_changed(cluster: WholeCluster) -> None:
+    """At ``/healthz`` with the reason, at the head of ``slotferry status``, and to whoever tries."""
+    for number in range(len(cluster.topoms)):
+        await eventually(
+            lambda number=number: cluster.health(number),  # type: ignore[misc]
+            lambda said: said.get("ok") is False and "etcd" in said["reason"],
+            "a topom to say that the store is cut off",
+        )
+    with pytest.raises(TopomRefused, match="etcd"):
+        await cluster.api.move_slots("1023", 1)
+    assert "NOTHING CAN BE CHANGED NOW" in (await when.operator_says(cluster, "status")).out
+
+
+async def topoms_are_well_again(cluster: WholeCluster) -> None:
+    """One leads, and nobody says anything else."""
+    await cluster.all_well()
+    assert "NOTHING CAN BE CHANGED" not in (await when.operator_says(cluster, "status")).out
+
+
+async def the_master_is(cluster: WholeCluster, group: int, address: str) -> None:
+    """In the slot table, and by what the server itself says."""
+    await eventually(cluster.masters, lambda found: found[group] == address, f"{address} to be the master")
+    async with plain_client(address) as client:
+        assert (await client.info("replication"))["role"] == "master"
+
+
+async def the_others_follow(cluster: WholeCluster, group: int) -> None:
+    """The other servers of a group are replicas of its master, and have all that it has."""
+
+    async def look() -> bool:
+        master, *replicas = (await cluster.members())[group]
+        async with plain_client(master) as client:
+            said = await client.info("replication")
+        followers = {said[f"slave{n}"]["port"] for n in range(said["connected_slaves"]) if _whole(said[f"slave{n}"])}
+        return said["role"] == "master" and {int(one.rpartition(":")[2]) for one in replicas} <= followers
+
+    await eventually(look, bool, f"the replicas of group {group} to follow")
+
+
+def _whole(follower: dict[str, Any]) -> bool:
+    return bool(follower["state"] == "online")
+
+
+async def errors_name_the_master(counting: Counting, address: str) -> None:
+    """Whoever got an error was told which server it was."""
+    assert all(address in error for error in counting.errors), counting.errors[:5]
+
+
+async def protection_is_on(cluster: WholeCluster) -> None:
+    """``slotferry protection show`` says so, and how many are lost."""
+    await eventually(cluster.api.protection, lambda said: bool(said["active"]), "protection to be on")
+    outcome = await when.operator_says(cluster, "protection", "show")
+    assert "protection is on: nothing is done by itself; 3 of 8 members lost" in outcome.out, outcome
+
+
+async def protection_is_over(cluster: WholeCluster) -> None:
+    """Nobody is lost any more."""
+    await eventually(cluster.api.protection, lambda said: (said["active"], said["lost"]) == (False, 0), "nobody lost")
+
+
+async def topom_says_why_the_master_is_not_replaced(cluster: WholeCluster, group: int) -> None:
+    """It has looked, found the failed master, and left it as it is."""
+
+    async def trouble() -> str:
+        return next(str(found["trouble"]) for found in await cluster.api.groups() if found["id"] == group)
+
+    await eventually(trouble, lambda said: "slotferry protection off" in said, "topom to say why")
+    assert "its master has failed and is not replaced yet" in (await when.operator_says(cluster, "status")).out
+
+
+async def nothing_was_changed(cluster: WholeCluster, epoch: int) -> None:
+    """The slot table is the same."""
+    assert (await cluster.api.status())["epoch"] == epoch

@@ -1,0 +1,349 @@
+"""A placement that is applied, over fakes: what it waits for, what a restart makes of it, when it begins by itself."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.topom.topom_fakes import Bench, MemoryStore
+from topom import topology
+from topom.detector import Condition, Judgement
+from topom.health import Health
+from topom.placements import applying, changes, stepping
+from topom.placements.applying import Placements
+from topom.placements.changes import NothingToPlace, PlacementRuns
+from topom.placements.pool import Content, Pool, with_server
+from topom.placements.run import Step
+from topom.placements.stepping import Stepping, SteppingSettings
+from topom.planners.placement import Rules
+from topom.promotions import Promotions
+from topom.protection import Protection
+from topom.replication import Replication, ServerFailed, ServerReplication
+from topom.state import PoolServer
+from topom.topology import parse_address
+
+
+@dataclass
+class FakeServer:
+    """A server, and whom it follows; ``whole`` once the test says so."""
+
+    follows: str | None = None
+    whole: bool = False
+    down: bool = False
+
+
+class FakeServers(ServerReplication):
+    """Servers in memory; ``told`` has what they were told."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, FakeServer] = {}
+        self.told: list[tuple[str, str | None]] = []
+
+    def of(self, address: str) -> FakeServer:
+        return self.all.setdefault(address, FakeServer())
+
+    async def _reach(self, address: str) -> FakeServer:
+        await asyncio.sleep(0)
+        if self.of(address).down:
+            raise ServerFailed(f"{address} does not do what is needed: no answer")
+        return self.of(address)
+
+    async def look(self, address: str) -> Replication:
+        server = await self._reach(address)
+        if server.follows is None:
+            return Replication(True, "stream", 100)
+        return Replication(False, "stream", 100, parse_address(server.follows), server.whole, not server.whole)
+
+    async def follow(self, address: str, master: str) -> None:
+        (await self._reach(address)).follows = master
+        self.told.append((address, master))
+
+    async def make_master(self, address: str) -> None:
+        (await self._reach(address)).follows = None
+        self.told.append((address, None))
+
+    async def keep(self, address: str) -> None:
+        await self._reach(address)
+
+
+class Case:
+    """A topom's placement, looked at by hand."""
+
+    def __init__(self, settle_seconds: float = 60.0) -> None:
+        self.store = MemoryStore()
+        self.servers = FakeServers()
+        self.conditions: dict[str, Condition] = {}
+        self.contents: dict[str, Content] = {}
+        self.protection = SimpleNamespace(active=False, lost=3, members=4)
+        self.settle_seconds = settle_seconds
+
+    async def start(self, groups: dict[int, str], pool: str) -> None:
+        """A topom, the first or the next one. Groups of servers with commas between them, likewise the pool."""
+        bench = self.bench = await Bench(self.store).start()
+        if not bench.ledger.table.groups:
+            for group_id, servers in groups.items():
+                await self._add(group_id, servers.split(","))
+            for address in pool.split(","):
+                await bench.ledger.change(
+                    lambda state, epoch, address=address: with_server(state, PoolServer(address))  # type: ignore[misc]
+                )
+        health = cast(Health, SimpleNamespace(of=lambda one: Judgement(self.condition(one), 0, 0)))
+        content: Callable[[str], Awaitable[Content]] = self._content
+        self.stepping = Stepping(
+            bench.ledger,
+            bench.barrier,
+            health,
+            cast(Promotions, SimpleNamespace(promote=self._promote)),
+            self.servers,
+            cast(Pool, SimpleNamespace(content=content)),
+            bench.actions.steps.locking,
+            SteppingSettings(10, 60.0, 0.05),
+        )
+        self.placements = Placements(
+            bench.ledger,
+            health,
+            cast(Pool, SimpleNamespace(content=content)),
+            cast(Protection, self.protection),
+            self.stepping,
+            Rules(2),
+            self.settle_seconds,
+            by_sentinels=False,
+        )
+
+    def condition(self, server: str) -> Condition:
+        return self.conditions.get(server, Condition.ALIVE)
+
+    async def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            await self.placements._look()
+
+    async def begin(self, *steps: Step) -> None:
+        """Have these steps done, whatever a plan would say."""
+        await self.bench.ledger.change(lambda state, epoch: changes.begun(state, steps, "topom", 1.0))
+
+    async def apply(self) -> None:
+        await self.placements.apply()
+        await self.look()
+
+    def fill(self, *servers: str) -> None:
+        for server in servers:
+            self.servers.of(server).whole = True
+
+    def states(self) -> dict[str, str]:
+        """By server, how far its step is."""
+        run = self.bench.ledger.state.placement.run
+        return {step.server: step.state for step in (run.steps if run is not None else ())}
+
+    def groups(self) -> dict[int, list[str]]:
+        return {group.id: list(group.servers) for group in self.bench.ledger.table.groups.values()}
+
+    async def _add(self, group_id: int, servers: list[str]) -> None:
+        await self.bench.edit(lambda table, epoch: topology.add_group(table, epoch, group_id, servers))
+        for server in servers[1:]:
+            self.servers.of(server).follows = servers[0]
+            self.fill(server)
+
+    async def _content(self, address: str) -> Content:
+        return self.contents.get(address, Content(0, 0, ""))
+
+    async def _promote(self, group_id: int, address: str) -> Any:
+        return await self.bench.edit(lambda table, epoch: topology.promote(table, epoch, group_id, address))
+
+
+FOUR = {number: f"a:{number}" for number in range(1, 5)}
+
+
+async def test_a_node_makes_one_copy_at_a_time_and_none_joins_before_it_is_whole() -> None:
+    case = Case()
+    await case.start({1: "a:1", 2: "a:2", 3: "c:3"}, "b:7,b:8,d:9")
+    await case.begin(
+        *(Step(1, group, "copy", server[0], server) for group, server in enumerate(("b:7", "b:8", "d:9"), 1))
+    )
+    # One from node a to node b; node c gives to node d meanwhile.
+    await case.look(3)
+    assert sorted(case.states().values()) == ["copying", "copying", "waiting"]
+    assert case.servers.told == [("b:7", "a:1"), ("d:9", "c:3")]
+    assert case.groups() == {1: ["a:1"], 2: ["a:2"], 3: ["c:3"]}
+    case.fill("b:7")
+    await case.look(2)
+    assert case.groups() == {1: ["a:1", "b:7"], 2: ["a:2"], 3: ["c:3"]}
+    assert "b:7" not in case.bench.ledger.state.pool
+    assert sorted(case.states().values()) == ["copying", "copying", "done"]
+    case.fill("b:8", "d:9")
+    await case.look(3)
+    assert case.bench.ledger.state.placement.run is None
+    assert all(len(servers) == 2 for servers in case.groups().values())
+    # Each was told once.
+    assert len(case.servers.told) == 3
+    with pytest.raises(NothingToPlace, match="as it should be"):
+        await case.placements.apply()
+
+
+async def test_another_topom_goes_on_where_the_one_before_was() -> None:
+    case = Case()
+    await case.start({1: "a:1", 2: "a:2"}, "b:7,b:8")
+    await case.apply()
+    await case.start({}, "")
+    # Nobody decides anything upon servers that were not looked at.
+    case.conditions = dict.fromkeys(("a:1", "a:2", "b:7", "b:8"), Condition.UNKNOWN)
+    case.fill("b:7", "b:8")
+    await case.look(2)
+    assert sorted(case.states().values()) == ["copying", "waiting"]
+    case.conditions = {}
+    with pytest.raises(PlacementRuns):
+        await case.placements.apply()
+    await case.look(5)
+    assert case.bench.ledger.state.placement.run is None
+    assert {len(servers) for servers in case.groups().values()} == {2}
+    assert len(case.servers.told) == 2
+
+
+async def test_nothing_is_done_in_protection_mode() -> None:
+    case = Case()
+    await case.start(FOUR, "b:7")
+    case.protection.active = True
+    await case.apply()
+    await case.look(3)
+    assert case.servers.told == []
+    assert "slotferry protection off" in case.placements.waits_for
+    case.protection.active = False
+    await case.look()
+    assert case.servers.told == [("b:7", "a:1")]
+
+
+async def test_what_is_cancelled_is_let_go() -> None:
+    case = Case()
+    await case.start({1: "a:1"}, "b:7")
+    await case.apply()
+    await case.placements.cancel()
+    assert case.servers.told == [("b:7", "a:1"), ("b:7", None)]
+    assert case.groups() == {1: ["a:1"]}
+    # It had begun to be filled, so it need not be empty any more.
+    assert case.bench.ledger.state.pool["b:7"].wipe
+    await case.look(2)
+    assert len(case.servers.told) == 2
+
+
+async def test_a_server_that_has_got_keys_is_not_wiped() -> None:
+    case = Case()
+    await case.start({1: "a:1"}, "b:7")
+    await case.placements.apply()
+    case.contents["b:7"] = Content(3, 0, "")
+    await case.look(2)
+    assert case.servers.told == []
+    assert case.states() in ({"b:7": "dropped"}, {})
+    assert "holds 3 keys" in (await case.placements.show()).picture.unusable["b:7"]
+
+
+async def test_what_cannot_be_done_is_dropped_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case()
+    await case.start({1: "a:1", 2: "a:2"}, "b:7,b:8")
+    await case.apply()
+    case.servers.of("b:7").down = True
+    await case.look(2)
+    assert case.states()["b:7"] == "copying"
+    monkeypatch.setattr(stepping, "PATIENCE_SECONDS", -1.0)
+    await case.look()
+    assert case.states()["b:7"] == "dropped"
+    case.fill("b:8")
+    await case.look(4)
+    assert sorted(len(servers) for servers in case.groups().values()) == [1, 2]
+    assert case.bench.ledger.state.placement.run is None
+
+
+async def test_an_old_copy_stays_while_there_are_not_enough_whole_ones() -> None:
+    case = Case()
+    await case.start({1: "a:1,b:2", 2: "b:3,c:4", 3: "c:5,a:6"}, "a:7,c:8")
+    case.conditions["b:2"] = Condition.FAILED
+    await case.apply()
+    new = case.servers.told[0][0]
+    retire = next(server for server in case.states() if server == "b:2")
+    await case.look(3)
+    assert "b:2" in case.groups()[1]
+    case.fill(new)
+    await case.look(1)
+    # It joined, and then loses its link again.
+    case.servers.of(new).whole = False
+    await case.look(2)
+    assert case.states()[retire] == "waiting"
+    assert "whole copies on 1 of 2 nodes" in str(case.placements.reasons)
+    case.fill(new)
+    await case.look(2)
+    assert case.groups()[1] == ["a:1", new]
+    assert case.bench.ledger.state.pool["b:2"].wipe
+
+
+async def test_a_server_that_comes_back_is_not_taken_out() -> None:
+    case = Case()
+    await case.start({1: "a:1,b:2", 2: "b:3,c:4", 3: "c:5,a:6"}, "a:7,c:8")
+    case.conditions["b:2"] = Condition.FAILED
+    await case.apply()
+    case.conditions = {}
+    case.fill(case.servers.told[0][0])
+    await case.look(4)
+    assert len(case.groups()[1]) == 3
+    assert case.bench.ledger.state.placement.run is None
+
+
+async def test_by_itself_it_waits_until_things_have_settled_and_does_not_go_round_in_circles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = Case(settle_seconds=10.0)
+    await case.start({1: "a:1"}, "b:7")
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(applying.asyncio, "get_running_loop", lambda: SimpleNamespace(time=lambda: now))
+    await case.look()
+    assert case.states() == {}
+    await case.placements.set_auto(True)
+    await case.look()
+    now += 9.0
+    case.conditions["b:7"] = Condition.SUSPECTED
+    await case.look()
+    now += 9.0
+    case.conditions.clear()
+    await case.look()
+    now += 9.0
+    await case.look()
+    assert case.states() == {}
+    assert "settled" in case.placements.waits_for
+    now += 1.0
+    await case.look()
+    assert case.states() == {"b:7": "waiting"}
+    # It fails, and is begun again later each time.
+    waited = []
+    for _ in range(4):
+        run = case.bench.ledger.state.placement.run
+        assert run is not None
+        await case.placements.cancel()
+        began = now
+        while case.bench.ledger.state.placement.run is None:
+            now += 1.0
+            await case.look()
+        waited.append(now - began)
+    assert waited == sorted(waited)
+    assert waited[0] >= 10.0
+    assert waited[-1] >= 70.0
+
+
+async def test_with_sentinels_nothing_is_applied() -> None:
+    case = Case()
+    await case.start({1: "a:1"}, "b:7")
+    case.placements._by_sentinels = True
+    for ask in (case.placements.apply(), case.placements.set_auto(True)):
+        with pytest.raises(applying.SentinelsDecide):
+            await ask
+
+
+async def test_a_promotion_comes_before_the_copies_of_its_group() -> None:
+    case = Case()
+    await case.start({1: "a:1,b:2"}, "c:7")
+    steps = (Step(1, 1, "copy", "c", "c:7"), Step(1, 1, "promote", "b", "b:2"))
+    await case.begin(*steps)
+    await case.look()
+    assert case.groups()[1] == ["b:2", "a:1"]
+    assert case.servers.told == [("c:7", "b:2")]
+    assert replace(steps[0], state="copying") in (case.bench.ledger.state.placement.run or pytest.fail("none")).steps

@@ -1,0 +1,51 @@
+"""The pool: a server is in one group or in the pool, never in both, and nothing is lost that nobody gave leave for."""
+
+from dataclasses import replace
+
+import pytest
+
+from slots.table import Group, Slot, SlotTable
+from tests.unit.topom.topom_fakes import PRODUCT
+from topom import errors, topology
+from topom.placements import pool
+from topom.state import ClusterState, PoolServer
+
+STATE = ClusterState(
+    version=7,
+    writer="w" * 32,
+    product=PRODUCT,
+    table=SlotTable(5, tuple(Slot(i, 1) for i in range(16)), {1: Group(1, ("a:1", "b:1"))}),
+    pool={"p:1": PoolServer("p:1", "n1")},
+)
+
+
+def test_a_server_is_in_a_group_or_in_the_pool() -> None:
+    with pytest.raises(errors.ServerInUse):
+        pool.with_server(STATE, PoolServer("b:1"))
+    added = topology.add_server(STATE.table, 6, 1, "p:1")
+    with pytest.raises(pool.InPool, match="slotferry pool remove p:1"):
+        pool.check(STATE, added)
+    pool.check(pool.without_server(STATE, "p:1"), added)
+    pool.check(STATE, topology.add_server(STATE.table, 6, 1, "c:1"))
+
+
+def test_what_is_said_of_a_server_of_the_pool_can_be_changed() -> None:
+    again = pool.with_server(STATE, PoolServer("p:1", "n2", "rome", wipe=True))
+    assert again.pool == {"p:1": PoolServer("p:1", "n2", "rome", wipe=True)}
+    assert pool.with_server(STATE, PoolServer("p:1", "n1")) is STATE
+    assert PoolServer("[::1]:7").node_name == "::1"
+    with pytest.raises(pool.NotInPool):
+        pool.without_server(replace(STATE, pool={}), "p:1")
+
+
+@pytest.mark.parametrize("wrong", [PoolServer("p"), PoolServer("p:1", "a b"), PoolServer("p:1", "", "x/y")])
+def test_what_is_no_server(wrong: PoolServer) -> None:
+    with pytest.raises(errors.Invalid):
+        pool.with_server(STATE, wrong)
+
+
+def test_what_would_be_lost_is_named() -> None:
+    assert pool.Content(0, 0, "").problem("p:1") == ""
+    assert "3 keys" in pool.Content(3, 0, "a:1").problem("p:1")
+    assert "replica of a:1" in pool.Content(0, 0, "a:1").problem("p:1")
+    assert "2 replicas" in pool.Content(0, 2, "").problem("p:1")

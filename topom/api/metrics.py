@@ -1,0 +1,48 @@
+"""``/metrics``: what this topom, whether it leads or not, tells Prometheus (:mod:`topom.metrics`)."""
+
+from fastapi import APIRouter, Depends, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from topom.api.access import require_token
+from topom.errors import NotLeading
+from topom.metrics import TopomCollector
+from topom.node import Node
+from topom.service import Topom
+
+
+def collector(topom: Topom | Node) -> Collector:
+    """The metrics of one topom by itself, or of one of several."""
+    if isinstance(topom, Topom):
+        alone = topom
+        return TopomCollector(lambda: alone, lambda: 0)
+    node = topom
+
+    def served() -> Topom | None:
+        try:
+            return node.serving
+        except NotLeading:
+            return None
+
+    def term() -> int | None:
+        leadership = node.leadership
+        if node.leading is None or leadership is None:
+            return None
+        return leadership.leader.term if node.shared else 0
+
+    return TopomCollector(served, term, node.store_times.collect)
+
+
+def router(topom: Topom | Node) -> APIRouter:
+    """The endpoint; it asks for the token, and is not passed on to the topom that leads."""
+    registry = CollectorRegistry()
+    registry.register(collector(topom))
+    made = APIRouter(tags=["status"], dependencies=[Depends(require_token)])
+
+    @made.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """What this topom counts, as Prometheus reads it; each topom answers for itself."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return made

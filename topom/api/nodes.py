@@ -1,0 +1,30 @@
+"""Nodes: the hosts that servers run on."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from topom.api import models
+from topom.api.access import ServedTopom
+from topom.api.groups import DRAINED, Why, describe_leaving
+
+router = APIRouter(prefix="/nodes", tags=["placement"])
+
+
+@router.post("/{node}/drain")
+async def drain_node(
+    topom: ServedTopom,
+    node: str,
+    why: Why = DRAINED,
+    fewer_copies: Annotated[bool, Query(description="Whether groups may be left with fewer copies.")] = False,
+) -> models.LeavingList:
+    """Have a node leave: its masters are replaced by promotions, its replicas from the pool, and all are removed."""
+    await topom.node_departures.drain(node, why, fewer_copies)
+    return models.LeavingList(leaving=describe_leaving(topom))
+
+
+@router.delete("/{node}/drain")
+async def keep_node(topom: ServedTopom, node: str) -> models.LeavingList:
+    """Have a node stay after all. What has left it does not come back by itself."""
+    await topom.node_departures.keep(node)
+    return models.LeavingList(leaving=describe_leaving(topom))

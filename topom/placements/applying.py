@@ -1,0 +1,266 @@
+"""The placement of one topom: what it is, what a plan would change, and having that done, when told to or by itself.
+
+One placement is applied at a time. It is stored, so that the next topom goes on with it. Nothing is done while so many
+members are lost that protection mode is on.
+
+By itself (``auto``), topom plans once nothing has changed for ``settle_seconds``: no node came or went, no group or
+server of the pool, and while no group is locked. A plan that would begin where one began before is made ever more
+rarely, up to :data:`LONGEST_WAIT_SECONDS`, so that nothing goes round in circles.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from topom.backoff import Backoff
+from topom.detector import Condition
+from topom.errors import Conflict, TopomError
+from topom.events import actor
+from topom.health import Health
+from topom.ledger import Ledger
+from topom.placements import changes
+from topom.placements.changes import NothingToPlace
+from topom.placements.picture import Picture, draw
+from topom.placements.plan import Planned, plan
+from topom.placements.pool import Pool
+from topom.placements.run import Run
+from topom.placements.stepping import Stepping
+from topom.planners.placement import Copies, Rules
+from topom.protection import Protection
+from topom.state import ClusterState, known_servers
+
+log = structlog.get_logger(__name__)
+
+PAUSE_SECONDS = 0.2
+"""Between two looks at what is under way."""
+IDLE_SECONDS = 0.5
+"""Between two looks while nothing is."""
+RETRY_SECONDS_MAX = 10.0
+LONGEST_WAIT_SECONDS = 3600.0
+KNOWN_SECONDS = 3.0
+"""How long it is waited, before a placement is begun, for servers that topom has not looked at yet."""
+KNOWN_POLL_SECONDS = 0.05
+MOST_STEPS = 512
+"""Of one placement, which is one document of the store; what comes after them is for the next one."""
+
+Beginning = tuple[tuple[str, ...], tuple[tuple[int, Copies], ...]]
+"""The nodes, and the table over groups, from which a placement began."""
+
+
+class SentinelsDecide(Conflict):
+    """Redis Sentinels say who is master, so topom cannot place leaders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How the placement stands: the picture, what a plan would change, what is under way."""
+
+    picture: Picture
+    planned: Planned
+    run: Run | None
+
+
+class Placements:
+    """Placement for one topom.
+
+    Args:
+        settle_seconds: for how long nothing has to have changed before something is done by itself.
+        by_sentinels: whether Redis Sentinels say who is master.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        health: Health,
+        pool: Pool,
+        protection: Protection,
+        stepping: Stepping,
+        rules: Rules,
+        settle_seconds: float,
+        by_sentinels: bool,
+    ) -> None:
+        self._ledger = ledger
+        self._health = health
+        self._pool = pool
+        self._protection = protection
+        self._stepping = stepping
+        self.rules = rules
+        self._settle_seconds = settle_seconds
+        self._by_sentinels = by_sentinels
+        self._news = asyncio.Event()
+        self._seen: object = None
+        self._seen_at = 0.0
+        self._looked_at: object = None
+        self._lacks = ""
+        self._begun: dict[Beginning, tuple[int, float]] = {}
+        self.waits_for = ""
+        """Why nothing is done now: of what is under way, or by itself."""
+
+    @property
+    def reasons(self) -> dict[tuple[int, int, str, str], str]:
+        """What the steps under way wait for, by :func:`topom.placements.stepping.key_of`."""
+        return self._stepping.reasons
+
+    async def show(self) -> Shown:
+        """How it stands. Servers of the pool are asked whether they may be taken."""
+        picture = draw(self._ledger.state, self._condition, await self._pool_problems())
+        planned = plan(self._ledger.state, picture, self.rules)
+        return Shown(picture, planned, self._ledger.state.placement.run)
+
+    async def apply(self) -> Shown:
+        """Begin to do what a plan says; how it then stands.
+
+        Raises:
+            SentinelsDecide: leaders are not topom's to place.
+            PlacementRuns: it is being done already.
+            NothingToPlace: there is nothing to change, or nothing that can be; the message says what is missing.
+        """
+        self._require_own()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KNOWN_SECONDS):
+                while self._unknown():
+                    await asyncio.sleep(KNOWN_POLL_SECONDS)
+        shown = await self.show()
+        if shown.run is None and not shown.planned.steps:
+            missing = "; ".join(shown.planned.missing)
+            raise NothingToPlace(f"nothing can be changed: {missing}" if missing else "everything is as it should be")
+        steps = shown.planned.steps[:MOST_STEPS]
+        who = actor.get() or "topom"
+        state = await self._ledger.change(lambda state, epoch: changes.begun(state, steps, who, time.time()))
+        log.info("placement_begun", steps=len(steps), who=who)
+        return Shown(shown.picture, shown.planned, state.placement.run)
+
+    async def cancel(self) -> None:
+        """End what is being applied: what is done stays, what is being copied is let go. Raises NothingToPlace."""
+        ended: list[Run] = []
+
+        def end(state: ClusterState, epoch: int) -> ClusterState:
+            new = changes.ended(state)
+            ended[:] = [state.placement.run] if state.placement.run is not None else []
+            return new
+
+        await self._ledger.change(end)
+        log.info("placement_cancelled")
+        copying = [step.server for run in ended for step in run.steps if step.state == "copying"]
+        await self._stepping.detach([server for server in copying if server in self._ledger.state.pool])
+
+    async def set_auto(self, on: bool) -> None:
+        """Have topom place by itself, or not any more; what is under way goes on. Raises SentinelsDecide."""
+        if on:
+            self._require_own()
+        self._seen = None
+        await self._ledger.change(lambda state, epoch: changes.with_auto(state, on))
+        log.info("placement_auto", on=on)
+
+    async def run(self) -> None:
+        """Do what is to be done, until cancelled."""
+        self._ledger.listen(lambda old, new: self._news.set())
+        backoff = Backoff(PAUSE_SECONDS, RETRY_SECONDS_MAX)
+        while True:
+            self._news.clear()
+            try:
+                await self._look()
+                backoff.reset()
+            except TopomError as error:
+                wait = backoff.next()
+                log.warning("placement_waits", reason=str(error), retry_seconds=wait)
+                await asyncio.sleep(wait)
+                continue
+            if self._ledger.state.placement.run is not None:
+                await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(IDLE_SECONDS if self._ledger.state.placement.auto else None):
+                await self._news.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _look(self) -> None:
+        kept = self._ledger.state.placement
+        if kept.run is None:
+            self._stepping.forget()
+            self.waits_for = await self._by_itself() if kept.auto else ""
+            return
+        self.waits_for = self._protected()
+        if self.waits_for:
+            return
+        if kept.run.current:
+            await self._stepping.look(kept.run)
+            return
+        await self._ledger.change(
+            lambda state, epoch: (
+                changes.ended(state) if state.placement.run is not None and not state.placement.run.current else state
+            )
+        )
+        log.info("placement_ended")
+
+    async def _by_itself(self) -> str:
+        """Begin a placement if one is due; else why not, empty if everything is as it should be."""
+        state = self._ledger.state
+        now = asyncio.get_running_loop().time()
+        picture = draw(state, self._condition)
+        seen = (tuple(picture.nodes.values()), picture.table, picture.free, picture.left_out, picture.gone)
+        if seen != self._seen:
+            self._seen, self._seen_at, self._looked_at = seen, now, None
+        if reason := self._protected():
+            return reason
+        if self._unknown():
+            return "topom has not looked at all servers yet"
+        if any(group.locked for group in state.table.groups.values()):
+            return "a group is getting another master"
+        begins: Beginning = (tuple(picture.nodes), tuple(picture.table.items()))
+        times, last = self._begun.get(begins, (0, now))
+        again = min(LONGEST_WAIT_SECONDS, self._settle_seconds * (2.0 ** min(times, 12) - 1))
+        if now - self._seen_at < self._settle_seconds or now - last < again:
+            return "waits until things have settled"
+        if self._looked_at == seen:
+            return self._lacks
+        shown = await self.show()
+        self._looked_at = seen
+        if not shown.planned.steps:
+            self._lacks = "; ".join(shown.planned.missing)
+            return self._lacks
+        self._begun = {one: noted for one, noted in self._begun.items() if one[0] == begins[0]}
+        self._begun[begins] = (times + 1, now)
+        self._looked_at = None
+        await self.apply()
+        return ""
+
+    def _unknown(self) -> bool:
+        return any(self._condition(one) is Condition.UNKNOWN for one in known_servers(self._ledger.state))
+
+    def _protected(self) -> str:
+        if not self._protection.active:
+            return ""
+        return (
+            f"{self._protection.lost} of {self._protection.members} members are lost at a time, so nothing is done; "
+            "bring them back, or say 'slotferry protection off'"
+        )
+
+    def _require_own(self) -> None:
+        if self._by_sentinels:
+            raise SentinelsDecide('Redis Sentinels say who is master (ha = "sentinel"), so topom places no leaders')
+
+    def _condition(self, server: str) -> Condition:
+        return self._health.of(server).condition
+
+    async def _pool_problems(self) -> dict[str, str]:
+        """Why servers of the pool may not be taken, by address; of those that answer."""
+        entries = [entry for entry in self._ledger.state.pool.values() if not entry.wipe]
+
+        async def problem(address: str) -> str:
+            try:
+                found = (await self._pool.content(address)).problem(address)
+            except TopomError as error:
+                return str(error)
+            return f"{found}, and nobody said that it may be wiped" if found else ""
+
+        found = await asyncio.gather(*(problem(entry.address) for entry in entries))
+        return {entry.address: text for entry, text in zip(entries, found, strict=True) if text}

@@ -1,0 +1,177 @@
+"""What applying a placement changes of what is stored: pure functions from one state to the next.
+
+Nothing is removed before its replacement is whole: a server leaves its group only in the write that takes the whole one
+in, or later, and never while it is the master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from slots.table import Group, SlotTable
+from topom import topology
+from topom.errors import Conflict, GroupLocked
+from topom.interventions import with_table
+from topom.placements.run import Kept, Progress, Run, Step
+from topom.state import ClusterState, PoolServer
+
+
+class PlacementRuns(Conflict):
+    """A placement is being applied already."""
+
+
+class NothingToPlace(Conflict):
+    """No placement is being applied, or there is nothing to change."""
+
+
+class StepOvertaken(Conflict):
+    """The group, the pool or the placement was changed meanwhile; it is looked at again."""
+
+
+def begun(state: ClusterState, steps: Sequence[Step], who: str, now: float) -> ClusterState:
+    """The state in which these steps are to be done. Raises :class:`PlacementRuns`, :class:`StepOvertaken`."""
+    if state.placement.run is not None:
+        raise PlacementRuns("a placement is being applied already; wait for it, or say slotferry placement cancel")
+    for step in steps:
+        group = topology.group_of(state.table, step.group)
+        if step.kind != "copy" and step.server not in group.servers and not _to_come(steps, step):
+            raise StepOvertaken(f"group {group.id} was changed meanwhile; try again")
+    return replace(state, placement=Kept(state.placement.auto, Run(now, who, tuple(steps))))
+
+
+def _to_come(steps: Sequence[Step], step: Step) -> bool:
+    return any(one.kind == "copy" and (one.group, one.server) == (step.group, step.server) for one in steps)
+
+
+def ended(state: ClusterState) -> ClusterState:
+    """The state in which no placement is being applied. Raises :class:`NothingToPlace`."""
+    if state.placement.run is None:
+        raise NothingToPlace("no placement is being applied")
+    return replace(state, placement=Kept(state.placement.auto))
+
+
+def with_auto(state: ClusterState, auto: bool) -> ClusterState:
+    """The state in which topom places by itself, or does not."""
+    if state.placement.auto is auto:
+        return state
+    return replace(state, placement=replace(state.placement, auto=auto))
+
+
+def advanced(state: ClusterState, step: Step, progress: Progress, why: str = "") -> ClusterState:
+    """The state in which a step is so far. Raises :class:`StepOvertaken` if it is none any more."""
+    run = _run_with(state, step)
+    steps = tuple(replace(one, state=progress, why=why) if one.is_same(step) else one for one in run.steps)
+    return replace(state, placement=replace(state.placement, run=replace(run, steps=steps)))
+
+
+def dropped(state: ClusterState, step: Step, why: str) -> ClusterState:
+    """The state in which a step is not done, nor what comes after it for its group."""
+    run = _run_with(state, step)
+    after = f"{step.server} could not be placed"
+    steps = tuple(_dropped(one, step, why, after) for one in run.steps)
+    return replace(state, placement=replace(state.placement, run=replace(run, steps=steps)))
+
+
+def _dropped(one: Step, step: Step, why: str, after: str) -> Step:
+    if one.is_same(step):
+        return replace(one, state="dropped", why=why)
+    if one.group == step.group and one.round > step.round and not one.over:
+        return replace(one, state="dropped", why=after)
+    return one
+
+
+def joined(state: ClusterState, epoch: int, step: Step, master: str) -> ClusterState:
+    """The state in which a whole copy is taken into its group, and what it replaces is in the pool.
+
+    The master stays whatever it was to be replaced by; a copy that is to lead is ``joined`` until it does.
+
+    Raises:
+        StepOvertaken: the step, the group's master or the pool is not what it was.
+        GroupLocked: another server is being made the group's master.
+    """
+    group = _group(state, step, master)
+    entry = state.pool.get(step.server)
+    if entry is None:
+        raise StepOvertaken(f"{step.server} is not in the pool any more")
+    leaving = [server for server in step.instead_of if server in group.replicas]
+    kept = _without(group, leaving)
+    taken = Group(
+        group.id,
+        (*kept.servers, step.server),
+        {**kept.datacenters, **({step.server: entry.datacenter} if entry.datacenter else {})},
+        nodes={**kept.nodes, **({step.server: entry.node} if entry.node else {})},
+    )
+    pool = {address: one for address, one in state.pool.items() if address != step.server}
+    new = _with_group(state, epoch, taken, {**pool, **_pooled(group, leaving)})
+    return advanced(new, step, "joined" if step.leads else "done")
+
+
+def left(state: ClusterState, epoch: int, step: Step, servers: Iterable[str], master: str) -> ClusterState:
+    """The state in which replicas of the step's group are in the pool, and the step is over.
+
+    Raises as :func:`joined`.
+    """
+    group = _group(state, step, master)
+    leaving = [server for server in servers if server in group.replicas]
+    if not leaving:
+        return advanced(state, step, "done")
+    new = _with_group(state, epoch, _without(group, leaving), {**state.pool, **_pooled(group, leaving)})
+    return advanced(new, step, "done")
+
+
+def copying(state: ClusterState, step: Step) -> ClusterState:
+    """The state in which a server of the pool is about to be filled: whatever it then holds may be lost.
+
+    The marks by which it keeps fenced proxies off are among that, so it does not count as having them any more.
+
+    Raises :class:`StepOvertaken`.
+    """
+    entry = state.pool.get(step.server)
+    if entry is None:
+        raise StepOvertaken(f"{step.server} is not in the pool any more")
+    new = advanced(state, step, "copying")
+    fenced = {
+        instance: replace(one, at=one.at - {step.server}) if step.server in one.at else one
+        for instance, one in state.fenced.items()
+    }
+    return replace(new, pool={**new.pool, step.server: replace(entry, wipe=True)}, fenced=fenced)
+
+
+def _run_with(state: ClusterState, step: Step) -> Run:
+    run = state.placement.run
+    if run is None or not any(one.is_same(step) and not one.over for one in run.steps):
+        raise StepOvertaken("the placement was ended meanwhile")
+    return run
+
+
+def _group(state: ClusterState, step: Step, master: str) -> Group:
+    _run_with(state, step)
+    group = topology.group_of(state.table, step.group)
+    if group.locked:
+        raise GroupLocked(f"a server of group {group.id} is being made its master; it is tried again then")
+    if group.master != master:
+        raise StepOvertaken(f"{master} is not the master of group {group.id} any more")
+    return group
+
+
+def _without(group: Group, servers: Sequence[str]) -> Group:
+    return replace(
+        group,
+        servers=tuple(one for one in group.servers if one not in servers),
+        datacenters={one: name for one, name in group.datacenters.items() if one not in servers},
+        nodes={one: name for one, name in group.nodes.items() if one not in servers},
+    )
+
+
+def _pooled(group: Group, servers: Sequence[str]) -> dict[str, PoolServer]:
+    """Old copies may be wiped: all that they hold is in the group."""
+    return {
+        server: PoolServer(server, group.nodes.get(server, ""), group.datacenter_of(server), wipe=True)
+        for server in servers
+    }
+
+
+def _with_group(state: ClusterState, epoch: int, group: Group, pool: dict[str, PoolServer]) -> ClusterState:
+    table: SlotTable = state.table.changed(epoch, groups=[group])
+    return replace(with_table(state, table), pool=pool)

@@ -1,0 +1,133 @@
+"""The pool: servers that are in no group, registered with node and datacenter, for groups to take.
+
+A server is in one group or in the pool, never in both: every change of the slot table by an operator is checked
+against the pool (:func:`check`), and what is taken leaves the pool in the write that puts it into its group.
+
+A server that becomes a replica loses what it holds. So one is registered only if it answers, is a master without
+replicas and holds no key, unless the operator says that it may be wiped; and it is looked at again before it is taken.
+"""
+
+from dataclasses import dataclass, replace
+
+from redis.asyncio import Redis
+
+from slots.table import SlotTable
+from topom import topology
+from topom.errors import Conflict, NotFound, ServerInUse, ServersUnreachable
+from topom.ledger import Ledger
+from topom.redis_servers import RedisServers, count_keys
+from topom.state import ClusterState, PoolServer
+
+
+class NotInPool(NotFound):
+    """The pool has no such server."""
+
+
+class InPool(Conflict):
+    """The server is in the pool, so it cannot be in a group as well."""
+
+
+class HoldsKeys(Conflict):
+    """The server holds keys, or has replicas or a master, and nobody said that it may be wiped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a server of no group holds: keys over all databases, replicas, and the master it follows, if any."""
+
+    keys: int
+    replicas: int
+    following: str
+
+    def problem(self, address: str) -> str:
+        """Why it is not to be wiped unasked; empty if nothing would be lost."""
+        if self.keys:
+            return f"{address} holds {self.keys} keys, which becoming a replica would delete"
+        if self.following:
+            return f"{address} is a replica of {self.following}"
+        if self.replicas:
+            return f"{address} has {self.replicas} replicas of its own"
+        return ""
+
+
+def with_server(state: ClusterState, entry: PoolServer) -> ClusterState:
+    """The state with a server in the pool, or with what is said of one changed.
+
+    Raises:
+        InvalidAddress, InvalidDatacenter, InvalidNode: it is not well said.
+        ServerInUse: the server is in a group.
+    """
+    topology.parse_address(entry.address)
+    topology.require_place(entry.datacenter, entry.node)
+    for group in state.table.groups.values():
+        if entry.address in group.servers:
+            raise ServerInUse(f"{entry.address} belongs to group {group.id}; remove it there first")
+    if state.pool.get(entry.address) == entry:
+        return state
+    return replace(state, pool={**state.pool, entry.address: entry})
+
+
+def without_server(state: ClusterState, address: str) -> ClusterState:
+    """The state without this server in its pool. Raises :class:`NotInPool`."""
+    if address not in state.pool:
+        raise NotInPool(f"the pool has no server {address}; it has {', '.join(sorted(state.pool)) or 'none'}")
+    return replace(state, pool={name: entry for name, entry in state.pool.items() if name != address})
+
+
+def check(state: ClusterState, table: SlotTable) -> None:
+    """Refuse a change that puts a server of the pool into a group. Raises :class:`InPool`."""
+    if table is state.table or not state.pool:
+        return
+    for group in table.groups.values():
+        for server in group.servers:
+            if server in state.pool:
+                raise InPool(
+                    f"{server} is in the pool; remove it there first (slotferry pool remove {server}), or let "
+                    "placement take it"
+                )
+
+
+class Pool:
+    """The pool of one topom."""
+
+    def __init__(self, ledger: Ledger, servers: RedisServers) -> None:
+        self._ledger = ledger
+        self._servers = servers
+
+    async def add(self, entry: PoolServer) -> None:
+        """Register a server that answers and that nothing would be lost of; or change what is said of one.
+
+        Raises:
+            ServersUnreachable: it does not answer.
+            HoldsKeys: something would be lost, and ``entry`` does not say that it may be.
+            TopomError: as :func:`with_server`, and StoreError.
+        """
+        with_server(self._ledger.state, entry)
+        content = await self.content(entry.address)
+        problem = content.problem(entry.address)
+        if problem and not entry.wipe:
+            raise HoldsKeys(f"{problem}; empty it first, or say that it may be wiped (--wipe)")
+        await self._ledger.change(lambda state, epoch: with_server(state, entry))
+
+    async def remove(self, address: str) -> None:
+        """Forget a server of the pool; nothing is done to it. Raises :class:`NotInPool`, and StoreError."""
+        await self._ledger.change(lambda state, epoch: without_server(state, address))
+
+    async def problem(self, address: str) -> str:
+        """Why a server is not to be wiped unasked; empty if nothing would be lost. Raises as :meth:`content`."""
+        return (await self.content(address)).problem(address)
+
+    async def content(self, address: str) -> Content:
+        """What a server holds now. Raises :class:`~topom.errors.ServersUnreachable`."""
+        found: list[Content] = []
+
+        async def look(client: Redis) -> None:
+            answer = await client.info()
+            host, port = answer.get("master_host"), answer.get("master_port")
+            following = f"{host}:{port}" if answer.get("role") == "slave" else ""
+            found.append(Content(count_keys(answer), int(answer.get("connected_slaves", 0)), following))
+
+        reason = await self._servers.guarded(address, look)
+        if reason is not None:
+            raise ServersUnreachable(f"{address} does not answer ({reason}); start it, or look at the address")
+        return found[0]

@@ -1,0 +1,337 @@
+"""Does the steps of a placement that is being applied, one look at a time.
+
+A server of the pool is told to follow the master of its group, and taken into the group once it is *whole*: it is
+connected, holds the master's stream of writes, and is behind it by ``lag_bytes`` at most. Before that no proxy knows
+it, so nobody reads from it. Every step is stored before it is acted on, and looks at what is there before it does
+anything: so it may be done again by the topom after this one.
+
+What a step relies on: that no proxy, however old its table, still takes the server for one of another group (it has
+acknowledged the table, or is fenced off the server), and that nobody can give the group another master while the server
+is told to follow this one (``locking``).
+
+**bounded**: a node gives one copy at a time, and takes one. A copy may take ``copy_seconds``; what cannot be done,
+because a server does not answer or refuses, or slots of the group are in motion, is tried for :data:`PATIENCE_SECONDS`.
+Then the step is dropped, and what came after it for its group; another plan makes it again, if it is still wanted.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from slots.table import Group
+from topom.barrier import Barrier
+from topom.detector import Condition
+from topom.errors import NotLeading, ServersUnreachable, TopomError
+from topom.health import Health
+from topom.ledger import Ledger, LostPlace
+from topom.placements import changes
+from topom.placements.changes import StepOvertaken
+from topom.placements.picture import draw
+from topom.placements.pool import HoldsKeys, Pool
+from topom.placements.run import Run, Step
+from topom.promotions import Promotions
+from topom.replication import Replication, ServerFailed, ServerReplication
+from topom.state import ClusterState
+from topom.store import StoreError
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_SECONDS = 60.0
+"""For how long a step is tried that cannot be done."""
+DETACH_POLL_SECONDS = 0.05
+
+Key = tuple[int, int, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SteppingSettings:
+    """How copies are made.
+
+    Attributes:
+        lag_bytes: how far a replica may be behind its master to count as whole.
+        copy_seconds: how long it may take until it is.
+        barrier_seconds: how long proxies may take to acknowledge a table.
+    """
+
+    lag_bytes: int
+    copy_seconds: float
+    barrier_seconds: float
+
+
+class NotWhole(TopomError):
+    """The group has fewer whole copies than it takes for one to be removed."""
+
+
+class Stepping:
+    """The steps of one topom.
+
+    Args:
+        locking: held while slots or a group are locked.
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        health: Health,
+        promotions: Promotions,
+        replication: ServerReplication,
+        pool: Pool,
+        locking: asyncio.Lock,
+        settings: SteppingSettings,
+        problem_of: Callable[[str], str | None] = lambda server: None,
+    ) -> None:
+        self._problem_of = problem_of
+        self._ledger = ledger
+        self._barrier = barrier
+        self._health = health
+        self._promotions = promotions
+        self._replication = replication
+        self._pool = pool
+        self._locking = locking
+        self._settings = settings
+        self._since: dict[Key, float] = {}
+        self._copying_since: dict[Key, float] = {}
+        self.reasons: dict[Key, str] = {}
+        """What steps wait for, by :func:`key_of`."""
+
+    async def look(self, run: Run) -> None:
+        """Do what can be done now of the round that is under way.
+
+        Raises StoreError, LostPlace, NotLeading: nothing can be changed now.
+        """
+        current = run.current
+        known = {key_of(step) for step in current}
+        for times in (self._since, self._copying_since):
+            for key in times.keys() - known:
+                del times[key]
+        for key in self.reasons.keys() - known:
+            del self.reasons[key]
+        # What is whole makes room for what waits; promotions come before the copies of their round.
+        order = {"promote": 0, "copy": 1, "retire": 2}
+        for step in sorted(current, key=lambda step: (order[step.kind], step.state == "waiting")):
+            if step.kind == "copy" and step.state == "waiting" and self._promoting(step.group):
+                continue
+            await self._try(step)
+
+    def forget(self) -> None:
+        """Nothing is being applied any more."""
+        self._since.clear()
+        self._copying_since.clear()
+        self.reasons.clear()
+
+    async def detach(self, servers: Collection[str]) -> None:
+        """Have servers of the pool follow nobody any more, once no proxy takes them for replicas. Raises nothing.
+
+        One that cannot be told now goes on following, which harms nobody: it is told again when it is taken.
+        """
+        alive = [server for server in servers if self._health.of(server).condition is Condition.ALIVE]
+        if not alive:
+            return
+        try:
+            async with asyncio.timeout(self._settings.barrier_seconds):
+                while not self._barrier.passed(self._ledger.table.epoch, ()):
+                    await asyncio.sleep(DETACH_POLL_SECONDS)
+        except TimeoutError:
+            return
+        for server in alive:
+            try:
+                async with self._locking:
+                    if server in self._ledger.state.pool:
+                        await self._replication.make_master(server)
+                        await self._replication.keep(server)
+            except ServerFailed as error:
+                log.info("old_copy_still_follows", server=server, reason=str(error))
+
+    def _promoting(self, group_id: int) -> bool:
+        run = self._ledger.state.placement.run
+        return run is not None and any(step.kind == "promote" and step.group == group_id for step in run.current)
+
+    async def _try(self, step: Step) -> None:
+        key = key_of(step)
+        now = asyncio.get_running_loop().time()
+        try:
+            if unknown := self._unknown(step):
+                # Right after topom's start; nobody decides anything upon that.
+                self.reasons[key] = f"topom has not looked at {unknown} yet"
+            elif step.group not in self._ledger.table.groups:
+                await self._drop(step, f"group {step.group} is not there any more")
+            elif step.kind == "promote":
+                await self._promote(step)
+            elif step.kind == "retire":
+                await self._retire(step)
+            else:
+                await self._copy(step)
+        except (StoreError, LostPlace, NotLeading):
+            raise
+        except HoldsKeys as error:
+            await self._drop(step, str(error))
+        except TopomError as error:
+            if self.reasons.get(key) != str(error):
+                log.warning("placement_step_waits", step=step.text, reason=str(error))
+            self.reasons[key] = str(error)
+            if now - self._since.setdefault(key, now) > PATIENCE_SECONDS:
+                await self._drop(step, str(error))
+        else:
+            self._since.pop(key, None)
+
+    def _unknown(self, step: Step) -> str:
+        group = self._ledger.table.groups.get(step.group)
+        servers = (step.server, *(group.servers if group is not None else ()))
+        state = self._ledger.state
+        known = {*state.pool, *(group.servers if group is not None else ())}
+        unknown = (one for one in servers if one in known and self._health.of(one).condition is Condition.UNKNOWN)
+        return next(unknown, "")
+
+    async def _promote(self, step: Step) -> None:
+        group = self._ledger.table.groups[step.group]
+        if step.server not in group.servers:
+            await self._drop(step, f"{step.server} is not in group {group.id} any more")
+            return
+        if step.server != group.master:
+            await self._promotions.promote(group.id, step.server)
+        await self._ledger.change(lambda state, epoch: changes.advanced(state, step, "done"))
+
+    async def _copy(self, step: Step) -> None:
+        if step.state == "joined":
+            await self._lead(step)
+            return
+        group = self._ledger.table.groups[step.group]
+        if step.server not in self._ledger.state.pool or group.master is None:
+            await self._drop(step, f"{step.server} is not in the pool any more, or group {group.id} has no master")
+        elif step.state == "copying":
+            await self._fill(step, group.master)
+        else:
+            await self._begin(step, group, group.master)
+
+    async def _begin(self, step: Step, group: Group, master: str) -> None:
+        """Have a server of the pool filled, if neither its node nor the master's makes another copy."""
+        state = self._ledger.state
+        mine = {step.node, group.node_of(master)}
+        for other in state.placement.run.steps if state.placement.run is not None else ():
+            if other.state == "copying" and mine & self._nodes(state, other):
+                self.reasons[key_of(step)] = f"waits until {other.server} is whole: one copy at a time on a node"
+                return
+        if self._health.of(step.server).condition is not Condition.ALIVE:
+            raise ServersUnreachable(f"{step.server} does not answer")
+        problem = (await self._pool.content(step.server)).problem(step.server)
+        if problem and not state.pool[step.server].wipe:
+            raise HoldsKeys(f"{problem}, and nobody said that it may be wiped")
+        # No proxy takes it for a replica of a group that it was in before.
+        await self._barrier.everyone_current([step.server], self._settings.barrier_seconds)
+        await self._ledger.change(lambda state, epoch: changes.copying(state, step))
+        await self._tell(step, master)
+
+    def _nodes(self, state: ClusterState, step: Step) -> set[str]:
+        group = state.table.groups.get(step.group)
+        return {step.node} | ({group.node_of(group.master)} if group is not None and group.master else set())
+
+    async def _tell(self, step: Step, master: str) -> None:
+        async with self._locking:
+            group = self._ledger.table.groups.get(step.group)
+            if group is None or group.locked or group.master != master:
+                raise StepOvertaken(f"group {step.group} is getting another master; it is tried again then")
+            run = self._ledger.state.placement.run
+            wanted = run is not None and any(one.is_same(step) and not one.over for one in run.steps)
+            if not wanted or step.server not in self._ledger.state.pool:
+                raise StepOvertaken(f"{step.server} is not in the pool any more, or the placement was ended")
+            await self._replication.follow(step.server, master)
+        self.reasons[key_of(step)] = f"is being filled by {master}"
+        log.info("placement_copy_begun", server=step.server, master=master, group=step.group)
+
+    async def _fill(self, step: Step, master: str) -> None:
+        """Look how far a copy is; once it is whole, it joins its group."""
+        key = key_of(step)
+        now = asyncio.get_running_loop().time()
+        if now - self._copying_since.setdefault(key, now) > self._settings.copy_seconds:
+            await self._drop(step, f"it was not whole within {self._settings.copy_seconds:g} s")
+            await self.detach([step.server])
+            return
+        ahead, behind = await self._replication.look(master), await self._replication.look(step.server)
+        if not behind.follows(master):
+            await self._tell(step, master)
+            return
+        problem = not_whole(ahead, behind, self._settings.lag_bytes)
+        if problem is not None:
+            self.reasons[key] = f"{problem}; its master is {master}"
+            return
+        await self._ledger.change(lambda state, epoch: changes.joined(state, epoch, step, master))
+        with suppress(ServerFailed):
+            await self._replication.keep(step.server)
+        log.info("placement_copy_whole", server=step.server, group=step.group)
+        await self.detach([one for one in step.instead_of if one in self._ledger.state.pool])
+
+    async def _lead(self, step: Step) -> None:
+        """A copy that is in its group becomes the master, and what it replaces goes to the pool."""
+        group = self._ledger.table.groups[step.group]
+        if step.server not in group.servers:
+            await self._drop(step, f"{step.server} is not in group {group.id} any more")
+            return
+        if step.server != group.master:
+            await self._promotions.promote(group.id, step.server)
+        await self._leave(step, step.instead_of)
+
+    async def _retire(self, step: Step) -> None:
+        group = self._ledger.table.groups[step.group]
+        if step.server == group.master:
+            await self._drop(step, f"{step.server} is the master of group {group.id}")
+            return
+        picture = draw(self._ledger.state, lambda server: self._health.of(server).condition)
+        if step.server in group.servers and step.server not in picture.gone.get(group.id, (step.server,)):
+            await self._drop(step, f"{step.server} is there again, and stays")
+            return
+        whole = await self._whole_nodes(group, step.server)
+        if len(whole) < step.keep:
+            raise NotWhole(f"group {group.id} has whole copies on {len(whole)} of {step.keep} nodes")
+        await self._leave(step, [step.server])
+
+    async def _leave(self, step: Step, servers: Sequence[str]) -> None:
+        group = self._ledger.table.groups[step.group]
+        assert group.master is not None
+        if step.group in self._ledger.state.promotions and any(
+            self._health.of(server).condition is not Condition.FAILED for server in servers
+        ):
+            self.reasons[key_of(step)] = f"waits until all servers of group {step.group} follow {group.master}"
+            return
+        master = group.master
+        await self._ledger.change(lambda state, epoch: changes.left(state, epoch, step, servers, master))
+        await self.detach([one for one in servers if one in self._ledger.state.pool])
+
+    async def _whole_nodes(self, group: Group, without: str) -> set[str]:
+        """Nodes with a whole copy of the group, the master's among them."""
+        assert group.master is not None
+        ahead = await self._replication.look(group.master)
+        found = {group.node_of(group.master)} if ahead.is_master else set()
+        for server in group.replicas:
+            if server == without or self._health.of(server).condition is Condition.FAILED or self._problem_of(server):
+                continue
+            behind = await self._replication.look(server)
+            if behind.follows(group.master) and not_whole(ahead, behind, self._settings.lag_bytes) is None:
+                found.add(group.node_of(server))
+        return found
+
+    async def _drop(self, step: Step, why: str) -> None:
+        log.warning("placement_step_dropped", step=step.text, reason=why)
+        await self._ledger.change(lambda state, epoch: changes.dropped(state, step, why))
+
+
+def key_of(step: Step) -> Key:
+    """What a step is found by, however far it is."""
+    return step.round, step.group, step.kind, step.server
+
+
+def not_whole(ahead: Replication, behind: Replication, lag_bytes: int) -> str | None:
+    """Why a replica does not count as whole, by what its master and it say; None if it does."""
+    if not ahead.is_master:
+        return "its master says that it is none"
+    if behind.is_master or behind.filling or not behind.link_up:
+        return "it is being filled"
+    if behind.stream != ahead.stream:
+        return "it holds another history than its master"
+    if ahead.offset - behind.offset > lag_bytes:
+        return f"it is {ahead.offset - behind.offset} bytes behind its master"
+    return None

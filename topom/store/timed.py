@@ -1,0 +1,103 @@
+"""A store whose calls are timed and counted, for ``/metrics``."""
+
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from prometheus_client import Counter, Histogram
+from prometheus_client.core import Metric
+
+from topom.store import (
+    Leader,
+    Leadership,
+    Store,
+    StoreConflict,
+    Stored,
+    StoredScript,
+    StoredScripts,
+    StoredSizes,
+    StoreError,
+)
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Upper bounds of the histogram, in seconds."""
+Result = TypeVar("Result")
+
+
+class StoreTimes:
+    """How long a process's calls of its store took, and how many failed."""
+
+    def __init__(self) -> None:
+        self._seconds = Histogram(
+            "slotferry_topom_store_seconds",
+            "How long calls of the store took, also those that failed.",
+            ["operation"],
+            registry=None,
+            buckets=BUCKETS,
+        )
+        self._errors = Counter(
+            "slotferry_topom_store_errors",
+            "Calls of the store that failed; `conflict`: somebody else had written.",
+            ["operation", "kind"],
+            registry=None,
+        )
+
+    async def timed(self, operation: str, work: Coroutine[Any, Any, Result]) -> Result:
+        """What ``work`` comes to."""
+        with self._seconds.labels(operation).time():
+            try:
+                return await work
+            except StoreConflict:
+                self._errors.labels(operation, "conflict").inc()
+                raise
+            except StoreError:
+                self._errors.labels(operation, "failed").inc()
+                raise
+
+    def collect(self) -> Iterable[Metric]:
+        """As Prometheus has them."""
+        return [*self._seconds.collect(), *self._errors.collect()]
+
+
+class TimedStore(Store):
+    """A store as one process uses it. What waits for others (``watch``, ``campaign``) is not timed."""
+
+    def __init__(self, store: Store, times: StoreTimes) -> None:
+        self.shared = store.shared
+        self._store = store
+        self._times = times
+
+    async def open(self) -> None:
+        await self._store.open()
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def read(self) -> Stored:
+        return await self._times.timed("read", self._store.read())
+
+    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        await self._times.timed("write", self._store.write(expected, version, documents))
+
+    async def watch(self, version: int, seconds: float) -> int:
+        return await self._store.watch(version, seconds)
+
+    async def campaign(self, instance: str, url: str, lease_seconds: float) -> Leadership:
+        return await self._store.campaign(instance, url, lease_seconds)
+
+    async def leader(self) -> Leader | None:
+        return await self._times.timed("leader", self._store.leader())
+
+    async def read_scripts(self) -> StoredScripts:
+        return await self._times.timed("read_scripts", self._store.read_scripts())
+
+    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
+        await self._times.timed("write_scripts", self._store.write_scripts(generation, put, drop))
+
+    async def forget_scripts(self, generation: int) -> None:
+        await self._times.timed("forget_scripts", self._store.forget_scripts(generation))
+
+    async def read_sizes(self) -> StoredSizes:
+        return await self._times.timed("read_sizes", self._store.read_sizes())
+
+    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
+        await self._times.timed("write_sizes", self._store.write_sizes(revision, documents))
