@@ -8,10 +8,10 @@ What holds of every plan, and is tested on random sequences of nodes coming and 
   all nodes left hold already). They go where there are fewest; as many more are moved, at most, as nodes then have too
   many, or, where that is more, too few for the watermarks. Slots that it led are promoted without a copy wherever a
   follower is left. A *leader copy* is made only of a slot of which no copy is left, or where ``replicas`` is 1.
-- **What a node's coming costs.** The copies that lift it to the low watermarks, and those that slots were without. A
-  node that comes alone is lifted up to the even share, by at most as many further copies as it has slots to take over, and
-  at most one further round for each round's worth of these: SOFARegistry's scheme pays a copy for each, because a
-  leader that it replaces does not stay as a follower.
+- **What a node's coming costs.** The copies that lift it to the low watermarks, and those that slots were without.
+  A node that comes alone is lifted up to the even share, by at most as many further copies as it has slots to take
+  over, and at most one further round for each round's worth of these: SOFARegistry's scheme pays a copy for each,
+  because a leader that it replaces does not stay as a follower.
 
 Leaders and followers are evened out further only where that takes no copy, no further round and no more changes of
 leaders than the rounds have room for.
