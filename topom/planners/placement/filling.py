@@ -46,7 +46,7 @@ def fill(layout: Layout, copies: int, leads: Sequence[int], most: int) -> None:
             if layout.crowds(slot, node):
                 node = _elsewhere(layout, slot, most, roomy, node)
             layout.add(slot, node)
-    _even_out(layout, leads)
+    even_out(layout, leads)
 
 
 def _quotas(counts: Sequence[int], missing: int) -> list[int]:
@@ -114,8 +114,11 @@ def _elsewhere(layout: Layout, slot: int, most: int, roomy: list[set[int]], othe
     return min(able, key=lambda node: (layout.count(node), node), default=otherwise)
 
 
-def _even_out(layout: Layout, leads: Sequence[int]) -> None:
-    """New copies go from nodes with more to nodes with fewer, which costs nothing: none of them has been made yet."""
+def even_out(layout: Layout, leads: Sequence[int], leaders: Sequence[int] = ()) -> None:
+    """New copies go from nodes with more to nodes with fewer, which costs nothing: none of them has been made yet.
+
+    Those of ``leaders``, by slot, stay where they are.
+    """
     load = [layout.count(node) - leads[node] for node in range(layout.number_of_nodes)]
     order = sorted(range(layout.number_of_nodes), key=lambda node: (load[node], node))
     stuck: set[int] = set()
@@ -123,7 +126,12 @@ def _even_out(layout: Layout, leads: Sequence[int]) -> None:
         found = None
         for source in reversed(order):
             if source not in stuck:
-                found = _relocation(layout, source, order[:LOOKED_AT], load)
+                fresh = [
+                    slot
+                    for slot in layout.held[source]
+                    if source not in layout.kept[slot] and not (leaders and leaders[slot] == source)
+                ]
+                found = _relocation(layout, source, fresh, order[:LOOKED_AT], load)
                 if found is not None:
                     break
                 stuck.add(source)
@@ -137,12 +145,11 @@ def _even_out(layout: Layout, leads: Sequence[int]) -> None:
         order.sort(key=lambda node: (load[node], node))
 
 
-def _relocation(layout: Layout, source: int, order: Sequence[int], load: Sequence[int]) -> tuple[int, int, int] | None:
-    """A new copy at the source that may be made at a node with less: slot, source and target."""
-    if load[source] - load[order[0]] < 2:
-        return None
-    fresh = [slot for slot in layout.held[source] if source not in layout.kept[slot]]
-    for target in order if fresh else ():
+def _relocation(
+    layout: Layout, source: int, fresh: Sequence[int], order: Sequence[int], load: Sequence[int]
+) -> tuple[int, int, int] | None:
+    """One of the new copies at the source that may be made at a node with less: slot, source and target."""
+    for target in order:
         if load[source] - load[target] < 2:
             return None
         for slot in fresh:

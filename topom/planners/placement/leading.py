@@ -15,6 +15,9 @@ from topom.planners.placement.watermarks import Band
 
 NOT_YET_COPIED = 1 << 24
 """What it costs that a slot is led where its copy is new: more than all promotions together."""
+
+EVERY_PATH = 1 << 60
+"""More than any path costs."""
 EVERYTHING = Band(0, 1 << 60)
 """A band that asks for nothing."""
 
@@ -85,7 +88,7 @@ class Leading:
             return 0
         return (before >= 0) + (0 if node in kept else NOT_YET_COPIED)
 
-    def settle(self, dearest: int = 1 << 60) -> bool:
+    def settle(self, dearest: int = EVERY_PATH) -> bool:
         """Bring every node within its band. False where that cannot be, and leaders are then of no use.
 
         Paths that cost ``dearest`` or more are not taken.
@@ -102,37 +105,56 @@ class Leading:
     def _below_low(self, node: int) -> int:
         return self.bands[node].low - self.counts[node]
 
-    def even(self, most_promotions: int) -> None:
-        """Even leaders out, then followers, where no new copy is to lead for it.
+    def even(self, most_promotions: int, dearest: int = NOT_YET_COPIED) -> None:
+        """Even leaders out, then followers; at last leaders are a little less even where followers gain more by it.
 
-        It takes no more promotions than ``most_promotions`` in all.
+        It takes no more promotions than ``most_promotions`` in all, and no paths that cost ``dearest`` or more: by
+        default no new copy is to lead for it.
         """
-        share, rest = divmod(len(self.leaders), len(self.counts))
-        while max(self.counts) > share + (rest > 0) and self._narrowed(
-            Band(0, max(self.counts) - 1), EVERYTHING, most_promotions
-        ):
-            pass
-        while min(self.counts) < share and self._narrowed(
-            Band(min(self.counts) + 1, max(self.counts)), EVERYTHING, most_promotions
-        ):
-            pass
-        leaders = Band(min(self.counts), max(self.counts))
-        while max(self._followers()) - min(self._followers()) > 1 and self._narrowed(
-            leaders, Band(0, max(self._followers()) - 1), most_promotions
-        ):
-            pass
-        highest = max(self._followers())
-        while highest - min(self._followers()) > 1 and self._narrowed(
-            leaders, Band(min(self._followers()) + 1, highest), most_promotions
-        ):
-            pass
+
+        number = len(self.counts)
+
+        def narrow(
+            counts: Callable[[], Sequence[int]], wider: int | None, apart: Callable[[], tuple[int, ...]]
+        ) -> None:
+            total = sum(counts())
+
+            def attempt(above: int, below: int) -> bool:
+                narrower = Band(min(counts()) + below, max(counts()) - above)
+                if wider is None:
+                    return self._narrowed(narrower, EVERYTHING, apart, most_promotions, dearest)
+                leaders = Band(max(min(self.counts) - wider, 0), max(self.counts) + wider)
+                return self._narrowed(leaders, narrower, apart, most_promotions, dearest)
+
+            _closer(lambda: max(counts()) + total // -number, lambda step: attempt(step, 0))
+            _closer(lambda: total // number - min(counts()), lambda step: attempt(0, step))
+
+        narrow(lambda: self.counts, None, self._leaders_first)
+        narrow(self._followers, 0, self._leaders_first)
+        narrow(self._followers, 1, self.apart)
+
+    def apart(self) -> tuple[int, int, int]:
+        """How far apart nodes are, less is better: in what is less even, in leaders and followers, in leaders."""
+        leaders, followers = self._leaders_first()
+        return max(leaders, followers), leaders + followers, leaders
+
+    def _leaders_first(self) -> tuple[int, int]:
+        followers = self._followers()
+        return max(self.counts) - min(self.counts), max(followers) - min(followers)
 
     def _followers(self) -> list[int]:
         return [self._layout.count(node) - led for node, led in enumerate(self.counts)]
 
-    def _narrowed(self, leaders: Band, followers: Band, most_promotions: int) -> bool:
-        """Bring all nodes within these bands too; where that cannot be, everything stays as it was."""
-        bands, before = self.bands, list(self.leaders)
+    def _narrowed(
+        self,
+        leaders: Band,
+        followers: Band,
+        apart: Callable[[], tuple[int, ...]],
+        most_promotions: int,
+        dearest: int,
+    ) -> bool:
+        """Bring all nodes within these bands too; unless they are less far ``apart`` then, nothing changes."""
+        bands, before, apart_before = self.bands, list(self.leaders), apart()
         self.bands = []
         for node, band in enumerate(bands):
             held = self._layout.count(node)
@@ -140,18 +162,17 @@ class Leading:
             high = min(band.high, leaders.high, held - followers.low)
             # What was asked of a node before comes first.
             self.bands.append(Band(low, high) if low <= high else Band(self.counts[node], self.counts[node]))
-        widths = zip(self.counts, self._followers(), strict=True)
-        apart = [max(found) - min(found) for found in zip(*widths, strict=True)]
-        if self.settle(NOT_YET_COPIED) and self.promotions() <= most_promotions:
-            widths = zip(self.counts, self._followers(), strict=True)
-            if [max(found) - min(found) for found in zip(*widths, strict=True)] < apart:
-                self.bands = bands
-                return True
+        narrowed = self.settle(dearest) and self.promotions() <= most_promotions and apart() < apart_before
         self.bands = bands
-        for slot, leader in enumerate(before):
+        if not narrowed:
+            self.restore(before)
+        return narrowed
+
+    def restore(self, leaders: Sequence[int]) -> None:
+        """Let these lead again."""
+        for slot, leader in enumerate(leaders):
             if self.leaders[slot] != leader:
                 self._lead(slot, leader)
-        return False
 
     def promotions(self) -> int:
         """Slots whose leader was there and is replaced."""
@@ -239,3 +260,10 @@ class Leading:
             for other, price in prices.items():
                 if other != node and distance[other] == left + price:
                     yield slot, other
+
+
+def _closer(left: Callable[[], int], attempt: Callable[[int], bool]) -> None:
+    """Go as much as is ``left``, in the longest steps that succeed."""
+    step = left()
+    while step > 0:
+        step = min(step, left()) if attempt(step) else step // 2

@@ -6,6 +6,7 @@ relieves one node and fills another at once is never worth two.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from topom.planners.placement.layout import Layout
@@ -13,6 +14,13 @@ from topom.planners.placement.watermarks import Band
 
 LOOKED_AT = 64
 """Copies that are compared for one move."""
+
+
+def moves_into(counts: Sequence[int], held: Band) -> int:
+    """How many moves bring nodes with so many copies within ``held``."""
+    too_many = sum(max(count - held.high, 0) for count in counts)
+    too_few = sum(max(held.low - count, 0) for count in counts)
+    return max(too_many, too_few)
 
 
 def move(layout: Layout, held: Band, fewest_led: int) -> None:

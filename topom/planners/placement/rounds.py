@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 
 from topom.planners.placement.table import Copies, Copy, Promotion, Round, Rules
 
 Steps = deque[Promotion | Copy]
 """What is left to do for one slot, in this order."""
+Queues = tuple[list[int], list[int]]
+"""Slots as heaps, by their place in the order: those whose next step changes a follower, and those where a leader."""
 
 
 def schedule(before: Mapping[int, Copies], after: Mapping[int, Copies], rules: Rules) -> tuple[Round, ...]:
@@ -23,13 +26,25 @@ def schedule(before: Mapping[int, Copies], after: Mapping[int, Copies], rules: R
     waiting = [_fill(slot, before[slot], wanted, promoted, filled) for slot, wanted in after.items()]
     # Copies that are to lead come first, so that their promotions do not wait for the last round of copies.
     waiting.sort(key=_urgency)
+    queues: Queues = ([], [])
+    for index, steps in enumerate(waiting):
+        _queue(queues, index, steps)
     rounds = []
-    while promoted or filled or any(waiting):
-        waiting = [steps for steps in waiting if steps]
-        promotions, copies = _one_round(waiting, {(copy.slot, copy.node) for copy in filled}, rules)
+    while promoted or filled or any(queues):
+        promotions, copies = _one_round(waiting, queues, {(copy.slot, copy.node) for copy in filled}, rules)
         rounds.append(Round((*promoted, *promotions), (*filled, *copies)))
         promoted, filled = [], []
     return tuple(rounds)
+
+
+def _queue(queues: Queues, index: int, steps: Steps) -> None:
+    """Put a slot where its next step says, if there is one."""
+    if steps:
+        heappush(queues[_is_leader_change(steps[0])], index)
+
+
+def _is_leader_change(step: Promotion | Copy) -> bool:
+    return isinstance(step, Promotion) or step.leads
 
 
 def _urgency(steps: Steps) -> tuple[bool, bool]:
@@ -75,28 +90,31 @@ def _fill(slot: int, before: Copies, wanted: Copies, promoted: list[Promotion], 
 
 
 def _one_round(
-    waiting: Sequence[Steps], fresh: set[tuple[int, str]], rules: Rules
+    waiting: Sequence[Steps], queues: Queues, fresh: set[tuple[int, str]], rules: Rules
 ) -> tuple[list[Promotion], list[Copy]]:
     """Take steps off those that wait, as many as one round may have; ``fresh`` copies cannot lead yet."""
     promotions: list[Promotion] = []
     copies: list[Copy] = []
-    leaders, followers = rules.most_leader_changes, rules.most_follower_changes
-    for steps in waiting:
-        while steps:
+    left = [rules.most_follower_changes, rules.most_leader_changes]
+    seen: list[int] = []
+    while ready := [queue for queue, room in zip(queues, left, strict=True) if queue and room]:
+        # Each slot is looked at once a round, and those that come first are served first.
+        index = heappop(min(ready))
+        seen.append(index)
+        steps = waiting[index]
+        while steps and left[_is_leader_change(steps[0])]:
             step = steps[0]
             if isinstance(step, Promotion):
-                if not leaders or (step.slot, step.node) in fresh:
-                    break
-                leaders -= 1
-                promotions.append(step)
-                steps.popleft()
+                if (step.slot, step.node) not in fresh:
+                    left[True] -= 1
+                    promotions.append(step)
+                    steps.popleft()
                 # The copy of a leader that is replaced goes in a later round.
                 break
-            if not (leaders if step.leads else followers):
-                break
-            leaders -= step.leads
-            followers -= not step.leads
+            left[step.leads] -= 1
             fresh.add((step.slot, step.node))
             copies.append(step)
             steps.popleft()
+    for index in seen:
+        _queue(queues, index, waiting[index])
     return promotions, copies
