@@ -17,9 +17,9 @@ from dataclasses import replace
 
 import structlog
 
+from slots.backoff import Backoff
 from slots.table import Group, SlotTable
 from topom import interventions, leavingnodes, topology
-from topom.backoff import Backoff
 from topom.errors import Conflict, ServerNotFound, TopomError
 from topom.leaving import off_the_list
 from topom.leavingnodes import NodeDepartures

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from topom.backoff import Backoff
+from slots.backoff import Backoff
 from topom.detector import Condition
 from topom.errors import Conflict, TopomError
 from topom.events import actor
