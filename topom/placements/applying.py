@@ -5,7 +5,8 @@ members are lost that protection mode is on.
 
 By itself (``auto``), topom plans once nothing has changed for ``settle_seconds``: no node came or went, no group or
 server of the pool, and while no group is locked. A plan that would begin where one began before is made ever more
-rarely, up to :data:`LONGEST_WAIT_SECONDS`, so that nothing goes round in circles.
+rarely (:mod:`topom.placements.beginnings`), so that nothing goes round in circles. Where nothing could be changed, it
+looks again every ``settle_seconds``: a server of the pool may have been emptied meanwhile.
 """
 
 import asyncio
@@ -22,13 +23,14 @@ from topom.events import actor
 from topom.health import Health
 from topom.ledger import Ledger
 from topom.placements import changes
+from topom.placements.beginnings import Beginning, Beginnings
 from topom.placements.changes import NothingToPlace
 from topom.placements.picture import Picture, draw
 from topom.placements.plan import Planned, plan
 from topom.placements.pool import Pool
 from topom.placements.run import Run
 from topom.placements.stepping import Stepping
-from topom.planners.placement import Copies, Rules
+from topom.planners.placement import Rules
 from topom.protection import Protection
 from topom.state import ClusterState, known_servers
 
@@ -39,15 +41,11 @@ PAUSE_SECONDS = 0.2
 IDLE_SECONDS = 0.5
 """Between two looks while nothing is."""
 RETRY_SECONDS_MAX = 10.0
-LONGEST_WAIT_SECONDS = 3600.0
 KNOWN_SECONDS = 3.0
 """How long it is waited, before a placement is begun, for servers that topom has not looked at yet."""
 KNOWN_POLL_SECONDS = 0.05
 MOST_STEPS = 512
 """Of one placement, which is one document of the store; what comes after them is for the next one."""
-
-Beginning = tuple[tuple[str, ...], tuple[tuple[int, Copies], ...]]
-"""The nodes, and the table over groups, from which a placement began."""
 
 
 class SentinelsDecide(Conflict):
@@ -94,8 +92,9 @@ class Placements:
         self._seen: object = None
         self._seen_at = 0.0
         self._looked_at: object = None
+        self._looked_last = 0.0
         self._lacks = ""
-        self._begun: dict[Beginning, tuple[int, float]] = {}
+        self._beginnings = Beginnings(settle_seconds)
         self.waits_for = ""
         """Why nothing is done now: of what is under way, or by itself."""
 
@@ -219,19 +218,16 @@ class Placements:
         if any(group.locked for group in state.table.groups.values()):
             return "a group is getting another master"
         begins: Beginning = (tuple(picture.nodes), tuple(picture.table.items()))
-        times, last = self._begun.get(begins, (0, now))
-        again = min(LONGEST_WAIT_SECONDS, self._settle_seconds * (2.0 ** min(times, 12) - 1))
-        if now - self._seen_at < self._settle_seconds or now - last < again:
+        if now - self._seen_at < self._settle_seconds or not self._beginnings.allow(begins, now):
             return "waits until things have settled"
-        if self._looked_at == seen:
+        if self._looked_at == seen and now - self._looked_last < self._settle_seconds:
             return self._lacks
         shown = await self.show()
-        self._looked_at = seen
+        self._looked_at, self._looked_last = seen, now
         if not shown.planned.steps:
             self._lacks = "; ".join(shown.planned.missing)
             return self._lacks
-        self._begun = {one: noted for one, noted in self._begun.items() if one[0] == begins[0]}
-        self._begun[begins] = (times + 1, now)
+        self._beginnings.note(begins, now)
         self._looked_at = None
         await self.apply()
         return ""
