@@ -4,7 +4,7 @@ A server that is told to follow another loses what only it has, and a server is 
 after topom has given up on it, and even after it has ceased to lead. So (**one-owner**: what clients wrote to the
 master that the table names is nobody's to undo)
 
-- a server is told only while nobody can lock slots or groups, and only if the table names that master at that instant;
+- a server is told only while nobody can lock slots or groups, and only if the table names that master at that instant, and the server in its group;
 - a master that a late command has made a replica is made a master again.
 """
 
@@ -63,7 +63,7 @@ class Followers:
             if (await self._replication.look(master)).is_master:
                 return True
             async with self._locking:
-                if self._holds(group):
+                if self._holds(group, master):
                     await self._replication.make_master(master)
                     log.warning("master_restored", group=group.id, server=master)
         except ServerFailed as error:
@@ -81,14 +81,17 @@ class Followers:
                 # Not before: what was sent to it earlier, and that it may still have to read, is done by then.
                 return said.link_up
             async with self._locking:
-                if self._holds(group):
+                if self._holds(group, server):
                     await self._replication.follow(server, master)
                     log.info("server_told_to_follow", server=server, master=master)
         except ServerFailed as error:
             log.debug("server_does_not_follow", server=server, reason=str(error))
         return False
 
-    def _holds(self, group: Group) -> bool:
-        """Whether the group still has the master that it had, and nobody is giving it another one."""
+    def _holds(self, group: Group, server: str) -> bool:
+        """Whether the group still has the server and the master that it had, and nobody is giving it another one.
+
+        A server that has left it meanwhile may be the master of another group.
+        """
         now = self._ledger.table.groups.get(group.id)
-        return now is not None and not now.locked and now.master == group.master
+        return now is not None and not now.locked and now.master == group.master and server in now.servers

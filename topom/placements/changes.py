@@ -14,7 +14,7 @@ from topom import topology
 from topom.errors import Conflict, GroupLocked
 from topom.interventions import with_table
 from topom.placements.run import Kept, Progress, Run, Step
-from topom.state import ClusterState, PoolServer
+from topom.state import ClusterState, Leaving, PoolServer, leaving_servers
 
 
 class PlacementRuns(Conflict):
@@ -82,18 +82,20 @@ def _dropped(one: Step, step: Step, why: str, after: str) -> Step:
 
 
 def joined(state: ClusterState, epoch: int, step: Step, master: str) -> ClusterState:
-    """The state in which a whole copy is taken into its group, and what it replaces is in the pool.
+    """The state in which a whole copy is taken into its group, and what it replaces is in the pool, or gone for good.
 
     The master stays whatever it was to be replaced by; a copy that is to lead is ``joined`` until it does.
 
     Raises:
-        StepOvertaken: the step, the group's master or the pool is not what it was.
+        StepOvertaken: the step, the group's master or the pool is not what it was, or the server is to leave.
         GroupLocked: another server is being made the group's master.
     """
     group = _group(state, step, master)
     entry = state.pool.get(step.server)
     if entry is None:
         raise StepOvertaken(f"{step.server} is not in the pool any more")
+    if leaves(state, step):
+        raise StepOvertaken(f"{step.server} is on its way out, or its node is")
     leaving = [server for server in step.instead_of if server in group.replicas]
     kept = _without(group, leaving)
     taken = Group(
@@ -103,12 +105,12 @@ def joined(state: ClusterState, epoch: int, step: Step, master: str) -> ClusterS
         nodes={**kept.nodes, **({step.server: entry.node} if entry.node else {})},
     )
     pool = {address: one for address, one in state.pool.items() if address != step.server}
-    new = _with_group(state, epoch, taken, {**pool, **_pooled(group, leaving)})
+    new = _with_group(state, epoch, taken, {**pool, **_pooled(state, group, leaving)})
     return advanced(new, step, "joined" if step.leads else "done")
 
 
 def left(state: ClusterState, epoch: int, step: Step, servers: Iterable[str], master: str) -> ClusterState:
-    """The state in which replicas of the step's group are in the pool, and the step is over.
+    """The state in which replicas of the step's group are in the pool, or gone for good, and the step is over.
 
     Raises as :func:`joined`.
     """
@@ -116,7 +118,7 @@ def left(state: ClusterState, epoch: int, step: Step, servers: Iterable[str], ma
     leaving = [server for server in servers if server in group.replicas]
     if not leaving:
         return advanced(state, step, "done")
-    new = _with_group(state, epoch, _without(group, leaving), {**state.pool, **_pooled(group, leaving)})
+    new = _with_group(state, epoch, _without(group, leaving), {**state.pool, **_pooled(state, group, leaving)})
     return advanced(new, step, "done")
 
 
@@ -136,6 +138,11 @@ def copying(state: ClusterState, step: Step) -> ClusterState:
         for instance, one in state.fenced.items()
     }
     return replace(new, pool={**new.pool, step.server: replace(entry, wipe=True)}, fenced=fenced)
+
+
+def leaves(state: ClusterState, step: Step) -> bool:
+    """Whether a step's server, or its node, is on its way out."""
+    return bool(state.leaving.keys() & {Leaving.key_of("server", step.server), Leaving.key_of("node", step.node)})
 
 
 def _run_with(state: ClusterState, step: Step) -> Run:
@@ -164,11 +171,16 @@ def _without(group: Group, servers: Sequence[str]) -> Group:
     )
 
 
-def _pooled(group: Group, servers: Sequence[str]) -> dict[str, PoolServer]:
-    """Old copies may be wiped: all that they hold is in the group."""
+def _pooled(state: ClusterState, group: Group, servers: Sequence[str]) -> dict[str, PoolServer]:
+    """Old copies may be wiped: all that they hold is in the group.
+
+    What is on its way out is wanted nowhere, and may hold anything once somebody starts it again.
+    """
+    out = leaving_servers(state)
     return {
         server: PoolServer(server, group.nodes.get(server, ""), group.datacenter_of(server), wipe=True)
         for server in servers
+        if server not in out
     }
 
 

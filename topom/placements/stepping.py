@@ -32,7 +32,7 @@ from topom.placements.changes import StepOvertaken
 from topom.placements.picture import draw
 from topom.placements.pool import HoldsKeys, Pool
 from topom.placements.run import Run, Step
-from topom.promotions import Promotions
+from topom.promotions import NotReady, Promotions
 from topom.replication import Replication, ServerFailed, ServerReplication
 from topom.state import ClusterState
 from topom.store import StoreError
@@ -177,6 +177,10 @@ class Stepping:
                 self.reasons[key] = f"topom has not looked at {unknown} yet"
             elif step.group not in self._ledger.table.groups:
                 await self._drop(step, f"group {step.group} is not there any more")
+            elif step.kind != "retire" and changes.leaves(self._ledger.state, step):
+                await self._drop(step, f"{step.server} is on its way out, or its node is")
+                if step.state == "copying":
+                    await self.detach([step.server])
             elif step.kind == "promote":
                 await self._promote(step)
             elif step.kind == "retire":
@@ -293,40 +297,46 @@ class Stepping:
 
     async def _retire(self, step: Step) -> None:
         group = self._ledger.table.groups[step.group]
-        if step.server == group.master:
-            await self._drop(step, f"{step.server} is the master of group {group.id}")
+        master = group.master
+        if master is None or step.server == master:
+            await self._drop(step, f"group {group.id} has no server any more, or {step.server} is its master")
+            return
+        if step.server not in group.servers:
+            await self._ledger.change(lambda state, epoch: changes.advanced(state, step, "done"))
             return
         picture = draw(self._ledger.state, lambda server: self._health.of(server).condition)
-        if step.server in group.servers and step.server not in picture.gone.get(group.id, (step.server,)):
+        if step.server not in picture.gone.get(group.id, (step.server,)):
             await self._drop(step, f"{step.server} is there again, and stays")
             return
-        whole = await self._whole_nodes(group, step.server)
+        whole = await self._whole_nodes(group, master, step.server)
         if len(whole) < step.keep:
             raise NotWhole(f"group {group.id} has whole copies on {len(whole)} of {step.keep} nodes")
         await self._leave(step, [step.server])
 
     async def _leave(self, step: Step, servers: Sequence[str]) -> None:
-        group = self._ledger.table.groups[step.group]
-        assert group.master is not None
-        if step.group in self._ledger.state.promotions and any(
-            self._health.of(server).condition is not Condition.FAILED for server in servers
-        ):
-            self.reasons[key_of(step)] = f"waits until all servers of group {step.group} follow {group.master}"
-            return
+        """Have replicas leave the group, those that answer once they follow its master after a change of masters."""
+        group = self._ledger.table.groups.get(step.group)
+        if group is None or group.master is None:
+            raise StepOvertaken(f"group {step.group} was removed meanwhile, or its servers were")
         master = group.master
+        if step.group in self._ledger.state.promotions:
+            for server in servers:
+                if server in group.replicas and self._health.of(server).condition is not Condition.FAILED:
+                    said = await self._replication.look(server)
+                    if said.is_master or not said.follows(master):
+                        raise NotReady(f"{server} does not follow {master} yet, the master of group {group.id} now")
         await self._ledger.change(lambda state, epoch: changes.left(state, epoch, step, servers, master))
         await self.detach([one for one in servers if one in self._ledger.state.pool])
 
-    async def _whole_nodes(self, group: Group, without: str) -> set[str]:
+    async def _whole_nodes(self, group: Group, master: str, without: str) -> set[str]:
         """Nodes with a whole copy of the group, the master's among them."""
-        assert group.master is not None
-        ahead = await self._replication.look(group.master)
-        found = {group.node_of(group.master)} if ahead.is_master else set()
+        ahead = await self._replication.look(master)
+        found = {group.node_of(master)} if ahead.is_master else set()
         for server in group.replicas:
             if server == without or self._health.of(server).condition is Condition.FAILED or self._problem_of(server):
                 continue
             behind = await self._replication.look(server)
-            if behind.follows(group.master) and not_whole(ahead, behind, self._settings.lag_bytes) is None:
+            if behind.follows(master) and not_whole(ahead, behind, self._settings.lag_bytes) is None:
                 found.add(group.node_of(server))
         return found
 

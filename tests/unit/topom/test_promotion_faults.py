@@ -56,6 +56,22 @@ async def test_nobody_is_told_to_follow_a_master_of_before(case: Case) -> None:
         assert case.servers.all[MASTER].follows is None, "it is not decided who is master"
 
 
+async def test_a_server_that_has_left_its_group_is_not_told_to_follow(case: Case) -> None:
+    async with case.topom() as bench:
+        locking = asyncio.Lock()
+        followers = Followers(bench.ledger, case.servers, locking)
+        case.servers.all[SECOND].follows = FIRST
+        async with locking:
+            following = asyncio.create_task(followers.all_follow(1, Promotion(MASTER, FIRST)))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            await bench.edit(lambda table, epoch: topology.remove_server(table, epoch, 1, SECOND))
+            case.servers.all[SECOND].follows = None
+            await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 5, [SECOND]))
+        assert not await following
+        assert case.servers.all[SECOND].follows is None, "it is the master of another group"
+
+
 async def leave_locked(case: Case) -> None:
     """Have the group wait for its master and the replica that was to be master, which are gone; the third has all."""
 
