@@ -4,7 +4,8 @@ A server that is told to follow another loses what only it has, and a server is 
 after topom has given up on it, and even after it has ceased to lead. So (**one-owner**: what clients wrote to the
 master that the table names is nobody's to undo)
 
-- a server is told only while nobody can lock slots or groups, and only if the table names that master at that instant, and the server in its group;
+- a server is told only while nobody can lock slots or groups, and only if the table names that master, and the server
+  in its group, at that instant;
 - a master that a late command has made a replica is made a master again.
 """
 

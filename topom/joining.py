@@ -6,21 +6,24 @@ whatever it held, and does not choose it as a successor of a master that has fai
 something else. (Proxies look for themselves, and read from no replica that does not follow the group's master with its
 link up, in the master's stream: :mod:`proxy.replicagroup`.)
 
-A server that is a master with keys of its own is told to follow only if an operator has said that it may be wiped.
-**one-owner**: a server is told only while nobody can lock slots or groups, and only if the table names it as a replica
-of that master at that instant. **bounded**: of the servers of a node, one at a time is filled, or fills another.
+What may be the only copy of something is told to follow only if an operator has said that it may be wiped: a master
+with keys of its own, and a replica of somebody else that has lost its link to them. **one-owner**: a server is told
+only while nobody can lock slots or groups, and only if the table names it as a replica of that master at that instant.
+**bounded**: of the servers of a node, one at a time is filled, or fills another (:mod:`topom.filling`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 
 import structlog
 
 from slots.table import Group, SlotTable
 from topom.errors import Conflict, TopomError
 from topom.events import Said, What
+from topom.filling import Filling, FillingOvertaken
 from topom.ledger import Ledger
+from topom.placements.pool import HoldsKeys
 from topom.replication import Replication, ServerFailed, ServerReplication, obstacle
 from topom.state import ClusterState, Joining
 
@@ -65,15 +68,29 @@ def without(state: ClusterState, servers: set[str]) -> ClusterState:
     return state if left.keys() == state.joining.keys() else replace(state, joining=left)
 
 
-def unmarked(state: ClusterState, server: str) -> ClusterState:
-    """The state in which a server that is about to be filled does not count as keeping fenced proxies off.
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """As what a server was looked at: a replica of this group, with this master, joining by this entry."""
 
-    The marks that it has are among what is replaced.
+    group: int
+    master: str
+    entry: Joining
+
+
+def without_whole(state: ClusterState, whole: Mapping[str, Seen]) -> ClusterState:
+    """As :func:`without`, for those servers that are still what they were when they were seen whole, by address.
+
+    One that was removed and added again meanwhile, or has another master, was not seen whole as what it is now.
     """
-    if not any(server in one.at for one in state.fenced.values()):
-        return state
-    fenced = {instance: replace(one, at=one.at - {server}) for instance, one in state.fenced.items()}
-    return replace(state, fenced=fenced)
+    groups = homes(state.table)
+    return without(state, {server for server, seen in whole.items() if _is_still(state, groups, server, seen)})
+
+
+def _is_still(state: ClusterState, groups: Mapping[str, Group], server: str, seen: Seen) -> bool:
+    group = groups.get(server)
+    # The very entry: one that was added again may be equal.
+    same = group is not None and (group.id, group.master) == (seen.group, seen.master)
+    return same and state.joining.get(server) is seen.entry
 
 
 def require_whole(state: ClusterState, address: str) -> None:
@@ -98,23 +115,24 @@ class Joins:
     """Makes the servers that join whole, for as long as :meth:`run` runs.
 
     Args:
-        locking: held while slots or a group are locked.
-        problem_of: why a master is not to be wiped unasked, empty if nothing would be lost. Raises TopomError.
+        filling: has servers filled.
+        problem_of: why a server is not to be wiped unasked, empty if nothing would be lost. Raises TopomError.
     """
 
     def __init__(
         self,
         ledger: Ledger,
         replication: ServerReplication,
-        locking: asyncio.Lock,
+        filling: Filling,
         problem_of: Callable[[str], Awaitable[str]],
     ) -> None:
         self._ledger = ledger
         self._replication = replication
-        self._locking = locking
+        self._filling = filling
         self._problem_of = problem_of
         self._news = asyncio.Event()
         self._told: dict[str, float] = {}
+        self._noted: set[str] = set()
         self._foreign: dict[str, float] = {}
         self.reasons: dict[str, str] = {}
         """By address: why a server that joins is not whole yet."""
@@ -144,30 +162,32 @@ class Joins:
         for known in (self.reasons, self._told, self._foreign):
             for server in known.keys() - state.joining.keys():
                 del known[server]
+        for server in self._noted - state.joining.keys():
+            self._note(server, None)
         groups = homes(state.table)
         servers = [server for server in sorted(state.joining) if server in groups]
         found = await asyncio.gather(*(self._ask(groups[server], server) for server in servers))
         looks = dict(zip(servers, found, strict=True))
         whole = {server for server in servers if self._is_whole(groups[server], server, looks[server])}
         for server in whole:
-            await self._keep(groups[server], server)
+            await self._keep(server)
         if whole or len(servers) < len(state.joining):
             said = [
                 Said(What.SERVER_WHOLE, f"server {server} of group {groups[server].id} holds a whole copy")
                 for server in sorted(whole)
             ]
-            await self._ledger.change(lambda state, epoch: without(state, whole), said)
+            seen = {
+                server: Seen(groups[server].id, groups[server].servers[0], state.joining[server]) for server in whole
+            }
+            await self._ledger.change(lambda state, epoch: without_whole(state, seen), said)
         for server in sorted(whole):
             log.info("server_whole", group=groups[server].id, server=server)
-        busy = {
-            node
-            for server in servers
-            if server not in whole and self._is_filled(looks[server], server)
-            for node in nodes_of(groups[server], server)
-        }
+        for server in servers:
+            is_filled = server not in whole and self._is_filled(looks[server], server)
+            self._note(server, groups[server] if is_filled else None)
         for server in servers:
             if server not in whole:
-                self.reasons[server] = await self._see_to(groups[server], server, looks[server], busy)
+                self.reasons[server] = await self._see_to(groups[server], server, looks[server])
         return any(not isinstance(looks[server], ServerFailed) for server in servers if server not in whole)
 
     async def _ask(self, group: Group, server: str) -> tuple[Replication, Replication] | ServerFailed:
@@ -187,9 +207,7 @@ class Joins:
         now = asyncio.get_running_loop().time()
         return look[1].filling or now < self._told.get(server, -FILLING_SECONDS) + FILLING_SECONDS
 
-    async def _see_to(
-        self, group: Group, server: str, look: tuple[Replication, Replication] | ServerFailed, busy: set[str]
-    ) -> str:
+    async def _see_to(self, group: Group, server: str, look: tuple[Replication, Replication] | ServerFailed) -> str:
         """Have a server follow its master if it does not; why it is not whole yet."""
         if isinstance(look, ServerFailed):
             return str(look)
@@ -205,45 +223,70 @@ class Joins:
             if now < since + FOREIGN_SECONDS:
                 return f"it follows another server than {master}, as it seems"
         try:
-            entry = self._ledger.state.joining.get(server)
-            problem = await self._problem_of(server) if said.is_master and entry and not entry.wipe else ""
-            if problem:
-                return f"{problem}; empty it, or remove it and add it again with --wipe"
-            if busy & nodes_of(group, server):
-                return "another server of its node, or of its master's, is being filled"
-            return await self._tell(group, server, busy)
+            await self._require_spare(server, master, said)
+            self._require_free(group, server)
+            return await self._tell(group, server)
         except TopomError as error:
             return str(error)
 
-    async def _tell(self, group: Group, server: str, busy: set[str]) -> str:
+    async def _require_spare(self, server: str, master: str, said: Replication) -> None:
+        """Raises HoldsKeys for a server that may have what nobody else has, if nobody said that it may be wiped."""
+        entry = self._ledger.state.joining.get(server)
+        if entry is None or entry.wipe or said.follows(master) or (not said.is_master and said.link_up):
+            return
+        if problem := await self._problem_of(server):
+            raise HoldsKeys(f"{problem}; empty it, or remove it and add it again with --wipe")
+
+    def _require_free(self, group: Group, server: str) -> None:
+        """Raises FillingOvertaken while another server of the same nodes is being filled."""
+        if other := self._filling.in_the_way(server, nodes_of(group, server)):
+            raise FillingOvertaken(f"another server of its node, or of its master's, is being filled: {other}")
+
+    async def _tell(self, group: Group, server: str) -> str:
         master = group.servers[0]
-        async with self._locking:
-            await self._ledger.change(lambda state, epoch: unmarked(state, server))
+
+        async def look() -> None:
+            await self._require_spare(server, master, await self._replication.look(server))
+
+        def require() -> None:
             # one-owner: the server may have been removed meanwhile, and be the master of another group by now.
-            table = self._ledger.table
-            now = homes(table).get(server)
-            if now is None or now.locked or now.master != master or server not in self._ledger.state.joining:
-                return "its group was changed just now, or is being given another master"
-            await self._replication.follow(server, master)
+            now = homes(self._ledger.table).get(server)
+            if now is None or now.id != group.id or server not in self._ledger.state.joining:
+                raise FillingOvertaken("its group was changed just now")
+            self._require_free(group, server)
+
+        self._note(server, group)
+        try:
+            await self._filling.tell(server, master, group.id, look, require)
+        except TopomError:
+            self._note(server, None)
+            raise
         log.info("server_told_to_join", group=group.id, server=server, master=master)
         self._told[server] = asyncio.get_running_loop().time()
         self._foreign.pop(server, None)
-        busy |= nodes_of(group, server)
         return f"it was told to follow {master}"
 
-    async def _keep(self, group: Group, server: str) -> None:
-        """Have it remember its master, if topom told it."""
-        if server in self._told:
-            try:
-                await self._replication.keep(server)
-            except ServerFailed as error:
-                log.debug("role_not_kept", server=server, reason=str(error))
+    def _note(self, server: str, group: Group | None) -> None:
+        """A server is being filled by its group's master, or not any more."""
+        if group is None:
+            self._noted.discard(server)
+            self._filling.over(server)
+        else:
+            self._noted.add(server)
+            self._filling.note(server, nodes_of(group, server))
+
+    async def _keep(self, server: str) -> None:
+        """Have it remember its master: restarted without that, it would be a master, by what it holds then."""
+        try:
+            await self._replication.keep(server)
+        except ServerFailed as error:
+            log.debug("role_not_kept", server=server, reason=str(error))
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.joining is not new.joining or (new.joining and old.table.groups is not new.table.groups):
             self._news.set()
 
 
-def nodes_of(group: Group, server: str) -> set[str]:
+def nodes_of(group: Group, server: str) -> frozenset[str]:
     """The nodes that filling a replica concerns: its own and its master's."""
-    return {group.node_of(server), group.node_of(group.servers[0])}
+    return frozenset({group.node_of(server), group.node_of(group.servers[0])})

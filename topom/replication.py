@@ -165,7 +165,7 @@ def read(info: dict[str, Any]) -> Replication:
 
 
 def obstacle(address: str, master: str, ahead: Replication, behind: Replication, near: int | None = None) -> str | None:
-    """Why a replica cannot take its master's place; None if it can.
+    """Why a replica is no whole copy, and cannot take its master's place; None if it is one.
 
     Args:
         address: the replica's, which says ``behind`` of itself.
@@ -176,7 +176,7 @@ def obstacle(address: str, master: str, ahead: Replication, behind: Replication,
         return f"{master} is the master of its group and says that it is a replica itself"
     if behind.is_master:
         return f"{address} is a master itself, not a replica"
-    if not behind.link_up:
+    if behind.filling or not behind.link_up:
         return f"{address} has no link to its master, or is still being filled"
     if behind.stream != ahead.stream:
         return f"{address} is a replica, but not of {master}"

@@ -18,6 +18,7 @@ from topom.batches import all_servers
 from topom.digests.checks import Digests
 from topom.digests.differing import Differing
 from topom.errors import ProxiesNotReady, ServersUnreachable
+from topom.filling import Filling
 from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
 from topom.gone import Gone
@@ -162,9 +163,14 @@ class Topom:
             self.differing.problem,
             settings.ha == "sentinel",
         )
-        self.joins = Joins(
-            self.ledger, ServerReplication(self.servers, leads), self.actions.steps.locking, self.pool.problem
+        filling = Filling(
+            self.ledger,
+            self.barrier,
+            ServerReplication(self.servers, leads),
+            self.actions.steps.locking,
+            settings.barrier_seconds,
         )
+        self.joins = Joins(self.ledger, ServerReplication(self.servers, leads), filling, self.pool.problem)
         self.placements = Placements(
             self.ledger,
             self.health,
@@ -178,6 +184,7 @@ class Topom:
                 ServerReplication(self.servers, leads),
                 self.pool,
                 self.actions.steps.locking,
+                filling,
                 settings.stepping_settings(),
                 self.differing.problem,
             ),

@@ -12,6 +12,7 @@ from dataclasses import replace
 from slots.table import Group, SlotTable
 from topom import topology
 from topom.errors import Conflict, GroupLocked
+from topom.filling import unmarked
 from topom.interventions import with_table
 from topom.placements.run import Kept, Progress, Run, Step
 from topom.state import ClusterState, Leaving, PoolServer, leaving_servers
@@ -97,15 +98,10 @@ def joined(state: ClusterState, epoch: int, step: Step, master: str) -> ClusterS
     if leaves(state, step):
         raise StepOvertaken(f"{step.server} is on its way out, or its node is")
     leaving = [server for server in step.instead_of if server in group.replicas]
-    kept = _without(group, leaving)
-    taken = Group(
-        group.id,
-        (*kept.servers, step.server),
-        {**kept.datacenters, **({step.server: entry.datacenter} if entry.datacenter else {})},
-        nodes={**kept.nodes, **({step.server: entry.node} if entry.node else {})},
-    )
+    kept = _without(state.table, epoch, group.id, leaving)
+    table = topology.add_server(kept, epoch, group.id, step.server, entry.datacenter, entry.node)
     pool = {address: one for address, one in state.pool.items() if address != step.server}
-    new = _with_group(state, epoch, taken, {**pool, **_pooled(state, group, leaving)})
+    new = replace(with_table(state, table), pool={**pool, **_pooled(state, group, leaving)})
     return advanced(new, step, "joined" if step.leads else "done")
 
 
@@ -118,26 +114,27 @@ def left(state: ClusterState, epoch: int, step: Step, servers: Iterable[str], ma
     leaving = [server for server in servers if server in group.replicas]
     if not leaving:
         return advanced(state, step, "done")
-    new = _with_group(state, epoch, _without(group, leaving), {**state.pool, **_pooled(state, group, leaving)})
+    table = _without(state.table, epoch, group.id, leaving)
+    new = replace(with_table(state, table), pool={**state.pool, **_pooled(state, group, leaving)})
     return advanced(new, step, "done")
 
 
 def copying(state: ClusterState, step: Step) -> ClusterState:
-    """The state in which a server of the pool is about to be filled: whatever it then holds may be lost.
-
-    The marks by which it keeps fenced proxies off are among that, so it does not count as having them any more.
+    """The state in which a server of the pool is about to be filled; the marks that it has may be lost.
 
     Raises :class:`StepOvertaken`.
     """
-    entry = state.pool.get(step.server)
-    if entry is None:
+    if step.server not in state.pool:
         raise StepOvertaken(f"{step.server} is not in the pool any more")
-    new = advanced(state, step, "copying")
-    fenced = {
-        instance: replace(one, at=one.at - {step.server}) if step.server in one.at else one
-        for instance, one in state.fenced.items()
-    }
-    return replace(new, pool={**new.pool, step.server: replace(entry, wipe=True)}, fenced=fenced)
+    return unmarked(advanced(state, step, "copying"), step.server)
+
+
+def told(state: ClusterState, step: Step) -> ClusterState:
+    """The state in which a server of the pool was told to follow a master: what it then holds may be lost."""
+    entry = state.pool.get(step.server)
+    if entry is None or entry.wipe:
+        return state
+    return replace(state, pool={**state.pool, step.server: replace(entry, wipe=True)})
 
 
 def leaves(state: ClusterState, step: Step) -> bool:
@@ -162,13 +159,10 @@ def _group(state: ClusterState, step: Step, master: str) -> Group:
     return group
 
 
-def _without(group: Group, servers: Sequence[str]) -> Group:
-    return replace(
-        group,
-        servers=tuple(one for one in group.servers if one not in servers),
-        datacenters={one: name for one, name in group.datacenters.items() if one not in servers},
-        nodes={one: name for one, name in group.nodes.items() if one not in servers},
-    )
+def _without(table: SlotTable, epoch: int, group_id: int, servers: Iterable[str]) -> SlotTable:
+    for server in servers:
+        table = topology.remove_server(table, epoch, group_id, server)
+    return table
 
 
 def _pooled(state: ClusterState, group: Group, servers: Sequence[str]) -> dict[str, PoolServer]:
@@ -182,8 +176,3 @@ def _pooled(state: ClusterState, group: Group, servers: Sequence[str]) -> dict[s
         for server in servers
         if server not in out
     }
-
-
-def _with_group(state: ClusterState, epoch: int, group: Group, pool: dict[str, PoolServer]) -> ClusterState:
-    table: SlotTable = state.table.changed(epoch, groups=[group])
-    return replace(with_table(state, table), pool=pool)

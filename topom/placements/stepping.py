@@ -5,9 +5,8 @@ connected, holds the master's stream of writes, and is behind it by ``lag_bytes`
 it, so nobody reads from it. Every step is stored before it is acted on, and looks at what is there before it does
 anything: so it may be done again by the topom after this one.
 
-What a step relies on: that no proxy, however old its table, still takes the server for one of another group (it has
-acknowledged the table, or is fenced off the server), and that nobody can give the group another master while the server
-is told to follow this one (``locking``).
+How a server is told, and what that relies on, is in :mod:`topom.filling`. Until it was told, what it holds may be wiped
+only if an operator has said so, and it is asked for keys once more right before.
 
 **bounded**: a node gives one copy at a time, and takes one. A copy may take ``copy_seconds``; what cannot be done,
 because a server does not answer or refuses, or slots of the group are in motion, is tried for :data:`PATIENCE_SECONDS`.
@@ -25,6 +24,7 @@ from slots.table import Group
 from topom.barrier import Barrier
 from topom.detector import Condition
 from topom.errors import NotLeading, ServersUnreachable, TopomError
+from topom.filling import Filling
 from topom.health import Health
 from topom.ledger import Ledger, LostPlace
 from topom.placements import changes
@@ -33,8 +33,7 @@ from topom.placements.picture import draw
 from topom.placements.pool import HoldsKeys, Pool
 from topom.placements.run import Run, Step
 from topom.promotions import NotReady, Promotions
-from topom.replication import Replication, ServerFailed, ServerReplication
-from topom.state import ClusterState
+from topom.replication import ServerFailed, ServerReplication, obstacle
 from topom.store import StoreError
 
 log = structlog.get_logger(__name__)
@@ -61,16 +60,7 @@ class SteppingSettings:
     barrier_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class UnderWay:
-    """Of a run: the steps whose copies are being made, and the groups with promotions to come in its round."""
-
-    run: Run | None
-    copying: tuple[Step, ...]
-    promoting: frozenset[int]
-
-
-class NotWhole(TopomError):
+class TooFewCopies(TopomError):
     """The group has fewer whole copies than it takes for one to be removed."""
 
 
@@ -79,6 +69,7 @@ class Stepping:
 
     Args:
         locking: held while slots or a group are locked.
+        filling: has servers filled.
         problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
     """
 
@@ -91,6 +82,7 @@ class Stepping:
         replication: ServerReplication,
         pool: Pool,
         locking: asyncio.Lock,
+        filling: Filling,
         settings: SteppingSettings,
         problem_of: Callable[[str], str | None] = lambda server: None,
     ) -> None:
@@ -102,8 +94,9 @@ class Stepping:
         self._replication = replication
         self._pool = pool
         self._locking = locking
+        self._filling = filling
         self._settings = settings
-        self._known = UnderWay(None, (), frozenset())
+        self._promoting: tuple[Run | None, frozenset[int]] = (None, frozenset())
         self._since: dict[Key, float] = {}
         self._copying_since: dict[Key, float] = {}
         self.reasons: dict[Key, str] = {}
@@ -124,7 +117,7 @@ class Stepping:
         # What is whole makes room for what waits; promotions come before the copies of their round.
         order = {"promote": 0, "copy": 1, "retire": 2}
         for step in sorted(current, key=lambda step: (order[step.kind], step.state == "waiting")):
-            if step.kind == "copy" and step.state == "waiting" and step.group in self._under_way().promoting:
+            if step.kind == "copy" and step.state == "waiting" and self._is_promoting(step.group):
                 continue
             await self._try(step)
 
@@ -157,16 +150,13 @@ class Stepping:
             except ServerFailed as error:
                 log.info("old_copy_still_follows", server=server, reason=str(error))
 
-    def _under_way(self) -> UnderWay:
-        """What the steps now stored say; looked up once for each state of theirs, for they may be hundreds."""
+    def _is_promoting(self, group_id: int) -> bool:
+        """Whether a promotion of this group is to come in the round; looked up once for each state of the steps."""
         run = self._ledger.state.placement.run
-        if run is not self._known.run:
-            self._known = UnderWay(
-                run,
-                tuple(step for step in (run.steps if run is not None else ()) if step.state == "copying"),
-                frozenset(step.group for step in (run.current if run is not None else ()) if step.kind == "promote"),
-            )
-        return self._known
+        if run is not self._promoting[0]:
+            steps = run.current if run is not None else ()
+            self._promoting = run, frozenset(step.group for step in steps if step.kind == "promote")
+        return group_id in self._promoting[1]
 
     async def _try(self, step: Step) -> None:
         key = key_of(step)
@@ -230,38 +220,36 @@ class Stepping:
 
     async def _begin(self, step: Step, group: Group, master: str) -> None:
         """Have a server of the pool filled, if neither its node nor the master's makes another copy."""
-        state = self._ledger.state
-        mine = {step.node, group.node_of(master)}
-        for other in self._under_way().copying:
-            if mine & self._nodes(state, other):
-                self.reasons[key_of(step)] = f"waits until {other.server} is whole: one copy at a time on a node"
-                return
+        nodes = frozenset({step.node, group.node_of(master)})
+        if other := self._filling.in_the_way(step.server, nodes):
+            self.reasons[key_of(step)] = f"waits until {other} is whole: one copy at a time on a node"
+            return
         if self._health.of(step.server).condition is not Condition.ALIVE:
             raise ServersUnreachable(f"{step.server} does not answer")
-        problem = (await self._pool.content(step.server)).problem(step.server)
-        if problem and not state.pool[step.server].wipe:
-            raise HoldsKeys(f"{problem}, and nobody said that it may be wiped")
-        # No proxy takes it for a replica of a group that it was in before.
-        await self._barrier.everyone_current([step.server], self._settings.barrier_seconds)
+        await self._require_spare(step)
+        if self._filling.in_the_way(step.server, nodes):
+            return
         await self._ledger.change(lambda state, epoch: changes.copying(state, step))
         await self._tell(step, master)
 
-    def _nodes(self, state: ClusterState, step: Step) -> set[str]:
-        group = state.table.groups.get(step.group)
-        return {step.node} | ({group.node_of(group.master)} if group is not None and group.master else set())
+    async def _require_spare(self, step: Step) -> None:
+        """Raises HoldsKeys for a server that may have what nobody else has, if nobody said that it may be wiped."""
+        problem = (await self._pool.content(step.server)).problem(step.server)
+        entry = self._ledger.state.pool.get(step.server)
+        if problem and entry is not None and not entry.wipe:
+            raise HoldsKeys(f"{problem}, and nobody said that it may be wiped")
 
     async def _tell(self, step: Step, master: str) -> None:
-        async with self._locking:
-            group = self._ledger.table.groups.get(step.group)
-            if group is None or group.locked or group.master != master:
-                raise StepOvertaken(f"group {step.group} is getting another master; it is tried again then")
+        def require() -> None:
             run = self._ledger.state.placement.run
             wanted = run is not None and any(one.is_same(step) and not one.over for one in run.steps)
             if not wanted or step.server not in self._ledger.state.pool:
                 raise StepOvertaken(f"{step.server} is not in the pool any more, or the placement was ended")
-            await self._replication.follow(step.server, master)
+
+        await self._filling.tell(step.server, master, step.group, lambda: self._require_spare(step), require)
         self.reasons[key_of(step)] = f"is being filled by {master}"
         log.info("placement_copy_begun", server=step.server, master=master, group=step.group)
+        await self._ledger.change(lambda state, epoch: changes.told(state, step))
 
     async def _fill(self, step: Step, master: str) -> None:
         """Look how far a copy is; once it is whole, it joins its group."""
@@ -275,9 +263,11 @@ class Stepping:
         if not behind.follows(master):
             await self._tell(step, master)
             return
-        problem = not_whole(ahead, behind, self._settings.lag_bytes)
+        # Whoever told it may not have lived to note so.
+        await self._ledger.change(lambda state, epoch: changes.told(state, step))
+        problem = obstacle(step.server, master, ahead, behind, self._settings.lag_bytes)
         if problem is not None:
-            self.reasons[key] = f"{problem}; its master is {master}"
+            self.reasons[key] = problem
             return
         await self._ledger.change(lambda state, epoch: changes.joined(state, epoch, step, master))
         with suppress(ServerFailed):
@@ -310,7 +300,7 @@ class Stepping:
             return
         whole = await self._whole_nodes(group, master, step.server)
         if len(whole) < step.keep:
-            raise NotWhole(f"group {group.id} has whole copies on {len(whole)} of {step.keep} nodes")
+            raise TooFewCopies(f"group {group.id} has whole copies on {len(whole)} of {step.keep} nodes")
         await self._leave(step, [step.server])
 
     async def _leave(self, step: Step, servers: Sequence[str]) -> None:
@@ -336,7 +326,7 @@ class Stepping:
             if server == without or self._health.of(server).condition is Condition.FAILED or self._problem_of(server):
                 continue
             behind = await self._replication.look(server)
-            if behind.follows(master) and not_whole(ahead, behind, self._settings.lag_bytes) is None:
+            if behind.follows(master) and obstacle(server, master, ahead, behind, self._settings.lag_bytes) is None:
                 found.add(group.node_of(server))
         return found
 
@@ -348,16 +338,3 @@ class Stepping:
 def key_of(step: Step) -> Key:
     """What a step is found by, however far it is."""
     return step.round, step.group, step.kind, step.server
-
-
-def not_whole(ahead: Replication, behind: Replication, lag_bytes: int) -> str | None:
-    """Why a replica does not count as whole, by what its master and it say; None if it does."""
-    if not ahead.is_master:
-        return "its master says that it is none"
-    if behind.is_master or behind.filling or not behind.link_up:
-        return "it is being filled"
-    if behind.stream != ahead.stream:
-        return "it holds another history than its master"
-    if ahead.offset - behind.offset > lag_bytes:
-        return f"it is {ahead.offset - behind.offset} bytes behind its master"
-    return None

@@ -10,8 +10,9 @@ import pytest
 from slots.table import Group, SlotTable
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, FakeServer, FakeServers, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import joining, topology
-from topom.joining import Joins, NotWhole
+from topom import filling, joining, topology
+from topom.filling import Filling
+from topom.joining import Joins, NotWhole, Seen
 from topom.replication import Replication
 from topom.state import ClusterState, Fenced, Joining
 
@@ -49,10 +50,25 @@ def test_who_joins_no_more() -> None:
     joining.require_whole(joining.without(gone, set()), NEW)
 
 
+def test_who_was_seen_whole_is_so_only_as_what_it_was_seen() -> None:
+    entry = Joining(NEW)
+    joined = replace(state("m:1", "r:1", NEW), joining={NEW: entry})
+    seen = {NEW: Seen(1, "m:1", entry)}
+    assert joining.without_whole(joined, seen).joining == {}
+    # Meanwhile its group has got another master, it has come to another group, or was added again.
+    other = replace(joined, table=topology.promote(joined.table, 3, 1, "r:1"))
+    assert joining.without_whole(other, seen) is other
+    gone = topology.remove_server(joined.table, 3, 1, NEW)
+    moved = replace(joined, table=topology.add_server(gone, 4, 2, NEW))
+    assert joining.without_whole(moved, seen) is moved
+    again = replace(joined, joining={NEW: Joining(NEW)})
+    assert joining.without_whole(again, seen) is again
+
+
 def test_what_is_filled_keeps_nobody_off() -> None:
     before = replace(state("m:1", NEW), fenced={"a": Fenced("a", 1, frozenset({"m:1", NEW})), "b": Fenced("b", 2)})
-    assert [one.at for one in joining.unmarked(before, NEW).fenced.values()] == [{"m:1"}, set()]
-    assert joining.unmarked(before, OTHER) is before
+    assert [one.at for one in filling.unmarked(before, NEW).fenced.values()] == [{"m:1"}, set()]
+    assert filling.unmarked(before, OTHER) is before
 
 
 # -- by itself ---------------------------------------------------------------------------------------------
@@ -69,6 +85,11 @@ class Streams(FakeServers):
         self.unfilled: set[str] = set()
         """Replicas that hold another master's data, or nothing."""
         self.most_at_once = 0
+        self.kept: list[str] = []
+
+    async def keep(self, address: str) -> None:
+        await super().keep(address)
+        self.kept.append(address)
 
     async def look(self, address: str) -> Replication:
         said = await super().look(address)
@@ -128,7 +149,9 @@ class Joined(Case):
 async def joins(case: Joined) -> AsyncIterator[Joins]:
     """A topom that makes servers whole."""
     async with case.topom() as bench:
-        one = Joins(bench.ledger, case.servers, bench.actions.steps.locking, case.problem)
+        locking = bench.actions.steps.locking
+        fills = Filling(bench.ledger, bench.barrier, case.servers, locking, 5.0)
+        one = Joins(bench.ledger, case.servers, fills, case.problem)
         task = asyncio.create_task(one.run())
         try:
             yield one
@@ -203,6 +226,52 @@ async def test_keys_are_lost_only_by_an_operators_word(case: Joined) -> None:
         assert case.servers.all[NEW].follows is None
         await case.add(NEW, wipe=True)
         await until(lambda: case.servers.all[NEW].follows == MASTER)
+
+
+async def test_a_replica_without_a_link_may_be_the_only_copy(case: Joined) -> None:
+    case.keys[NEW] = 5
+    case.servers.all[NEW].follows = OTHER
+    case.servers.all[OTHER].down = True
+    async with joins(case) as one:
+        await case.add(NEW)
+        await until(lambda: "holds 5 keys; empty it" in one.reasons.get(NEW, ""))
+        assert case.servers.all[NEW].follows == OTHER
+        case.servers.all[OTHER].down = False
+        await until(lambda: case.servers.all[NEW].follows == MASTER)
+
+
+async def test_it_is_asked_for_keys_again_right_before_it_is_told(case: Joined) -> None:
+    async with joins(case) as one:
+        async with case.bench.actions.steps.locking:
+            await case.add(NEW)
+            await until(lambda: one._noted == {NEW})
+            await asyncio.sleep(0.02)
+            case.keys[NEW] = 5
+        await until(lambda: "holds 5 keys; empty it" in one.reasons.get(NEW, ""))
+        assert case.servers.all[NEW].follows is None
+
+
+async def test_nobody_is_told_while_a_proxy_may_take_it_for_another_groups(case: Joined) -> None:
+    async with joins(case) as one:
+        case.proxy.answer = lambda table: None
+        await case.add(NEW)
+        await until(lambda: one._noted == {NEW})
+        await asyncio.sleep(0.05)
+        assert case.servers.all[NEW].follows is None
+        case.proxy.answer = lambda table: True
+        case.proxy.wake()
+        await until(lambda: case.servers.all[NEW].follows == MASTER)
+
+
+async def test_whoever_became_whole_keeps_its_master(case: Joined) -> None:
+    async with joins(case):
+        await case.add(NEW)
+        await until(lambda: NEW in case.servers.filling)
+    # When: another topom, which has told it nothing, finds it whole.
+    async with joins(case):
+        case.servers.filling.clear()
+        await until(lambda: not case.waiting)
+        assert case.servers.kept == [NEW]
 
 
 async def test_one_server_of_a_node_is_filled_at_a_time(case: Joined) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.topom.topom_fakes import Bench, MemoryStore
 from topom import topology
 from topom.detector import Condition, Judgement
+from topom.filling import Filling
 from topom.health import Health
 from topom.placements import applying, changes, stepping
 from topom.placements.applying import Placements
@@ -92,6 +93,8 @@ class Case:
                 )
         health = cast(Health, SimpleNamespace(of=lambda one: Judgement(self.condition(one), 0, 0)))
         content: Callable[[str], Awaitable[Content]] = self._content
+        locking = bench.actions.steps.locking
+        self.filling = Filling(bench.ledger, bench.barrier, self.servers, locking, 0.05)
         self.stepping = Stepping(
             bench.ledger,
             bench.barrier,
@@ -99,7 +102,8 @@ class Case:
             cast(Promotions, SimpleNamespace(promote=self._promote)),
             self.servers,
             cast(Pool, SimpleNamespace(content=content)),
-            bench.actions.steps.locking,
+            locking,
+            self.filling,
             SteppingSettings(10, 60.0, 0.05),
         )
         self.placements = Placements(

@@ -13,9 +13,8 @@ from topom.placements import changes
 from topom.placements.picture import ConditionOf, Picture, draw
 from topom.placements.plan import Planned, plan
 from topom.placements.run import Kept, Run, Step
-from topom.placements.stepping import not_whole
 from topom.planners.placement import Copies, Node, Rules
-from topom.replication import Replication
+from topom.replication import Replication, obstacle
 from topom.state import ClusterState, Fenced, Leaving, PoolServer
 
 TWO = Rules(2)
@@ -245,6 +244,8 @@ def test_what_is_replaced_leaves_in_the_write_that_takes_the_whole_one_in() -> N
     state = running(COPY)
     filled = changes.copying(state, COPY)
     assert filled.table is state.table
+    assert not filled.pool["c:9"].wipe
+    filled = changes.told(filled, COPY)
     assert filled.pool["c:9"].wipe
     new = changes.joined(filled, 8, COPY, "a:1")
     assert new.table.groups[1].servers == ("a:1", "c:9")
@@ -268,6 +269,9 @@ def test_steps_that_were_overtaken_change_nothing() -> None:
         changes.joined(state, 8, COPY, "b:1")
     with pytest.raises(changes.StepOvertaken, match="not in the pool"):
         changes.joined(replace(state, pool={}), 8, COPY, "a:1")
+    for out in (leaving("node", "c"), leaving("server", "c:9")):
+        with pytest.raises(changes.StepOvertaken, match="on its way out"):
+            changes.joined(replace(state, leaving=out), 8, COPY, "a:1")
     with pytest.raises(changes.StepOvertaken, match="ended"):
         changes.joined(changes.ended(state), 8, COPY, "a:1")
     locked = state.table.changed(8, groups=[replace(state.table.groups[1], locked=True)])
@@ -310,10 +314,10 @@ def test_what_is_stored_is_read_again() -> None:
         (Replication(False, "s", 80, ("a", 1), link_up=True), "20 bytes behind"),
         (Replication(False, "s", 100, ("a", 1), link_up=False), "being filled"),
         (Replication(False, "s", 100, ("a", 1), link_up=True, filling=True), "being filled"),
-        (Replication(False, "t", 100, ("a", 1), link_up=True), "another history"),
-        (Replication(True, "s", 100), "being filled"),
+        (Replication(False, "t", 100, ("a", 1), link_up=True), "not of a:1"),
+        (Replication(True, "s", 100), "a master itself"),
     ],
 )
 def test_what_is_whole(behind: Replication, problem: str | None) -> None:
-    found = not_whole(Replication(True, "s", 100), behind, 10)
+    found = obstacle("b:1", "a:1", Replication(True, "s", 100), behind, 10)
     assert found is None if problem is None else problem in str(found)

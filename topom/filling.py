@@ -1,0 +1,122 @@
+"""Has a server that is no master be filled by one: told to follow it, which replaces whatever it holds.
+
+Whoever makes copies (:mod:`topom.joining`, :mod:`topom.placements.stepping`) has it done here, so that what it takes is
+done in one way and in one order:
+
+1. Every proxy has the newest table, or is fenced off the server: none takes it for a replica of a group that it was in
+   before.
+2. Nobody can lock slots or groups from here on (``locking``), and the table names the master (**one-owner**).
+3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced.
+4. It is asked whether anything would be lost that nobody said may be, and only then told.
+
+**bounded**: a node gives one copy at a time, and takes one, whoever makes it. The copies of a placement are those that
+are stored as ``copying``; those of servers that join are noted here while they are made.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from slots.table import SlotTable
+from topom.barrier import Barrier
+from topom.errors import Conflict
+from topom.ledger import Ledger
+from topom.replication import ServerReplication
+from topom.state import ClusterState
+
+
+class FillingOvertaken(Conflict):
+    """The server is not to be filled by this master any more, or not now; it is looked at again."""
+
+
+def unmarked(state: ClusterState, server: str) -> ClusterState:
+    """The state in which a server that is about to be filled does not count as keeping fenced proxies off.
+
+    The marks that it has are among what is replaced.
+    """
+    if not any(server in one.at for one in state.fenced.values()):
+        return state
+    fenced = {instance: replace(one, at=one.at - {server}) for instance, one in state.fenced.items()}
+    return replace(state, fenced=fenced)
+
+
+class Filling:
+    """The servers that one topom has filled.
+
+    Args:
+        locking: held while slots or a group are locked.
+        barrier_seconds: how long proxies may take to acknowledge a table.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        replication: ServerReplication,
+        locking: asyncio.Lock,
+        barrier_seconds: float,
+    ) -> None:
+        self._ledger = ledger
+        self._barrier = barrier
+        self._replication = replication
+        self._locking = locking
+        self._barrier_seconds = barrier_seconds
+        self._joining: dict[str, frozenset[str]] = {}
+
+    async def tell(
+        self,
+        server: str,
+        master: str,
+        group_id: int,
+        look: Callable[[], Awaitable[None]],
+        require: Callable[[], None],
+    ) -> None:
+        """Have a server follow the master of a group.
+
+        Args:
+            look: asks the server whether it may be filled. Raises a TopomError if not.
+            require: raises a TopomError if, by what is stored now, it is not to be filled any more.
+
+        Raises:
+            ProxiesNotReady: a proxy has an older table; nothing was done.
+            FillingOvertaken: the group has another master, or is getting one.
+            ServerFailed: it is not known whether the server was told.
+            TopomError: as ``look``, ``require`` and :meth:`topom.ledger.Ledger.change`; it was not told.
+        """
+        await self._barrier.everyone_current([server], self._barrier_seconds)
+        async with self._locking:
+            await look()
+            await self._ledger.change(lambda state, epoch: unmarked(state, server))
+            _require_master(self._ledger.table, group_id, master)
+            require()
+            await self._replication.follow(server, master)
+
+    def note(self, server: str, nodes: frozenset[str]) -> None:
+        """A server that joins is being filled, which concerns these nodes."""
+        self._joining[server] = nodes
+
+    def over(self, server: str) -> None:
+        """It is not being filled any more, or was not."""
+        self._joining.pop(server, None)
+
+    def in_the_way(self, server: str, nodes: frozenset[str]) -> str:
+        """Another server that is being filled on one of these nodes, or by one of them; empty if there is none."""
+        for other, taken in self._joining.items():
+            if other != server and nodes & taken:
+                return other
+        state = self._ledger.state
+        run = state.placement.run
+        for step in run.steps if run is not None else ():
+            if step.state == "copying" and step.server != server:
+                group = state.table.groups.get(step.group)
+                masters = {group.node_of(group.master)} if group is not None and group.master is not None else set()
+                if nodes & {step.node, *masters}:
+                    return step.server
+        return ""
+
+
+def _require_master(table: SlotTable, group_id: int, master: str) -> None:
+    """Raises FillingOvertaken unless the group has this master, and is not getting another one."""
+    group = table.groups.get(group_id)
+    if group is None or group.locked or group.master != master:
+        raise FillingOvertaken("its group was changed just now, or is being given another master")
