@@ -153,14 +153,16 @@ class Topom:
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
         self.pool = Pool(self.ledger, self.servers)
-        self.node_departures = NodeDepartures(self.ledger, self.pool)
+        by_sentinels = settings.ha == "sentinel"
+        self.node_departures = NodeDepartures(self.ledger, self.pool, self.differing.problem, by_sentinels)
         self.server_departures = ServerDepartures(
             self.ledger,
             self.promotions,
             ServerReplication(self.servers, leads),
             self.node_departures,
             self.differing.problem,
-            settings.ha == "sentinel",
+            self.health.has_failed,
+            by_sentinels,
         )
         self.joins = Joins(
             self.ledger, ServerReplication(self.servers, leads), self.actions.steps.locking, self.pool.problem
@@ -183,7 +185,7 @@ class Topom:
             ),
             settings.placement_rules(),
             settings.placement_settle_seconds,
-            settings.ha == "sentinel",
+            by_sentinels,
         )
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(

@@ -32,6 +32,9 @@ def add_group(
     ] = None,
     datacenter: Datacenter = "",
     node: Node = "",
+    wipe: Annotated[
+        bool, typer.Option("--wipe", help="Although replicas among them hold keys of their own, which they lose.")
+    ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -40,7 +43,7 @@ def add_group(
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.add_group(group_id, servers or [], datacenter, node)
+            return await client.add_group(group_id, servers or [], datacenter, node, wipe)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"group {group_id} added"))
