@@ -119,6 +119,7 @@ class Topom:
             settings.promotion_seconds,
             on_step,
             self.differing.problem,
+            lambda group_id: self.sentinels.left_alone(group_id),
         )
         self.protection = Protection(settings.protection_share, self.ledger, settings.server_suspect_seconds)
         self.masters = Masters(

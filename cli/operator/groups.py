@@ -136,7 +136,7 @@ def promote(
 ) -> None:
     """Make a replica the master of its group, without losing anything. The former master becomes a replica.
 
-    With ha = "sentinel" this is refused: have a Sentinel do it, with SENTINEL FAILOVER.
+    With ha = "sentinel" all Sentinels have to answer: they leave the group alone meanwhile. --force is refused then.
     """
 
     async def work() -> Answer:

@@ -119,8 +119,10 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
 @router.post("/{group_id}/promote")
 async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> models.GroupChanged:
     """Make a replica the master of its group; nothing that was acknowledged is lost, unless by force."""
-    if topom.settings.ha == "sentinel":
-        raise NotReady("Redis Sentinels say who is master; have them do it, with SENTINEL FAILOVER")
+    if new.force and topom.settings.ha == "sentinel":
+        raise NotReady(
+            "Redis Sentinels say who replaces a master that is gone; have them do it, with SENTINEL FAILOVER"
+        )
     if new.force:
         # Whoever is on its way out may be all that is left; it hands over to another server by itself then.
         joining.require_whole(topom.ledger.state, new.server)
