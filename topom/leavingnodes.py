@@ -41,6 +41,10 @@ class NodeNotFound(NotFound):
     """No server is on a node of that name."""
 
 
+class ShortOfCopies(NotReady):
+    """The server's group has not enough whole copies without it."""
+
+
 def servers_on(table: SlotTable, node: str) -> list[str]:
     """Addresses of a node's servers that are in groups, ascending."""
     return sorted(
@@ -205,6 +209,10 @@ class NodeDepartures:
         await self._ledger.change(lambda state, epoch: without_node(state, node))
         log.info("node_stays", node=node)
 
+    def not_short(self, leaver: str) -> None:
+        """One that leaves does not wait for copies of its group just now, so that this has not lasted either."""
+        self._short_since.pop(leaver, None)
+
     def keep_only(self, leavers: Collection[str]) -> None:
         """Forget since when groups lack copies for others than these."""
         self._short_since = {server: since for server, since in self._short_since.items() if server in leavers}
@@ -218,6 +226,7 @@ class NodeDepartures:
             said: by each of the group's servers, just now; by the master, that it is one, or nobody could be filled.
 
         Raises:
+            ShortOfCopies: it has not, and nobody joins; :meth:`not_short` is to be called when that is not raised.
             NotReady: it has not; the message says what is missing.
         """
         state = self._ledger.state
@@ -225,7 +234,6 @@ class NodeDepartures:
         needed = copies_needed(state, group)
         whole = staying_copies(state, group, [server for server, problem in problems.items() if problem is None])
         if len(whole) >= needed:
-            self._short_since.pop(leaver, None)
             return
         if group.id in leaving_groups(state):
             raise NotReady(f"it goes with group {group.id}, which is on its way out")
@@ -236,17 +244,15 @@ class NodeDepartures:
         joining = [server for server in group.servers if server in state.joining and server not in leaving]
         answering = [server for server in joining if not isinstance(said[server], ServerFailed)]
         if answering:
-            self._short_since.pop(leaver, None)
             raise NotReady(f"{', '.join(answering)} joins group {group.id} in its place and is not whole yet")
         staying = staying_copies(state, group, group.servers)
         lacking = "; ".join(
             problems[server] or "" for server in group.servers if server in {*staying, *joining} - {*whole}
         )
         now = asyncio.get_running_loop().time()
-        if len(staying) + len(joining) < needed:
-            self._short_since.pop(leaver, None)
-        elif now < self._short_since.setdefault(leaver, now) + PATIENCE_SECONDS:
-            raise NotReady(
+        lasts = now >= self._short_since.setdefault(leaver, now) + PATIENCE_SECONDS
+        if len(staying) + len(joining) >= needed and not lasts:
+            raise ShortOfCopies(
                 f"group {group.id} would have {len(whole)} whole copies of {needed} without it: {lacking}. Another "
                 f"server is taken in if that lasts for {PATIENCE_SECONDS:g} s"
             )
@@ -255,7 +261,6 @@ class NodeDepartures:
             if problem := await self._unfit(state, address):
                 unfit.append(problem)
                 continue
-            self._short_since.pop(leaver, None)
             await self._ledger.change(
                 lambda state, epoch, address=address: taken(state, epoch, group.id, leaver, address)  # type: ignore[misc]
             )
@@ -263,7 +268,7 @@ class NodeDepartures:
             raise NotReady(f"{address} was taken from the pool into group {group.id} in its place")
         missing = "; ".join(unfit) or "the pool has none on another node"
         details = f" ({lacking})" if lacking else ""
-        raise NotReady(
+        raise ShortOfCopies(
             f"group {group.id} would have {len(whole)} whole copies of {needed} without it{details}, and no server can "
             f"be taken in: {missing}. Add a replica (slotferry server add {group.id} HOST:PORT) or a server to the "
             "pool (slotferry pool add HOST:PORT), or say that fewer copies will do: slotferry node drain NODE "

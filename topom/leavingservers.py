@@ -27,7 +27,7 @@ from topom import interventions, leavingnodes, topology
 from topom.errors import Conflict, NodeLeaving, ServerNotFound, TopomError
 from topom.lastcopy import require_copy
 from topom.leaving import off_the_list
-from topom.leavingnodes import NodeDepartures
+from topom.leavingnodes import NodeDepartures, ShortOfCopies
 from topom.ledger import Ledger
 from topom.promotions import NotReady, Promotions
 from topom.replication import Replication, ServerFailed, ServerReplication, look_at_all, obstacle, shortcomings
@@ -317,10 +317,13 @@ class ServerDepartures:
             else:
                 await self._remove(group, address)
         except TopomError as error:
+            if not isinstance(error, ShortOfCopies):
+                self._nodes.not_short(address)
             if self._reasons.get(address) != str(error):
                 log.info("server_cannot_leave_yet", server=address, reason=str(error))
             self._reasons[address] = str(error)
         else:
+            self._nodes.not_short(address)
             self._reasons.pop(address, None)
 
     async def _replace(self, group: Group) -> None:

@@ -297,6 +297,11 @@ async def test_what_is_not_whole_for_a_moment_is_waited_for(monkeypatch: pytest.
         fewer = replace(next(iter(case.bench.ledger.state.leaving.values())), copies={"1": 2})
         await case.bench.ledger.change(lambda state, epoch: replace(state, leaving={fewer.key: fewer}))
         await until(lambda: "is taken in if that lasts" in departures.waits_for(fewer))
+        # When: the master is away meanwhile, the time begins anew, for its replicas may have to connect again.
+        case.servers.all[MASTER].down = True
+        await until(lambda: "nobody can be spared" in departures.waits_for(fewer))
+        assert not departures._nodes._short_since
+        case.servers.all[MASTER].down = False
         case.servers.all["x:1"].down = False
         await until(lambda: not case.bench.ledger.state.leaving)
         assert case.bench.ledger.table.groups[1].servers == (MASTER, "x:1")
