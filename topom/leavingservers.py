@@ -77,7 +77,8 @@ def with_server(
     if by_sentinels:
         raise MasterOfSentinels(
             f"{address} is the master of group {group_id}, and Redis Sentinels say who is: have a replica take over "
-            f"with SENTINEL FAILOVER first, or drain the whole group: slotferry group drain {group_id}"
+            f"first (slotferry group promote {group_id} HOST:PORT), or drain the whole group: "
+            f"slotferry group drain {group_id}"
         )
     if _key(address) in state.leaving:
         return state
@@ -330,7 +331,7 @@ class ServerDepartures:
         """Have another server take a master's place. Raises what says why that cannot be now."""
         master = group.servers[0]
         if self._by_sentinels:
-            raise MasterOfSentinels(f"Redis Sentinels say who is master of group {group.id}: SENTINEL FAILOVER there")
+            raise MasterOfSentinels(f"Redis Sentinels watch group {group.id}: slotferry group promote first")
         state = self._ledger.state
         said = await look_at_all(self._replication, list(group.servers))
         if _key(master) not in state.leaving:

@@ -102,9 +102,9 @@ def drain_server(
 ) -> None:
     """Have a server leave: a replica is read no more and removed at once, a master once a replica took its place.
 
-    Nothing is lost, and clients see a short pause. With ha = "sentinel" a master has to be a replica first: have a
-    Sentinel do it, with SENTINEL FAILOVER. There, stop a replica before, or have it follow nobody and run
-    slotferry sentinel resync afterwards: Sentinels never forget replicas and may elect it.
+    Nothing is lost, and clients see a short pause. With ha = "sentinel", have a replica take a master's place first,
+    with group promote; and stop a replica before, or have it follow nobody and run slotferry sentinel resync
+    afterwards: Sentinels never forget replicas and may elect it.
     """
 
     async def work() -> Answer:

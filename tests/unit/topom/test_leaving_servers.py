@@ -67,7 +67,7 @@ def test_who_cannot_leave() -> None:
             leavingservers.without_server(state(), group_id, server)
     with pytest.raises(GroupLocked):
         leavingservers.with_server(state(replace(GROUP, locked=True)), 3, 1, FIRST, "", 1.0)
-    with pytest.raises(MasterOfSentinels, match="SENTINEL FAILOVER"):
+    with pytest.raises(MasterOfSentinels, match="slotferry group promote"):
         leavingservers.with_server(state(), 3, 1, MASTER, "", 1.0, by_sentinels=True)
     assert leavingservers.with_server(state(), 3, 1, FIRST, "", 1.0, by_sentinels=True).table.groups[1].replicas
 
