@@ -236,9 +236,14 @@ class TopomClient:
         """All groups."""
         return await self._list("/groups", "groups")
 
-    async def add_group(self, group_id: int, servers: Sequence[str], datacenter: str = "", node: str = "") -> Answer:
-        """Make a group of these servers, ``host:port``, the master first, all in one datacenter and on one node."""
-        named = _named(datacenter=datacenter, node=node)
+    async def add_group(
+        self, group_id: int, servers: Sequence[str], datacenter: str = "", node: str = "", wipe: bool = False
+    ) -> Answer:
+        """Make a group of these servers, ``host:port``, the master first, all in one datacenter and on one node.
+
+        ``wipe``: the keys that its replicas hold may be lost.
+        """
+        named = {**_named(datacenter=datacenter, node=node), **({"wipe": True} if wipe else {})}
         return await self._object("POST", "/groups", {"id": group_id, "servers": list(servers), **named})
 
     async def remove_group(self, group_id: int) -> Answer:
@@ -356,20 +361,21 @@ class TopomClient:
 
     async def drain_server(self, group_id: int, address: str, why: str = "") -> Answer:
         """Have a server leave: a replica at once, a master once another server has taken over; the group's servers."""
-        return await self._object("POST", f"/groups/{group_id}/servers/{address}/drain", why=why or None)
+        path = f"/groups/{group_id}/servers/{quote(address, safe=':')}/drain"
+        return await self._object("POST", path, why=why or None)
 
     async def keep_server(self, group_id: int, address: str) -> Answer:
         """Have a server that was to leave stay; the group's servers."""
-        return await self._object("DELETE", f"/groups/{group_id}/servers/{address}/drain")
+        return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}/drain")
 
     async def drain_node(self, node: str, why: str = "", fewer_copies: bool = False) -> Answer:
         """Have all servers of a node leave; what is on its way out."""
         fewer = "true" if fewer_copies else None
-        return await self._object("POST", f"/nodes/{node}/drain", why=why or None, fewer_copies=fewer)
+        return await self._object("POST", f"/nodes/{quote(node, safe=':')}/drain", why=why or None, fewer_copies=fewer)
 
     async def keep_node(self, node: str) -> Answer:
         """Have a node that was to leave stay; what is on its way out."""
-        return await self._object("DELETE", f"/nodes/{node}/drain")
+        return await self._object("DELETE", f"/nodes/{quote(node, safe=':')}/drain")
 
     async def drain_proxy(self, proxy_id: int) -> Answer:
         """Have a proxy let its clients go and leave; what topom knows of it."""

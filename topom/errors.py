@@ -100,6 +100,10 @@ class GroupLocked(Conflict):
     """Another server of the group is being made its master."""
 
 
+class NodeLeaving(Conflict):
+    """The node is on its way out and gets nothing new, and its servers go with it."""
+
+
 class ServerInUse(Conflict):
     """The server belongs to a group already, or its group cannot do without it."""
 

@@ -53,6 +53,10 @@ class Health:
         """What is thought of a server; ``unknown`` until it has been looked at."""
         return self._judged.get(server, Judgement(Condition.UNKNOWN, 0, 0))
 
+    def has_failed(self, server: str) -> bool:
+        """Whether the majority of views has it that a server does not answer."""
+        return self.of(server).condition is Condition.FAILED
+
     async def run(self) -> None:
         """Ask servers and judge them, until cancelled."""
         self._probing.keep(known_servers(self._ledger.state))

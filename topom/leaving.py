@@ -24,6 +24,8 @@ from topom.state import ClusterState, Leaving, leaving_groups
 
 log = structlog.get_logger(__name__)
 
+DRAINED = "an operator drains it"
+"""Why something leaves, where nobody said."""
 PAUSE_SECONDS = 0.2
 """Between two looks at what is left to move."""
 RETRY_SECONDS_MAX = 10.0

@@ -1,31 +1,38 @@
 """Nodes on their way out: all servers of a host leave their groups, each as :mod:`topom.leavingservers` has it.
 
 A group keeps as many copies as it had when its node was told to go, unless an operator says that fewer will do: a
-replica goes only once enough others are whole, and where they are not, a server of the pool is taken in, on a node that
-stays and has no copy of the group yet; where a placement is being applied (:mod:`topom.placements`), that makes the
-copies. Nothing new is put on a node that leaves, and what the pool has there is not taken. Once none of its servers is
-in a group the node is gone, and with it what the pool had there.
+replica goes only once enough others are whole, by what they and their master say at that instant, and where they are
+not, a server of the pool is taken in, on a node that stays and has no copy of the group yet; where a placement is being
+applied (:mod:`topom.placements`), that makes the copies. Nothing new is put on a node that leaves, and what the pool
+has there is not taken. Once none of its servers is in a group the node is gone, and with it what the pool had there.
+
+**bounded**: servers that stay and are not whole, or do not answer, are waited for :data:`PATIENCE_SECONDS` before
+another one is taken in for them, one at a time.
 
 **epochs**: each step is a change of the state as it is then.
 """
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import structlog
 
 from slots.table import Group, SlotTable
 from topom import interventions, topology
-from topom.errors import Conflict, NotFound, TopomError
-from topom.leaving import off_the_list
+from topom.errors import NodeLeaving, NotFound, TopomError
+from topom.leaving import DRAINED, off_the_list
 from topom.ledger import Ledger
 from topom.placements.pool import Pool
 from topom.promotions import NotReady
+from topom.replication import Replication, ServerFailed, shortcomings
 from topom.state import ClusterState, Joining, Leaving, leaving_groups, leaving_nodes, leaving_servers
 
 log = structlog.get_logger(__name__)
 
+PATIENCE_SECONDS = 10.0
+"""For how long a group that has enough servers may lack whole copies before one of the pool is taken in."""
 MOST_REASONS = 3
 """Of how many servers it is said what they wait for."""
 
@@ -34,8 +41,8 @@ class NodeNotFound(NotFound):
     """No server is on a node of that name."""
 
 
-class NodeLeaving(Conflict):
-    """The node is on its way out and gets nothing new."""
+class ShortOfCopies(NotReady):
+    """The server's group has not enough whole copies without it."""
 
 
 def servers_on(table: SlotTable, node: str) -> list[str]:
@@ -46,9 +53,10 @@ def servers_on(table: SlotTable, node: str) -> list[str]:
 
 
 def with_node(state: ClusterState, node: str, why: str, now: float, fewer_copies: bool = False) -> ClusterState:
-    """The state with a node on the list; for one that is, with what is said of its groups' copies said anew.
+    """The state with a node on the list; for one that is, why, and what is said of its groups' copies, are said anew.
 
     Args:
+        why: empty if nobody says.
         now: in seconds since 1970, UTC.
         fewer_copies: whether its groups may be left with fewer copies than they have.
 
@@ -64,9 +72,15 @@ def with_node(state: ClusterState, node: str, why: str, now: float, fewer_copies
         if not {*group.servers}.isdisjoint(here)
     }
     before = state.leaving.get(_key(node))
-    if before is not None and not fewer_copies:
-        return state
-    entry = Leaving("node", node, why, now, copies) if before is None else replace(before, copies=copies)
+    if before is None:
+        entry = Leaving("node", node, why or DRAINED, now, copies)
+    else:
+        if not fewer_copies and any(number > 1 for number in before.copies.values()):
+            # By now servers may have been taken in, which are not to be replaced once more.
+            copies = {**copies, **before.copies}
+        entry = replace(before, why=why or before.why, copies=copies)
+        if entry == before:
+            return state
     return replace(state, leaving={**state.leaving, entry.key: entry})
 
 
@@ -89,18 +103,21 @@ def without_empty(state: ClusterState) -> ClusterState:
 
 
 def check(state: ClusterState, table: SlotTable) -> None:
-    """Refuse a change that puts a server into a group on a node that leaves. Raises :class:`NodeLeaving`."""
+    """Refuse a change that puts a server of a group on a node that leaves: a new one, or one that is elsewhere.
+
+    Raises :class:`~topom.errors.NodeLeaving`.
+    """
     nodes = leaving_nodes(state)
     if not nodes or table.groups is state.table.groups:
         return
-    before = {server for group in state.table.groups.values() for server in group.servers}
+    before = {server: group.node_of(server) for group in state.table.groups.values() for server in group.servers}
     for group in table.groups.values():
         for server in group.servers:
-            if server not in before and group.node_of(server) in nodes:
-                node = group.node_of(server)
+            node = group.node_of(server)
+            if node in nodes and before.get(server) != node:
                 raise NodeLeaving(
-                    f"{server} is on node {node}, which is on its way out; take a server elsewhere, or have the node "
-                    f"stay: slotferry node drain {node} --cancel"
+                    f"{server} would be on node {node}, which is on its way out; take a server elsewhere, or have the "
+                    f"node stay: slotferry node drain {node} --cancel"
                 )
 
 
@@ -110,10 +127,14 @@ def copies_needed(state: ClusterState, group: Group) -> int:
     return max((entry.copies.get(str(group.id), 1) for entry in entries), default=1)
 
 
-def whole_copies(state: ClusterState, group: Group) -> list[str]:
-    """A group's servers that stay and are not still joining."""
+def staying_copies(state: ClusterState, group: Group, servers: Collection[str]) -> list[str]:
+    """Those of a group's servers that are among ``servers``, stay, and are not still joining."""
     leaving = leaving_servers(state)
-    return [server for server in group.servers if server not in leaving and server not in state.joining]
+    return [
+        server
+        for server in group.servers
+        if server in servers and server not in leaving and server not in state.joining
+    ]
 
 
 def candidates(state: ClusterState, group: Group, leaver: str) -> list[str]:
@@ -163,11 +184,19 @@ def _key(node: str) -> str:
 
 
 class NodeDepartures:
-    """Puts nodes on the list and takes them off it, and has their servers replaced from the pool."""
+    """Puts nodes on the list and takes them off it, and has their servers replaced from the pool.
 
-    def __init__(self, ledger: Ledger, pool: Pool) -> None:
+    Args:
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+        by_sentinels: whether Redis Sentinels say who is master.
+    """
+
+    def __init__(self, ledger: Ledger, pool: Pool, problem_of: Callable[[str], str | None], by_sentinels: bool) -> None:
         self._ledger = ledger
         self._pool = pool
+        self._problem_of = problem_of
+        self._by_sentinels = by_sentinels
+        self._short_since: dict[str, float] = {}
 
     async def drain(self, node: str, why: str, fewer_copies: bool) -> None:
         """Have a node leave. Raises as :func:`with_node`, and StoreError."""
@@ -180,44 +209,76 @@ class NodeDepartures:
         await self._ledger.change(lambda state, epoch: without_node(state, node))
         log.info("node_stays", node=node)
 
-    async def replenish(self, group: Group, leaver: str) -> None:
+    def not_short(self, leaver: str) -> None:
+        """One that leaves does not wait for copies of its group just now, so that this has not lasted either."""
+        self._short_since.pop(leaver, None)
+
+    def keep_only(self, leavers: Collection[str]) -> None:
+        """Forget since when groups lack copies for others than these."""
+        self._short_since = {server: since for server, since in self._short_since.items() if server in leavers}
+
+    async def replenish(self, group: Group, leaver: str, said: Mapping[str, Replication | ServerFailed]) -> None:
         """Return if a group has enough whole copies without one that leaves; else take a server in, if none joins.
 
         A group that leaves itself gets nobody.
 
+        Args:
+            said: by each of the group's servers, just now; by the master, that it is one, or nobody could be filled.
+
         Raises:
+            ShortOfCopies: it has not, and nobody joins; :meth:`not_short` is to be called when that is not raised.
             NotReady: it has not; the message says what is missing.
         """
         state = self._ledger.state
-        needed, whole = copies_needed(state, group), whole_copies(state, group)
+        problems = shortcomings(group, said, self._problem_of)
+        needed = copies_needed(state, group)
+        whole = staying_copies(state, group, [server for server, problem in problems.items() if problem is None])
         if len(whole) >= needed:
             return
         if group.id in leaving_groups(state):
             raise NotReady(f"it goes with group {group.id}, which is on its way out")
-        if state.placement.auto or state.placement.run is not None:
+        if state.placement.run is not None or (state.placement.auto and not self._by_sentinels):
             # Both would take servers of the pool for the same copy.
             raise NotReady(f"group {group.id} gets copies elsewhere by placement: slotferry placement show")
         leaving = leaving_servers(state)
         joining = [server for server in group.servers if server in state.joining and server not in leaving]
-        if joining:
-            raise NotReady(f"{', '.join(joining)} joins group {group.id} in its place and is not whole yet")
-        problems = []
+        answering = [server for server in joining if not isinstance(said[server], ServerFailed)]
+        if answering:
+            raise NotReady(f"{', '.join(answering)} joins group {group.id} in its place and is not whole yet")
+        staying = staying_copies(state, group, group.servers)
+        lacking = "; ".join(
+            problems[server] or "" for server in group.servers if server in {*staying, *joining} - {*whole}
+        )
+        now = asyncio.get_running_loop().time()
+        lasts = now >= self._short_since.setdefault(leaver, now) + PATIENCE_SECONDS
+        if len(staying) + len(joining) >= needed and not lasts:
+            raise ShortOfCopies(
+                f"group {group.id} would have {len(whole)} whole copies of {needed} without it: {lacking}. Another "
+                f"server is taken in if that lasts for {PATIENCE_SECONDS:g} s"
+            )
+        unfit = []
         for address in candidates(state, group, leaver):
-            try:
-                problem = "" if state.pool[address].wipe else await self._pool.problem(address)
-            except TopomError as error:
-                problem = str(error)
-            if problem:
-                problems.append(problem)
+            if problem := await self._unfit(state, address):
+                unfit.append(problem)
                 continue
             await self._ledger.change(
                 lambda state, epoch, address=address: taken(state, epoch, group.id, leaver, address)  # type: ignore[misc]
             )
             log.info("server_taken", group=group.id, server=address, instead_of=leaver)
             raise NotReady(f"{address} was taken from the pool into group {group.id} in its place")
-        missing = "; ".join(problems) or "the pool has none on another node"
-        raise NotReady(
-            f"group {group.id} would have {len(whole)} whole copies of {needed} without it, and no server can be taken "
-            f"in: {missing}. Add a replica (slotferry server add {group.id} HOST:PORT) or a server to the pool "
-            "(slotferry pool add HOST:PORT), or say that fewer copies will do: slotferry node drain NODE --fewer-copies"
+        missing = "; ".join(unfit) or "the pool has none on another node"
+        details = f" ({lacking})" if lacking else ""
+        raise ShortOfCopies(
+            f"group {group.id} would have {len(whole)} whole copies of {needed} without it{details}, and no server can "
+            f"be taken in: {missing}. Add a replica (slotferry server add {group.id} HOST:PORT) or a server to the "
+            "pool (slotferry pool add HOST:PORT), or say that fewer copies will do: slotferry node drain NODE "
+            "--fewer-copies"
         )
+
+    async def _unfit(self, state: ClusterState, address: str) -> str:
+        """Why a server of the pool cannot be taken now; empty if it can."""
+        try:
+            content = await self._pool.content(address)
+        except TopomError as error:
+            return str(error)
+        return "" if state.pool[address].wipe else content.problem(address)

@@ -1,10 +1,14 @@
 """Servers on their way out, by themselves or with their nodes, and not with their groups.
 
-A replica is gone at once. The master of a group has what nobody else may have: it is put on the list of what leaves,
-which is stored, and another server of the group takes its place by a planned promotion (:mod:`topom.promotions`), which
-loses nothing. Once the former master follows the new one, it is removed. What that waits for is said in words. Whoever
-is on the list is made the master of nothing, as long as there is anybody else. Servers of a node that leaves
-(:mod:`topom.leavingnodes`) go the same way, but a replica among them only once its group has enough copies without it.
+A replica is gone at once, unless the master is not there and the group may lose data with it (:mod:`topom.lastcopy`).
+The master of a group has what nobody else may have: it is put on the list of what leaves, which is stored, and another
+server of the group takes its place by a planned promotion (:mod:`topom.promotions`), which loses nothing. Once the
+former master follows the new one, it is removed. What that waits for is said in words. Whoever is on the list is made
+the master of nothing, unless a master fails and nobody else has as much, or an operator forces it.
+
+Servers of a node that leaves (:mod:`topom.leavingnodes`) go the same way, but a replica among them only once its group
+has enough copies without it. By itself nobody goes who is not seen to be a replica, or counts as failed, while the
+master says that it is one: of a group without a master nobody knows which copy is the best.
 
 **epochs**: each step is a change of the state as it is then. Nothing is remembered between two looks but how long to
 wait: whoever leads next finds by the list, the table and the servers where it was.
@@ -20,13 +24,14 @@ import structlog
 from slots.backoff import Backoff
 from slots.table import Group, SlotTable
 from topom import interventions, leavingnodes, topology
-from topom.errors import Conflict, ServerNotFound, TopomError
+from topom.errors import Conflict, NodeLeaving, ServerNotFound, TopomError
+from topom.lastcopy import require_copy
 from topom.leaving import off_the_list
-from topom.leavingnodes import NodeDepartures
+from topom.leavingnodes import NodeDepartures, ShortOfCopies
 from topom.ledger import Ledger
 from topom.promotions import NotReady, Promotions
-from topom.replication import Replication, ServerFailed, ServerReplication, look_at_all, obstacle
-from topom.state import ClusterState, Leaving, leaving_servers
+from topom.replication import Replication, ServerFailed, ServerReplication, look_at_all, obstacle, shortcomings
+from topom.state import ClusterState, Leaving, leaving_nodes, leaving_servers
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +77,8 @@ def with_server(
     if by_sentinels:
         raise MasterOfSentinels(
             f"{address} is the master of group {group_id}, and Redis Sentinels say who is: have a replica take over "
-            f"with SENTINEL FAILOVER first, or drain the whole group: slotferry group drain {group_id}"
+            f"first (slotferry group promote {group_id} HOST:PORT), or drain the whole group: "
+            f"slotferry group drain {group_id}"
         )
     if _key(address) in state.leaving:
         return state
@@ -81,8 +87,17 @@ def with_server(
 
 
 def without_server(state: ClusterState, group_id: int, address: str) -> ClusterState:
-    """The state with a server off the list. Raises GroupNotFound, ServerNotFound."""
-    _require(state.table, group_id, address)
+    """The state with a server off the list.
+
+    Raises:
+        GroupNotFound, ServerNotFound: there is none.
+        NodeLeaving: it leaves with its node.
+    """
+    node = _require(state.table, group_id, address).node_of(address)
+    if node in leaving_nodes(state):
+        raise NodeLeaving(
+            f"{address} leaves with its node {node}; have that stay: slotferry node drain {node} --cancel"
+        )
     return off_the_list(state, _key(address))
 
 
@@ -211,6 +226,7 @@ class ServerDepartures:
     Args:
         nodes: replaces servers of nodes that leave.
         problem_of: as for :func:`successor`.
+        has_failed: whether a server counts as failed (:mod:`topom.detector`).
         by_sentinels: whether Redis Sentinels say who is master.
     """
 
@@ -221,6 +237,7 @@ class ServerDepartures:
         replication: ServerReplication,
         nodes: NodeDepartures,
         problem_of: Callable[[str], str | None],
+        has_failed: Callable[[str], bool],
         by_sentinels: bool,
     ) -> None:
         self._ledger = ledger
@@ -228,6 +245,7 @@ class ServerDepartures:
         self._replication = replication
         self._nodes = nodes
         self._problem_of = problem_of
+        self._has_failed = has_failed
         self._by_sentinels = by_sentinels
         self._news = asyncio.Event()
         self._backoffs: dict[str, Backoff] = {}
@@ -235,8 +253,16 @@ class ServerDepartures:
         self._reasons: dict[str, str] = {}
 
     async def drain(self, group_id: int, address: str, why: str) -> SlotTable:
-        """Have a server leave; the table that then holds. Raises as :func:`with_server`, and StoreError."""
+        """Have a server leave; the table that then holds.
+
+        Raises as :func:`with_server`, :func:`topom.lastcopy.require_copy`, and StoreError.
+        """
         now = time.time()
+        state = self._ledger.state
+        group = _require(state.table, group_id, address)
+        if address in group.replicas and address not in state.joining and _slots_of(state.table, group_id):
+            said = await look_at_all(self._replication, list(group.servers))
+            require_copy(group, address, said, state.joining.keys(), self._problem_of)
         state = await self._ledger.change(
             lambda state, epoch: with_server(state, epoch, group_id, address, why, now, self._by_sentinels)
         )
@@ -268,6 +294,7 @@ class ServerDepartures:
             for known in (self._reasons, self._not_before, self._backoffs):
                 for address in known.keys() - listed:
                     del known[address]
+            self._nodes.keep_only(listed)
             for address in sorted(listed):
                 await self._see_to(address)
             try:
@@ -289,25 +316,29 @@ class ServerDepartures:
             elif address == group.master:
                 await self._replace(group)
             else:
-                if _key(address) not in self._ledger.state.leaving:
-                    await self._nodes.replenish(group, address)
                 await self._remove(group, address)
         except TopomError as error:
+            if not isinstance(error, ShortOfCopies):
+                self._nodes.not_short(address)
             if self._reasons.get(address) != str(error):
                 log.info("server_cannot_leave_yet", server=address, reason=str(error))
             self._reasons[address] = str(error)
         else:
+            self._nodes.not_short(address)
             self._reasons.pop(address, None)
 
     async def _replace(self, group: Group) -> None:
         """Have another server take a master's place. Raises what says why that cannot be now."""
         master = group.servers[0]
         if self._by_sentinels:
-            raise MasterOfSentinels(f"Redis Sentinels say who is master of group {group.id}: SENTINEL FAILOVER there")
+            raise MasterOfSentinels(f"Redis Sentinels watch group {group.id}: slotferry group promote first")
         state = self._ledger.state
-        if _key(master) not in state.leaving and not leavingnodes.whole_copies(state, group):
-            await self._nodes.replenish(group, master)
         said = await look_at_all(self._replication, list(group.servers))
+        if _key(master) not in state.leaving:
+            problems = shortcomings(group, said, self._problem_of)
+            whole = [server for server, problem in problems.items() if problem is None]
+            if whole and not leavingnodes.staying_copies(state, group, whole):
+                await self._nodes.replenish(group, master, said)
         chosen = successor(group, said, leaving_servers(self._ledger.state), self._problem_of)
         loop = asyncio.get_running_loop()
         if loop.time() < self._not_before.get(master, 0.0):
@@ -321,9 +352,28 @@ class ServerDepartures:
             raise
 
     async def _remove(self, group: Group, address: str) -> None:
-        """Remove a former master once it is a replica. Raises what says why that cannot be now."""
-        said = await self._replication.look(address)
-        if group.locked or said.is_master or not said.follows(group.servers[0]):
+        """Remove a replica once its group does without it. Raises what says why that cannot be now."""
+        master = group.servers[0]
+        said = await look_at_all(self._replication, list(group.servers))
+        if group.locked:
+            raise NotReady(f"group {group.id} is being given another master")
+        # Neither its copy nor another one's can be judged without the master's word.
+        if (trouble := shortcomings(group, said, self._problem_of)[master]) is not None:
+            raise NotReady(f"nobody can be spared: {trouble}")
+        if _key(address) not in self._ledger.state.leaving:
+            await self._nodes.replenish(group, address, said)
+        behind = said[address]
+        if isinstance(behind, ServerFailed):
+            if not self._has_failed(address):
+                raise NotReady(f"{behind}; it is removed once it counts as failed")
+        elif behind.is_master or not behind.follows(master):
             raise NotReady(f"it does not follow {group.master} yet, which is the master of group {group.id} now")
-        await self._ledger.change(lambda state, epoch: removed(state, epoch, address))
+
+        def remove(state: ClusterState, epoch: int) -> ClusterState:
+            # What was seen says nothing of a group that is another one by now.
+            if group_with(state.table, address) != group:
+                raise NotReady(f"group {group.id} was changed just now; it is looked at again soon")
+            return removed(state, epoch, address)
+
+        await self._ledger.change(remove)
         log.info("server_gone", group=group.id, server=address)

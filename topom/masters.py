@@ -202,14 +202,7 @@ class Masters:
         if problems and len(problems) == len(answering):
             raise NotReady("; ".join(problems.values()) + "; or promote one with --force, if that is the best there is")
         # A replica that differs still says whether it hears from the master; it is only not chosen.
-        leaving = leaving_servers(self._ledger.state) & answering.keys()
-        try:
-            return best(group, answering, last, self._settings, problems.keys() | leaving)
-        except NotReady:
-            if not leaving:
-                raise
-            # What is on its way out is better than nothing.
-            return best(group, answering, last, self._settings, problems)
+        return best(group, answering, last, self._settings, problems, leaving_servers(self._ledger.state))
 
 
 def best(
@@ -218,8 +211,12 @@ def best(
     last: Replication | None,
     settings: MastersSettings,
     excluded: Collection[str] = (),
+    leaving: Collection[str] = (),
 ) -> str:
     """The replica with the most data, of those that may take the place of their master.
+
+    One that is on its way out is chosen if it has more than all others, for nobody else has that: it hands over to
+    another one by a planned promotion then (:mod:`topom.leavingservers`).
 
     Args:
         group: with the master that has failed.
@@ -227,6 +224,7 @@ def best(
         last: what the master said when it was last heard of; None if that is not known.
         settings: as for :class:`Masters`.
         excluded: replicas that are not to be chosen, whatever they have.
+        leaving: servers that are not chosen where another one has as much.
 
     Raises:
         NotReady: there is none.
@@ -250,7 +248,7 @@ def best(
     }
     if not candidates:
         raise NotReady(f"no replica of group {group.id} holds what its master had; promote one with --force")
-    chosen = max(_in_order(group, candidates), key=lambda server: candidates[server])
+    chosen = max(_in_order(group, candidates), key=lambda server: (candidates[server], server not in leaving))
     behind = last.offset - candidates[chosen] if last is not None else 0
     if behind > settings.lag_bytes:
         raise NotReady(

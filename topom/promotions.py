@@ -22,6 +22,7 @@ One group is locked at a time, and no batch of slots meanwhile: a proxy's refusa
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -78,6 +79,7 @@ class Promotions:
         promotion_seconds: how long a group may be locked, and how long its replica is waited for before.
         on_step: told of each step.
         problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+        left_alone: keeps others from choosing a master of a group meanwhile.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class Promotions:
         promotion_seconds: float,
         on_step: Observer | None = None,
         problem_of: Callable[[str], str | None] = lambda server: None,
+        left_alone: Callable[[int], AbstractAsyncContextManager[None]] = lambda group_id: nullcontext(),
     ) -> None:
+        self._left_alone = left_alone
         self._problem_of = problem_of
         self._ledger = ledger
         self._barrier = barrier
@@ -112,6 +116,7 @@ class Promotions:
             GroupNotFound, ServerNotFound: there is none.
             GroupLocked, SlotsInAction: it is being done already; slots of the group are being moved.
             NotReady: the server is no replica of the master that could take over; nothing was locked.
+            Conflict: as ``left_alone``; nothing was locked.
             PromotionFailed: it was taken back.
             StoreError, LostPlace: as :meth:`topom.ledger.Ledger.change`; then it is taken back, or goes on, by itself.
             LeaderSilent: this topom ceased to lead meanwhile; the next one takes it back, or goes on with it.
@@ -220,7 +225,7 @@ class Promotions:
         self._require_whole(address)
         await self._wait_until_near(master, address)
         await self._barrier.everyone_current(group.servers, self._barrier_seconds)
-        async with self._locking:
+        async with self._locking, self._left_alone(group_id):
             self._busy.add(group_id)
             try:
                 await self._lock(group_id, Promotion(address, master))

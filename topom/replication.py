@@ -1,7 +1,7 @@
 """What topom asks and tells Redis servers about replication. Every call has the short limit of topom's questions."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from slots.table import Group
 from topom.errors import Unavailable
 from topom.topology import parse_address
 
@@ -183,6 +184,36 @@ def obstacle(address: str, master: str, ahead: Replication, behind: Replication,
     if near is not None and ahead.offset - behind.offset > near:
         return f"{address} is {ahead.offset - behind.offset} bytes behind its master"
     return None
+
+
+def shortcomings(
+    group: Group, said: Mapping[str, Replication | ServerFailed], problem_of: Callable[[str], str | None]
+) -> dict[str, str | None]:
+    """Of each of a group's servers, why it does not count as a whole copy now; None if it does.
+
+    While the master does not say that it is one, nobody does: nobody knows what a whole copy would have to hold.
+
+    Args:
+        group: with a master.
+        said: by each of its servers.
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+    """
+    master = group.servers[0]
+    ahead = said[master]
+    if isinstance(ahead, ServerFailed):
+        return dict.fromkeys(group.servers, f"{master}, the master of group {group.id}, does not answer: {ahead}")
+    if not ahead.is_master:
+        return dict.fromkeys(
+            group.servers, f"{master} is the master of group {group.id} and says that it is a replica itself"
+        )
+    found: dict[str, str | None] = {master: None}
+    for server in group.replicas:
+        behind = said[server]
+        if isinstance(behind, ServerFailed):
+            found[server] = str(behind)
+        else:
+            found[server] = problem_of(server) or obstacle(server, master, ahead, behind)
+    return found
 
 
 async def look_at_all(replication: ServerReplication, addresses: list[str]) -> dict[str, Replication | ServerFailed]:

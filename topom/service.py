@@ -120,6 +120,7 @@ class Topom:
             settings.promotion_seconds,
             on_step,
             self.differing.problem,
+            lambda group_id: self.sentinels.left_alone(group_id),
         )
         self.protection = Protection(settings.protection_share, self.ledger, settings.server_suspect_seconds)
         self.masters = Masters(
@@ -154,14 +155,16 @@ class Topom:
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
         self.pool = Pool(self.ledger, self.servers)
-        self.node_departures = NodeDepartures(self.ledger, self.pool)
+        by_sentinels = settings.ha == "sentinel"
+        self.node_departures = NodeDepartures(self.ledger, self.pool, self.differing.problem, by_sentinels)
         self.server_departures = ServerDepartures(
             self.ledger,
             self.promotions,
             ServerReplication(self.servers, leads),
             self.node_departures,
             self.differing.problem,
-            settings.ha == "sentinel",
+            self.health.has_failed,
+            by_sentinels,
         )
         filling = Filling(
             self.ledger,
@@ -190,7 +193,7 @@ class Topom:
             ),
             settings.placement_rules(),
             settings.placement_settle_seconds,
-            settings.ha == "sentinel",
+            by_sentinels,
         )
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(

@@ -32,6 +32,9 @@ def add_group(
     ] = None,
     datacenter: Datacenter = "",
     node: Node = "",
+    wipe: Annotated[
+        bool, typer.Option("--wipe", help="Although replicas among them hold keys of their own, which they lose.")
+    ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
@@ -40,7 +43,7 @@ def add_group(
 
     async def work() -> Answer:
         async with options.connect(topom, token) as client:
-            return await client.add_group(group_id, servers or [], datacenter, node)
+            return await client.add_group(group_id, servers or [], datacenter, node, wipe)
 
     found = run(work())
     answer(found, as_json, lambda: say(f"group {group_id} added"))
@@ -99,9 +102,9 @@ def drain_server(
 ) -> None:
     """Have a server leave: a replica is read no more and removed at once, a master once a replica took its place.
 
-    Nothing is lost, and clients see a short pause. With ha = "sentinel" a master has to be a replica first: have a
-    Sentinel do it, with SENTINEL FAILOVER. There, stop a replica before, or have it follow nobody and run
-    slotferry sentinel resync afterwards: Sentinels never forget replicas and may elect it.
+    Nothing is lost, and clients see a short pause. With ha = "sentinel", have a replica take a master's place first,
+    with group promote; and stop a replica before, or have it follow nobody and run slotferry sentinel resync
+    afterwards: Sentinels never forget replicas and may elect it.
     """
 
     async def work() -> Answer:
@@ -133,7 +136,7 @@ def promote(
 ) -> None:
     """Make a replica the master of its group, without losing anything. The former master becomes a replica.
 
-    With ha = "sentinel" this is refused: have a Sentinel do it, with SENTINEL FAILOVER.
+    With ha = "sentinel" all Sentinels have to answer: they leave the group alone meanwhile. --force is refused then.
     """
 
     async def work() -> Answer:

@@ -82,6 +82,23 @@ async def test_the_store_is_cut_off_while_slots_move_and_comes_back(cluster: Who
     await then.no_key_is_lost_or_misplaced(cluster)
 
 
+async def test_a_replica_is_promoted_by_the_operator_though_sentinels_watch(cluster: WholeCluster) -> None:
+    """They leave the group alone meanwhile and then watch its new master; no client has an error."""
+    await given.every_master_has_its_replica(cluster)
+    await given.the_sentinels_watch_every_group(cluster)
+    async with given.clients_at_work(cluster) as clients:
+        async with when.a_sentinel_hangs(cluster):
+            await then.a_promotion_is_refused(cluster, 2)
+        master = await when.the_replica_is_promoted(cluster, 2)
+        await then.the_master_is(cluster, 2, master)
+        await then.every_sentinel_names(cluster, 2, master)
+        await then.the_others_follow(cluster, 2)
+        await given.the_sentinels_watch_every_group(cluster)
+        await then.the_master_is(cluster, 2, master)
+        await then.clients_go_on_without_an_error(clients)
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
 async def test_topoms_and_proxies_are_upgraded_one_by_one(cluster: WholeCluster) -> None:
     """As ``docs/deploy.md`` says under "Upgrades": while slots move, and without a single client error.
 
@@ -106,7 +123,7 @@ async def test_topoms_and_proxies_are_upgraded_one_by_one(cluster: WholeCluster)
     await then.no_key_is_lost_or_misplaced(cluster)
 
 
-async def test_a_replica_is_promoted_by_the_operator(cluster: WholeCluster) -> None:
+async def test_a_replica_is_promoted_by_the_operator_without_sentinels(cluster: WholeCluster) -> None:
     """Where topom decides who is master: nothing is lost, and no client has an error."""
     await given.topoms_decide_who_is_master(cluster)
     await given.every_master_has_its_replica(cluster)

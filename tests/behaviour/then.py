@@ -101,6 +101,26 @@ async def the_master_is(cluster: WholeCluster, group: int, address: str) -> None
         assert (await client.info("replication"))["role"] == "master"
 
 
+async def a_promotion_is_refused(cluster: WholeCluster, group: int) -> None:
+    """With the Sentinel as the reason, and without anything being locked."""
+    before = (await cluster.api.status())["epoch"]
+    master, replica = (await cluster.members())[group]
+    outcome = await when.operator_says(cluster, "group", "promote", str(group), replica)
+    assert outcome.status != 0
+    assert f"Sentinel {cluster.sentinels[0].address} does not answer" in outcome.err, outcome
+    assert (await cluster.api.status())["epoch"] == before
+    await the_master_is(cluster, group, master)
+
+
+async def every_sentinel_names(cluster: WholeCluster, group: int, master: str) -> None:
+    """As the group's master."""
+
+    async def named() -> set[str | None]:
+        return {await sentinel.names(group) for sentinel in cluster.sentinels}
+
+    await eventually(named, lambda found: found == {master}, f"every Sentinel to name {master}")
+
+
 async def the_others_follow(cluster: WholeCluster, group: int) -> None:
     """The other servers of a group are replicas of its master, and have all that it has."""
 

@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from tests.behaviour.whole import WholeCluster, follow
 from tests.integration.cluster.commands import Outcome, slotferry
@@ -99,3 +100,14 @@ async def another_topom_leads(cluster: WholeCluster, former: int) -> int:
     print(f"another topom leads after {seconds:.2f} s")
     await eventually(cluster.api.status, lambda status: not status["problem"], "changes to be possible")
     return leader
+
+
+@asynccontextmanager
+async def a_sentinel_hangs(cluster: WholeCluster) -> AsyncIterator[None]:
+    """It is paused, and goes on in the end."""
+    process = cluster.sentinels[0].pid
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)

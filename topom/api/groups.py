@@ -10,6 +10,7 @@ from topom import joining, leavingservers, topology
 from topom.api import models
 from topom.api.access import ServedTopom
 from topom.errors import ServersUnreachable
+from topom.leaving import DRAINED
 from topom.placements.pool import HoldsKeys
 from topom.promotions import NotReady
 from topom.service import Topom
@@ -18,7 +19,6 @@ from topom.state import known_servers
 router = APIRouter(prefix="/groups", tags=["groups"])
 
 Why = Annotated[str, Query(max_length=200, description="Shown with it.")]
-DRAINED = "an operator drains it"
 
 
 async def describe(topom: Topom) -> list[models.Group]:
@@ -119,14 +119,16 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
 @router.post("/{group_id}/promote")
 async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> models.GroupChanged:
     """Make a replica the master of its group; nothing that was acknowledged is lost, unless by force."""
-    if topom.settings.ha == "sentinel":
-        raise NotReady("Redis Sentinels say who is master; have them do it, with SENTINEL FAILOVER")
-    if not new.force:
-        leavingservers.require_staying(topom.ledger.state, new.server)
+    if new.force and topom.settings.ha == "sentinel":
+        raise NotReady(
+            "Redis Sentinels say who replaces a master that is gone; have them do it, with SENTINEL FAILOVER"
+        )
     if new.force:
+        # Whoever is on its way out may be all that is left; it hands over to another server by itself then.
         joining.require_whole(topom.ledger.state, new.server)
         table = await topom.promotions.force(group_id, new.server)
     else:
+        leavingservers.require_staying(topom.ledger.state, new.server)
         table = await topom.promotions.promote(group_id, new.server)
     return _changed(group_id, table)
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from topom.api import models
 from topom.api.access import ServedTopom
-from topom.api.groups import DRAINED, Why, describe_leaving
+from topom.api.groups import Why, describe_leaving
 
 router = APIRouter(prefix="/nodes", tags=["placement"])
 
@@ -15,10 +15,13 @@ router = APIRouter(prefix="/nodes", tags=["placement"])
 async def drain_node(
     topom: ServedTopom,
     node: str,
-    why: Why = DRAINED,
+    why: Why = "",
     fewer_copies: Annotated[bool, Query(description="Whether groups may be left with fewer copies.")] = False,
 ) -> models.LeavingList:
-    """Have a node leave: its masters are replaced by promotions, its replicas from the pool, and all are removed."""
+    """Have a node leave: its masters are replaced by promotions, its replicas from the pool, and all are removed.
+
+    Of one that leaves already, why, and whether fewer copies will do, are said anew.
+    """
     await topom.node_departures.drain(node, why, fewer_copies)
     return models.LeavingList(leaving=describe_leaving(topom))
 

@@ -14,10 +14,10 @@ from redis.asyncio import Redis
 
 from slots.table import SlotTable
 from topom import topology
-from topom.errors import Conflict, NotFound, ServerInUse, ServersUnreachable
+from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers, count_keys
-from topom.state import ClusterState, PoolServer, known_servers
+from topom.state import ClusterState, PoolServer, known_servers, leaving_nodes
 
 
 class NotInPool(NotFound):
@@ -61,6 +61,7 @@ def with_server(state: ClusterState, entry: PoolServer) -> ClusterState:
     Raises:
         InvalidAddress, InvalidDatacenter, InvalidNode: it is not well said.
         ServerInUse: the server is in a group.
+        NodeLeaving: its node is on its way out, and what the pool has there goes with it.
     """
     topology.parse_address(entry.address)
     topology.require_place(entry.datacenter, entry.node)
@@ -69,6 +70,11 @@ def with_server(state: ClusterState, entry: PoolServer) -> ClusterState:
             raise ServerInUse(f"{entry.address} belongs to group {group.id}; remove it there first")
     if state.pool.get(entry.address) == entry:
         return state
+    if entry.node_name in leaving_nodes(state):
+        raise NodeLeaving(
+            f"{entry.address} is on node {entry.node_name}, which is on its way out; add it once that has left, or "
+            f"have the node stay: slotferry node drain {entry.node_name} --cancel"
+        )
     return replace(state, pool={**state.pool, entry.address: entry})
 
 

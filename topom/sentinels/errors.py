@@ -21,3 +21,7 @@ class SentinelNotFound(NotFound):
 
 class SentinelUnusable(Conflict):
     """What is at the address does not answer, or is no Sentinel."""
+
+
+class SentinelWatches(Conflict):
+    """A Sentinel could not be told to leave a group to topom for a moment."""

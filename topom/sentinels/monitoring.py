@@ -50,8 +50,13 @@ def group_id_of(product: str, name: str) -> int | None:
 
 
 def watched(table: SlotTable) -> dict[int, str]:
-    """Masters by group, of the groups that a Sentinel can do something for: those with a replica."""
-    return {group.id: group.servers[0] for group in table.groups.values() if len(group.servers) > 1}
+    """Masters by group, of the groups that a Sentinel can do something for: those with a replica.
+
+    None that is locked: it is being decided who is its master.
+    """
+    return {
+        group.id: group.servers[0] for group in table.groups.values() if len(group.servers) > 1 and not group.locked
+    }
 
 
 def begin(name: str, host: str, port: int, options: Mapping[str, int], login: Sequence[str]) -> list[Command]:

@@ -7,7 +7,7 @@ does. Another decides (:mod:`topom.sentinels.following`).
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -28,6 +28,7 @@ from topom.sentinels.errors import (
     TooManySentinels,
 )
 from topom.sentinels.following import Astray, Following, Verdict, View
+from topom.sentinels.leftalone import LeftAlone
 from topom.sentinels.link import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, SentinelLink
 from topom.sentinels.monitoring import SentinelSettings
 from topom.sentinels.telling import Telling
@@ -91,7 +92,8 @@ class Sentinels:
         self._resolver = Resolver()
         self._following = Following(ledger, servers)
         self._astray = Astray()
-        self._telling = Telling(ledger, servers, self._resolver, settings, lambda: len(self.known))
+        self._telling = Telling(ledger, servers, self._resolver, settings, self.watched, lambda: len(self.known))
+        self._left_alone = LeftAlone(self._telling, lambda: self.known, self._links, self._begin_again)
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
         # Groups of which Sentinels and slot table do not agree, and since when.
@@ -131,8 +133,17 @@ class Sentinels:
         return self._following.switches
 
     def watched(self) -> dict[int, str]:
-        """Masters by group, of the groups that are to be watched."""
-        return monitoring.watched(self._ledger.table)
+        """Masters by group, of the groups that are to be watched now."""
+        masters = monitoring.watched(self._ledger.table)
+        return {group_id: master for group_id, master in masters.items() if group_id not in self._left_alone.groups}
+
+    def left_alone(self, group_id: int) -> AbstractAsyncContextManager[None]:
+        """Have no Sentinel watch a group meanwhile; nothing is done where groups are not left to Sentinels.
+
+        Raises:
+            SentinelWatches: when entered: one could not be told.
+        """
+        return self._left_alone.during(group_id) if self.mode == "sentinel" else nullcontext()
 
     # -- what operators do ---------------------------------------------------------------------------------
 
@@ -253,9 +264,13 @@ class Sentinels:
         if old.sentinels is not new.sentinels:
             self._listed.set()
         if old.sentinels is not new.sentinels or old.table.groups != new.table.groups:
-            for link in self._links.values():
-                link.due = True
-            self._wake_all()
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Have every Sentinel brought in step soon."""
+        for link in self._links.values():
+            link.due = True
+        self._wake_all()
 
     def _wake_all(self) -> None:
         for link in self._links.values():

@@ -24,7 +24,12 @@ log = structlog.get_logger(__name__)
 
 
 class Telling:
-    """Brings Sentinels in step with the slot table. ``count`` gives how many are known."""
+    """Brings Sentinels in step with the slot table.
+
+    Args:
+        watched: gives the groups that are to be watched now, with their masters.
+        count: gives how many Sentinels are known.
+    """
 
     def __init__(
         self,
@@ -32,12 +37,14 @@ class Telling:
         servers: RedisServers,
         resolver: Resolver,
         settings: SentinelSettings,
+        watched: Callable[[], Mapping[int, str]],
         count: Callable[[], int],
     ) -> None:
         self._ledger = ledger
         self._servers = servers
         self._resolver = resolver
         self._settings = settings
+        self._watched = watched
         self._count = count
 
     async def masters_that_are(self, wanted: Mapping[int, str]) -> dict[int, tuple[str, int]]:
@@ -61,7 +68,7 @@ class Telling:
         product = self._ledger.state.product.name
         async with link.correcting:
             found = await link.masters()
-            wanted = monitoring.watched(self._ledger.table)
+            wanted = self._watched()
             for name in monitoring.superfluous(product, found, wanted):
                 await link.forget(name)
                 log.info("sentinel_forgets", sentinel=link.address, name=name)
@@ -76,11 +83,19 @@ class Telling:
                         await link.call(command)
                     link.told.add(name)
                 elif group_id in healthy:
-                    await self._begin(link, name, healthy[group_id])
+                    await self._begin(link, group_id, healthy[group_id])
                 else:
                     link.due = True
 
-    async def _begin(self, link: SentinelLink, name: str, end: tuple[str, int]) -> None:
+    async def leave_alone(self, link: SentinelLink, group_id: int) -> None:
+        """Have a Sentinel watch a group no more. Raises as :meth:`keep_in_step` does."""
+        async with link.correcting:
+            await link.forget(monitoring.name_of(self._ledger.state.product.name, group_id))
+
+    async def _begin(self, link: SentinelLink, group_id: int, end: tuple[str, int]) -> None:
+        if group_id not in self._watched():
+            return  # It is being decided who is its master: link.due is set once that is over.
+        name = monitoring.name_of(self._ledger.state.product.name, group_id)
         for command in monitoring.begin(name, *end, self._options(), self._settings.login):
             await link.call(command)
         link.told.add(name)
@@ -92,12 +107,12 @@ class Telling:
         Raises as :meth:`keep_in_step` does.
         """
         product = self._ledger.state.product.name
-        left = monitoring.watched(self._ledger.table).keys() - healthy.keys()
+        left = self._watched().keys() - healthy.keys()
         async with link.correcting:
             for name in monitoring.superfluous(product, await link.masters(), left):
                 await link.forget(name)
             for group_id, end in healthy.items():
-                await self._begin(link, monitoring.name_of(product, group_id), end)
+                await self._begin(link, group_id, end)
         link.wake.set()
 
     async def correct(self, view: View, links: Sequence[SentinelLink]) -> None:
@@ -117,7 +132,7 @@ class Telling:
         for link in links:
             with suppress(*FAILURES):
                 async with link.correcting:
-                    await self._begin(link, name, end)
+                    await self._begin(link, view.group_id, end)
             link.wake.set()
 
     def _options(self) -> dict[str, int]:

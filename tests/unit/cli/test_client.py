@@ -46,6 +46,16 @@ REQUESTS: list[tuple[Callable[[TopomClient], Awaitable[Any]], str, str, Any]] = 
         None,
     ),
     (lambda topom: topom.keep_node("n1"), "DELETE", "/api/v1/nodes/n1/drain", None),
+    (lambda topom: topom.drain_node("a?b"), "POST", "/api/v1/nodes/a%3Fb/drain", None),
+    (lambda topom: topom.keep_node("a/b"), "DELETE", "/api/v1/nodes/a%2Fb/drain", None),
+    (lambda topom: topom.drain_server(1, "h#1"), "POST", "/api/v1/groups/1/servers/h%231/drain", None),
+    (lambda topom: topom.keep_server(1, "h?1"), "DELETE", "/api/v1/groups/1/servers/h%3F1/drain", None),
+    (
+        lambda topom: topom.add_group(1, ["h:1", "h:2"], wipe=True),
+        "POST",
+        "/api/v1/groups",
+        {"id": 1, "servers": ["h:1", "h:2"], "wipe": True},
+    ),
     (lambda topom: topom.add_server(1, "h:1"), "POST", "/api/v1/groups/1/servers", {"address": "h:1"}),
     (
         lambda topom: topom.add_group(1, ["h:1"], "paris"),

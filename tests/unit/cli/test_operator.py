@@ -321,6 +321,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
     return requests
 
 
+@pytest.mark.parametrize("line", ["group add 5 h:1 h:2", "server add 5 h:2", "pool add h:9"])
+def test_keys_are_wiped_only_by_an_operators_word(seen: list[httpx.Request], line: str) -> None:
+    for option in ("", " --wipe"):
+        assert runner.invoke(app, (line + option).split()).exit_code == 0
+        assert json.loads(seen[-1].content).get("wipe", False) is bool(option)
+
+
 @pytest.mark.parametrize(("line", "family", "expected"), VERBS, ids=[verb[0] for verb in VERBS])
 def test_a_verb_says_what_it_did(seen: list[httpx.Request], line: str, family: str, expected: str) -> None:
     result = runner.invoke(app, line.split())

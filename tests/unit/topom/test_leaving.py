@@ -209,6 +209,12 @@ async def test_a_node_is_listed_and_gets_nothing_new(topom: Topom, client: httpx
     (entry,) = answer.json()["leaving"]
     assert (entry["kind"], entry["id"], entry["why"]) == ("node", "127.0.0.1", "old")
     assert entry["waits_for"] == "6 of its servers are in groups"
+    # When: it is told again.
+    for why, shown in (("its disk fails", "its disk fails"), ("", "its disk fails")):
+        answer = await client.post("/nodes/127.0.0.1/drain", params={"why": why} if why else {})
+        assert [entry["why"] for entry in answer.json()["leaving"]] == [shown]
+    refused = await client.post("/pool", json={"address": "127.0.0.1:22"})
+    assert (refused.status_code, refused.json()["error"]) == (409, "NodeLeaving")
     refused = await client.post("/groups/1/servers", json={"address": "127.0.0.1:21"})
     assert (refused.status_code, refused.json()["error"]) == (409, "NodeLeaving")
     assert (await client.delete("/nodes/127.0.0.1/drain")).json() == {"leaving": []}

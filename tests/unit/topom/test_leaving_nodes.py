@@ -9,8 +9,9 @@ from tests.unit.topom.test_leaving_servers import Leave, at_once, departing, unt
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, FakeServer, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import joining, leavingnodes, leavingservers, topology
-from topom.leavingnodes import NodeLeaving, NodeNotFound
-from topom.placements import changes
+from topom.errors import NodeLeaving
+from topom.leavingnodes import NodeNotFound
+from topom.placements import changes, pool
 from topom.state import ClusterState, Joining, Leaving, PoolServer, leaving_servers
 
 __all__ = ["at_once", "hurry"]
@@ -30,12 +31,22 @@ def test_all_its_servers_leave() -> None:
     (entry,) = listed.leaving.values()
     assert (entry.kind, entry.id, entry.why, entry.copies) == ("node", "m", "old", {"1": 3, "2": 2, "3": 1})
     assert leaving_servers(listed) == {"m:1", "m:2", "m:3"}
-    assert leavingnodes.with_node(listed, "m", "again", 2.0) is listed
+    assert leavingnodes.with_node(listed, "m", "", 2.0) is listed
     with pytest.raises(leavingservers.ServerLeaving):
         leavingservers.require_staying(listed, "m:2")
     # When: fewer copies will do.
-    (entry,) = leavingnodes.with_node(listed, "m", "again", 2.0, fewer_copies=True).leaving.values()
-    assert (entry.why, set(entry.copies.values())) == ("old", {1})
+    fewer = leavingnodes.with_node(listed, "m", "", 2.0, fewer_copies=True)
+    (entry,) = fewer.leaving.values()
+    assert (entry.why, entry.since, set(entry.copies.values())) == ("old", 1.0, {1})
+    # When: why is said anew, and that they will not do after all.
+    assert (
+        leavingnodes.with_node(fewer, "m", "new", 3.0).leaving
+        == leavingnodes.with_node(state(), "m", "new", 1.0).leaving
+    )
+    # What was taken in for it meanwhile is not to be replaced as well.
+    taken = leavingnodes.taken(listed, 3, 2, "m:2", "p:1")
+    (entry,) = leavingnodes.with_node(taken, "m", "new", 2.0).leaving.values()
+    assert (entry.why, entry.copies["2"]) == ("new", 2)
     # When: it is to stay after all.
     assert leavingnodes.without_node(listed, "m") == state()
     for change in (
@@ -54,6 +65,10 @@ def test_nothing_new_is_put_there() -> None:
         leavingnodes.check(listed, topology.add_server(listed.table, 3, 2, "x:7", node="m"))
     leavingnodes.check(listed, topology.add_server(listed.table, 3, 2, "m:7", node="elsewhere"))
     leavingnodes.check(listed, topology.promote(listed.table, 3, 1, "r:1"))
+    # When: somebody says that a server that is elsewhere is there; one that is there may come to be elsewhere.
+    with pytest.raises(NodeLeaving, match="r:1 would be on node m"):
+        leavingnodes.check(listed, topology.set_place(listed.table, 3, 1, "r:1", None, "m"))
+    leavingnodes.check(listed, topology.set_place(listed.table, 3, 1, "m:1", None, "r"))
     leavingnodes.check(state(), topology.add_server(listed.table, 3, 2, "m:7"))
 
 
@@ -74,9 +89,10 @@ def test_how_many_copies_a_group_keeps() -> None:
     groups = listed.table.groups
     assert [leavingnodes.copies_needed(listed, groups[id]) for id in (1, 2, 3)] == [3, 2, 1]
     assert leavingnodes.copies_needed(state(), groups[1]) == 1
-    assert leavingnodes.whole_copies(listed, groups[1]) == ["r:1", "r:2"]
+    assert leavingnodes.staying_copies(listed, groups[1], groups[1].servers) == ["r:1", "r:2"]
+    assert leavingnodes.staying_copies(listed, groups[1], ["m:1", "r:2"]) == ["r:2"]
     joins = replace(listed, joining={"r:2": Joining("r:2")})
-    assert leavingnodes.whole_copies(joins, groups[1]) == ["r:1"]
+    assert leavingnodes.staying_copies(joins, groups[1], groups[1].servers) == ["r:1"]
 
 
 def test_who_is_taken_from_the_pool() -> None:
@@ -195,3 +211,118 @@ async def test_placement_makes_the_copies_where_it_is_applied_by_itself() -> Non
         entry = await drain(case, "r")
         await until(lambda: "slotferry placement show" in departures.waits_for(entry))
         assert sorted(case.bench.ledger.state.pool) == ["p:1"]
+
+
+async def test_what_is_no_whole_copy_does_not_count_and_is_made_up_for() -> None:
+    """A replica elsewhere that differs, restarted as a master or is dead lets nobody go, and holds nobody up."""
+    case = Leave()
+    async with departing(case) as departures:
+        await case.bench.edit(lambda table, epoch: table.changed(epoch, groups=[Group(1, (MASTER, FIRST, "x:1"))]))
+        case.servers.all["x:1"] = FakeServer(follows=MASTER)
+        case.problems["x:1"] = "x:1 differs"
+        entry = await drain(case, "r", fewer_copies=True)
+        await until(lambda: not case.bench.ledger.state.leaving)
+        assert case.bench.ledger.table.groups[1].servers == (MASTER, "x:1"), "the master is whole"
+        # When: the master is to leave.
+        entry = await drain(case, "m", fewer_copies=True)
+        await until(lambda: "x:1 differs" in departures.waits_for(entry))
+        case.servers.all["x:1"].follows = None
+        case.problems.clear()
+        await until(lambda: "a master itself" in departures.waits_for(entry))
+        case.servers.all["x:1"].down = True
+        await until(lambda: "no answer" in departures.waits_for(entry))
+        assert case.steps == []
+        # When: the pool has servers; one of them does not answer, although it may be wiped.
+        await fill(case, "d:1", "p:1")
+        case.pool.down.add("d:1")
+        wiped = PoolServer("d:1", wipe=True)
+        await case.bench.ledger.change(lambda state, epoch: replace(state, pool={**state.pool, "d:1": wiped}))
+        await joined(case, "p:1")
+        await until(lambda: not case.bench.ledger.state.leaving)
+        assert case.bench.ledger.table.groups[1].servers == ("p:1", "x:1")
+        assert sorted(case.bench.ledger.state.pool) == ["d:1"]
+
+
+async def test_the_last_live_copy_stays() -> None:
+    case = Leave()
+    async with departing(case) as departures:
+        case.servers.all[MASTER].down = case.servers.all[SECOND].down = True
+        case.failed |= {MASTER, SECOND}
+        entry = await drain(case, "r", fewer_copies=True)
+        await until(lambda: "nobody can be spared: m:1" in departures.waits_for(entry))
+        assert case.bench.ledger.table.groups[1].servers == (MASTER, FIRST, SECOND)
+        # When: the master is back.
+        case.servers.all[MASTER].down = False
+        await until(lambda: not case.bench.ledger.state.leaving)
+        assert case.bench.ledger.table.groups[1].servers == (MASTER,)
+
+
+async def test_a_dead_node_leaves_once_its_servers_count_as_failed() -> None:
+    case = Leave()
+    async with departing(case) as departures:
+        case.servers.all[FIRST].down = case.servers.all[SECOND].down = True
+        await fill(case, "p:1", "q:1")
+        entry = await drain(case, "r")
+        for server in ("p:1", "q:1"):
+            await joined(case, server)
+        await until(lambda: "removed once it counts as failed" in departures.waits_for(entry))
+        assert {FIRST, SECOND} < {*case.bench.ledger.table.groups[1].servers}
+        case.failed |= {FIRST, SECOND}
+        await until(lambda: not case.bench.ledger.state.leaving)
+        assert sorted(case.bench.ledger.table.groups[1].servers) == [MASTER, "p:1", "q:1"]
+
+
+async def test_one_that_joins_and_does_not_answer_is_made_up_for() -> None:
+    case = Leave()
+    async with departing(case):
+        await fill(case, "p:1")
+        await drain(case, "r", fewer_copies=False)
+        await until(lambda: "p:1" in case.bench.ledger.state.joining)
+        case.servers.all["p:1"].down = True
+        await fill(case, "q:1", "s:1")
+        for server in ("q:1", "s:1"):
+            await joined(case, server)
+        await until(lambda: not case.bench.ledger.state.leaving)
+        assert sorted(case.bench.ledger.table.groups[1].servers) == [MASTER, "p:1", "q:1", "s:1"]
+
+
+async def test_what_is_not_whole_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leavingnodes, "PATIENCE_SECONDS", 60.0)
+    case = Leave()
+    async with departing(case) as departures:
+        await case.bench.edit(lambda table, epoch: table.changed(epoch, groups=[Group(1, (MASTER, "x:1", FIRST))]))
+        case.servers.all["x:1"] = FakeServer(follows=MASTER, down=True)
+        await fill(case, "p:1")
+        await case.bench.ledger.change(lambda state, epoch: leavingnodes.with_node(state, "r", "", 1.0))
+        fewer = replace(next(iter(case.bench.ledger.state.leaving.values())), copies={"1": 2})
+        await case.bench.ledger.change(lambda state, epoch: replace(state, leaving={fewer.key: fewer}))
+        await until(lambda: "is taken in if that lasts" in departures.waits_for(fewer))
+        # When: the master is away meanwhile, the time begins anew, for its replicas may have to connect again.
+        case.servers.all[MASTER].down = True
+        await until(lambda: "nobody can be spared" in departures.waits_for(fewer))
+        assert not departures._nodes._short_since
+        case.servers.all[MASTER].down = False
+        case.servers.all["x:1"].down = False
+        await until(lambda: not case.bench.ledger.state.leaving)
+        assert case.bench.ledger.table.groups[1].servers == (MASTER, "x:1")
+        assert sorted(case.bench.ledger.state.pool) == ["p:1"]
+
+
+async def test_placement_that_cannot_be_where_sentinels_decide_is_not_waited_for() -> None:
+    case = Leave()
+    case.by_sentinels = True
+    async with departing(case):
+        await fill(case, "p:1", "q:1")
+        await case.bench.ledger.change(lambda state, epoch: changes.with_auto(state, True))
+        await drain(case, "r")
+        for server in ("p:1", "q:1"):
+            await joined(case, server)
+        await until(lambda: not case.bench.ledger.state.leaving)
+
+
+def test_the_pool_gets_nothing_that_would_go_with_its_node() -> None:
+    listed = leavingnodes.with_node(state(), "m", "", 1.0)
+    with pytest.raises(NodeLeaving, match="slotferry node drain m --cancel"):
+        pool.with_server(listed, PoolServer("m:10"))
+    assert pool.with_server(listed, PoolServer("m:9")) is listed
+    assert "m:10" in pool.with_server(listed, PoolServer("m:10", "n1")).pool

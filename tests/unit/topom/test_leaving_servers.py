@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -10,11 +10,12 @@ import pytest
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, STEPS, Case, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import leaving, leavingservers, promotions
-from topom.errors import GroupLocked, GroupNotFound, ServerNotFound, ServersUnreachable
+from topom import leaving, leavingnodes, leavingservers, promotions
+from topom.errors import GroupLocked, GroupNotFound, NodeLeaving, ServerNotFound, ServersUnreachable
+from topom.lastcopy import LastCopy, require_copy
 from topom.leavingnodes import NodeDepartures
 from topom.leavingservers import MasterOfSentinels, ServerDepartures, ServerLeaving, successor
-from topom.placements.pool import Pool
+from topom.placements.pool import Content, Pool
 from topom.promotions import NotReady
 from topom.replication import Replication, ServerFailed
 from topom.state import ClusterState, leaving_servers
@@ -66,7 +67,7 @@ def test_who_cannot_leave() -> None:
             leavingservers.without_server(state(), group_id, server)
     with pytest.raises(GroupLocked):
         leavingservers.with_server(state(replace(GROUP, locked=True)), 3, 1, FIRST, "", 1.0)
-    with pytest.raises(MasterOfSentinels, match="SENTINEL FAILOVER"):
+    with pytest.raises(MasterOfSentinels, match="slotferry group promote"):
         leavingservers.with_server(state(), 3, 1, MASTER, "", 1.0, by_sentinels=True)
     assert leavingservers.with_server(state(), 3, 1, FIRST, "", 1.0, by_sentinels=True).table.groups[1].replicas
 
@@ -149,6 +150,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is looked at again soon."""
     monkeypatch.setattr(leavingservers, "LOOK_SECONDS", 0.005)
     monkeypatch.setattr(leavingservers, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(leavingnodes, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(promotions, "LOOK_SECONDS", 0.005)
 
 
@@ -158,10 +160,10 @@ class FakePool(Pool):
     def __init__(self) -> None:
         self.down: set[str] = set()
 
-    async def problem(self, address: str) -> str:
+    async def content(self, address: str) -> Content:
         if address in self.down:
             raise ServersUnreachable(f"{address} does not answer")
-        return ""
+        return Content(0, 0, "")
 
 
 class Leave(Case):
@@ -170,14 +172,27 @@ class Leave(Case):
     def __init__(self) -> None:
         super().__init__()
         self.pool = FakePool()
+        self.problems: dict[str, str] = {}
+        """By server, what is known against its copy."""
+        self.failed: set[str] = set()
+        """Servers that count as failed."""
+        self.by_sentinels = False
 
 
 @asynccontextmanager
 async def departing(case: Leave) -> AsyncIterator[ServerDepartures]:
     """A topom in which servers leave."""
     async with case.topom() as bench:
-        nodes = NodeDepartures(bench.ledger, case.pool)
-        departures = ServerDepartures(bench.ledger, case.promotions, case.servers, nodes, lambda server: None, False)
+        nodes = NodeDepartures(bench.ledger, case.pool, case.problems.get, case.by_sentinels)
+        departures = ServerDepartures(
+            bench.ledger,
+            case.promotions,
+            case.servers,
+            nodes,
+            case.problems.get,
+            lambda server: server in case.failed,
+            case.by_sentinels,
+        )
         task = asyncio.create_task(departures.run())
         try:
             yield departures
@@ -260,3 +275,45 @@ async def test_one_that_is_to_stay_stays(case: Leave) -> None:
     async with departing(case):
         await case.settled()
         assert sorted(case.bench.ledger.table.groups[1].servers) == sorted((MASTER, FIRST, SECOND))
+
+
+@pytest.mark.parametrize(
+    ("said", "goes"),
+    [
+        ({MASTER: AHEAD, FIRST: follower(990), SECOND: ServerFailed("down")}, True),
+        ({FIRST: follower(990), SECOND: ServerFailed("down")}, False),
+        ({FIRST: follower(990), SECOND: follower(990)}, True),
+        ({FIRST: follower(990), SECOND: follower(989)}, False),
+        ({FIRST: follower(990), SECOND: follower(990, filling=True)}, False),
+        ({FIRST: follower(990), SECOND: follower(990, stream="other")}, False),
+        ({FIRST: follower(990), SECOND: AHEAD}, False),
+        ({MASTER: follower(990), FIRST: follower(990), SECOND: ServerFailed("down")}, False),
+        ({FIRST: ServerFailed("down"), SECOND: follower(1)}, True),
+    ],
+)
+def test_the_best_copy_of_a_group_without_its_master_stays(
+    said: dict[str, Replication | ServerFailed], goes: bool
+) -> None:
+    said = {MASTER: ServerFailed("m:1 is down"), **said}
+    with nullcontext() if goes else pytest.raises(LastCopy, match="slotferry server remove 1 r:1"):
+        require_copy(GROUP, FIRST, said, (), lambda server: None)
+    # When: the other replica was never whole, or is known to differ.
+    for joining, problems in (((SECOND,), {}), ((), {SECOND: "differs"})):
+        with nullcontext() if said[MASTER] is AHEAD else pytest.raises(LastCopy):
+            require_copy(GROUP, FIRST, said, joining, problems.get)
+
+
+async def test_an_operator_does_not_lose_the_last_copy_unknowingly(case: Leave) -> None:
+    async with departing(case) as departures:
+        case.servers.all[MASTER].down = case.servers.all[SECOND].down = True
+        with pytest.raises(LastCopy):
+            await departures.drain(1, FIRST, "")
+        case.servers.all[MASTER].down = False
+        assert (await departures.drain(1, FIRST, "")).groups[1].servers == (MASTER, SECOND)
+
+
+def test_one_that_leaves_with_its_node_stays_only_with_it() -> None:
+    listed = leavingnodes.with_node(state(), "r", "", 1.0)
+    with pytest.raises(NodeLeaving, match="slotferry node drain r --cancel"):
+        leavingservers.without_server(listed, 1, FIRST)
+    assert leavingservers.without_server(listed, 1, MASTER) is listed

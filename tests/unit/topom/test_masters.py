@@ -38,6 +38,9 @@ def test_the_replica_with_the_most_data_takes_over() -> None:
     assert best(GROUP, {"r:2": replica(995), "r:1": replica(995)}, LAST, SETTINGS) == "r:1", "the first of equals"
     assert best(GROUP, {"r:1": replica(900)}, LAST, SETTINGS) == "r:1"
     assert best(GROUP, {"r:1": replica(1), "r:2": replica(2)}, None, SETTINGS) == "r:2"
+    # Who is on its way out is not chosen of equals, but has what nobody else has if it has more.
+    assert best(GROUP, {"r:1": replica(995), "r:2": replica(995)}, LAST, SETTINGS, leaving={"r:1"}) == "r:2"
+    assert best(GROUP, {"r:1": replica(996), "r:2": replica(995)}, LAST, SETTINGS, leaving={"r:1"}) == "r:1"
     # A link that says nothing is no sign of life.
     assert best(GROUP, {"r:1": replica(999, link_up=True, silent_seconds=5)}, LAST, SETTINGS) == "r:1"
 
@@ -237,7 +240,7 @@ async def test_the_loss_of_many_is_left_to_the_operator() -> None:
 
 
 @pytest.mark.parametrize("both", [False, True])
-async def test_who_is_on_its_way_out_takes_over_only_if_there_is_nobody_else(both: bool) -> None:
+async def test_of_equals_who_is_on_its_way_out_takes_over_only_if_all_are(both: bool) -> None:
     case = Case()
     async with watching(case) as (bench, _):
         await bench.until(lambda table: case.acknowledged > 0)
@@ -248,6 +251,26 @@ async def test_who_is_on_its_way_out_takes_over_only_if_there_is_nobody_else(bot
         case.servers.all[MASTER].down = True
         await bench.until(lambda table: table.groups[1].master == (FIRST if both else SECOND))
         case.servers.all[MASTER].down = False
+        await case.settled()
+
+
+async def test_who_is_on_its_way_out_takes_over_if_it_has_more() -> None:
+    """given a replica that lags, what only the one that leaves has is not lost."""
+    case = Case()
+    async with watching(case) as (bench, _):
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        case.servers.all[SECOND].stuck = True
+        entry = Leaving("node", "r", "", 1.0)
+        await bench.edit(lambda table, epoch: topology.set_place(table, epoch, 1, SECOND, None, "other"))
+        await bench.ledger.change(lambda state, epoch: replace(state, leaving={entry.key: entry}))
+        before = case.servers.all[SECOND].data
+        await bench.until(lambda table: case.servers.all[FIRST].data > before)
+        case.servers.all[MASTER].down = True
+        case.servers.all[FIRST].data = case.acknowledged
+        await bench.until(lambda table: table.groups[1].master not in (MASTER, None))
+        assert bench.ledger.table.groups[1].master == FIRST
+        case.servers.all[MASTER].down = case.servers.all[SECOND].stuck = False
         await case.settled()
 
 

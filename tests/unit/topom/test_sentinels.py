@@ -54,8 +54,9 @@ def test_names_are_this_products_own() -> None:
     assert monitoring.superfluous("a", ["a-1", "a-2", "a-1-3", "mymaster"], [2]) == ["a-1"]
 
 
-def test_only_groups_with_a_replica_are_watched() -> None:
-    table = SlotTable(1, (Slot(0),), {1: Group(1, (A, B)), 2: Group(2, (C,)), 3: Group(3)})
+def test_only_groups_with_a_replica_are_watched_and_none_that_is_to_get_another_master() -> None:
+    groups = {1: Group(1, (A, B)), 2: Group(2, (C,)), 3: Group(3), 4: Group(4, (A, C), locked=True)}
+    table = SlotTable(1, (Slot(0),), groups)
     assert monitoring.watched(table) == {1: A}
 
 

@@ -1,0 +1,75 @@
+"""Groups that Sentinels leave to topom while it gives them another master.
+
+A Sentinel that saw only half of a planned promotion could make the new master a replica of the former one, or choose a
+third server. So before a group is locked, every Sentinel forgets it; while it is locked, none is told of it; once it
+is not, all of them begin with the master that the slot table then names. If topom ends meanwhile, whoever leads next
+has them begin.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+
+import structlog
+
+from slots.failures import FAILURES
+from topom.sentinels.errors import SentinelWatches
+from topom.sentinels.link import SentinelLink
+from topom.sentinels.telling import Telling
+
+log = structlog.get_logger(__name__)
+
+
+class LeftAlone:
+    """The groups of one topom that are left alone just now.
+
+    Args:
+        known: gives the addresses of all Sentinels.
+        links: those that are asked, by address.
+        over: called when a group is to be watched again.
+    """
+
+    def __init__(
+        self,
+        telling: Telling,
+        known: Callable[[], Collection[str]],
+        links: Mapping[str, SentinelLink],
+        over: Callable[[], None],
+    ) -> None:
+        self.groups: set[int] = set()
+        self._telling = telling
+        self._known = known
+        self._links = links
+        self._over = over
+
+    @asynccontextmanager
+    async def during(self, group_id: int) -> AsyncIterator[None]:
+        """Have no Sentinel watch a group meanwhile; bounded in time by what a Sentinel may take to answer.
+
+        Raises:
+            SentinelWatches: one could not be told.
+        """
+        self.groups.add(group_id)
+        try:
+            outcomes = await asyncio.gather(*(self._forget(address, group_id) for address in self._known()))
+            if silent := [reason for reason in outcomes if reason]:
+                raise SentinelWatches(
+                    f"{silent[0]}, and might undo a change of group {group_id}'s master; bring it back, or remove it "
+                    "with 'slotferry sentinel remove'; nothing was changed"
+                )
+            log.info("sentinels_leave_alone", group=group_id)
+            yield
+        finally:
+            self.groups.discard(group_id)
+            self._over()
+
+    async def _forget(self, address: str, group_id: int) -> str:
+        """Why a Sentinel could not be told; empty if it was."""
+        link = self._links.get(address)
+        if link is None:
+            return f"Sentinel {address} is not known for long enough"
+        try:
+            await self._telling.leave_alone(link, group_id)
+        except FAILURES as error:
+            return f"Sentinel {address} does not answer ({str(error) or 'no answer in time'})"
+        return ""
