@@ -100,6 +100,10 @@ class GroupLocked(Conflict):
     """Another server of the group is being made its master."""
 
 
+class SentinelsDecide(Conflict):
+    """Redis Sentinels say who is master, so it is not topom's to choose one."""
+
+
 class NodeLeaving(Conflict):
     """The node is on its way out and gets nothing new, and its servers go with it."""
 

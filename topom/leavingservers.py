@@ -24,7 +24,7 @@ import structlog
 from slots.backoff import Backoff
 from slots.table import Group, SlotTable
 from topom import interventions, leavingnodes, topology
-from topom.errors import Conflict, NodeLeaving, ServerNotFound, TopomError
+from topom.errors import Conflict, NodeLeaving, SentinelsDecide, ServerNotFound, TopomError
 from topom.lastcopy import require_copy
 from topom.leaving import off_the_list
 from topom.leavingnodes import NodeDepartures, ShortOfCopies
@@ -46,10 +46,6 @@ class ServerLeaving(Conflict):
     """The server is on its way out and is made the master of nothing."""
 
 
-class MasterOfSentinels(Conflict):
-    """Redis Sentinels say who is master, so topom cannot have another one take over."""
-
-
 def group_with(table: SlotTable, address: str) -> Group | None:
     """The group that a server is in."""
     return next((group for group in table.groups.values() if address in group.servers), None)
@@ -69,13 +65,13 @@ def with_server(
     Raises:
         GroupNotFound, ServerNotFound: there is none.
         GroupLocked: it is being decided whether the server is the master.
-        MasterOfSentinels: it is a master, and not topom's to replace.
+        SentinelsDecide: it is a master, and not topom's to replace.
     """
     group = _require(state.table, group_id, address)
     if address != group.master or _is_unused(state.table, group):
         return off_the_list(_without(state, epoch, group_id, address), _key(address))
     if by_sentinels:
-        raise MasterOfSentinels(
+        raise SentinelsDecide(
             f"{address} is the master of group {group_id}, and Redis Sentinels say who is: have a replica take over "
             f"first (slotferry group promote {group_id} HOST:PORT), or drain the whole group: "
             f"slotferry group drain {group_id}"
@@ -331,7 +327,7 @@ class ServerDepartures:
         """Have another server take a master's place. Raises what says why that cannot be now."""
         master = group.servers[0]
         if self._by_sentinels:
-            raise MasterOfSentinels(f"Redis Sentinels watch group {group.id}: slotferry group promote first")
+            raise SentinelsDecide(f"Redis Sentinels watch group {group.id}: slotferry group promote first")
         state = self._ledger.state
         said = await look_at_all(self._replication, list(group.servers))
         if _key(master) not in state.leaving:

@@ -9,10 +9,9 @@ from slots.table import SlotTable
 from topom import joining, leavingservers, topology
 from topom.api import models
 from topom.api.access import ServedTopom
-from topom.errors import ServersUnreachable
+from topom.errors import SentinelsDecide, ServersUnreachable
 from topom.leaving import DRAINED
 from topom.placements.pool import HoldsKeys
-from topom.promotions import NotReady
 from topom.service import Topom
 from topom.state import known_servers
 
@@ -120,7 +119,7 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
 async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> models.GroupChanged:
     """Make a replica the master of its group; nothing that was acknowledged is lost, unless by force."""
     if new.force and topom.settings.ha == "sentinel":
-        raise NotReady(
+        raise SentinelsDecide(
             "Redis Sentinels say who replaces a master that is gone; have them do it, with SENTINEL FAILOVER"
         )
     if new.force:

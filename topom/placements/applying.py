@@ -18,7 +18,7 @@ import structlog
 
 from slots.backoff import Backoff
 from topom.detector import Condition
-from topom.errors import Conflict, TopomError
+from topom.errors import SentinelsDecide, TopomError
 from topom.events import actor
 from topom.health import Health
 from topom.ledger import Ledger
@@ -46,10 +46,6 @@ KNOWN_SECONDS = 3.0
 KNOWN_POLL_SECONDS = 0.05
 MOST_STEPS = 512
 """Of one placement, which is one document of the store; what comes after them is for the next one."""
-
-
-class SentinelsDecide(Conflict):
-    """Redis Sentinels say who is master, so topom cannot place leaders."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, STEPS, Case, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import leaving, leavingnodes, leavingservers, promotions
-from topom.errors import GroupLocked, GroupNotFound, NodeLeaving, ServerNotFound, ServersUnreachable
+from topom.errors import GroupLocked, GroupNotFound, NodeLeaving, SentinelsDecide, ServerNotFound, ServersUnreachable
 from topom.lastcopy import LastCopy, require_copy
 from topom.leavingnodes import NodeDepartures
-from topom.leavingservers import MasterOfSentinels, ServerDepartures, ServerLeaving, successor
+from topom.leavingservers import ServerDepartures, ServerLeaving, successor
 from topom.placements.pool import Content, Pool
 from topom.promotions import NotReady
 from topom.replication import Replication, ServerFailed
@@ -67,7 +67,7 @@ def test_who_cannot_leave() -> None:
             leavingservers.without_server(state(), group_id, server)
     with pytest.raises(GroupLocked):
         leavingservers.with_server(state(replace(GROUP, locked=True)), 3, 1, FIRST, "", 1.0)
-    with pytest.raises(MasterOfSentinels, match="slotferry group promote"):
+    with pytest.raises(SentinelsDecide, match="slotferry group promote"):
         leavingservers.with_server(state(), 3, 1, MASTER, "", 1.0, by_sentinels=True)
     assert leavingservers.with_server(state(), 3, 1, FIRST, "", 1.0, by_sentinels=True).table.groups[1].replicas
 

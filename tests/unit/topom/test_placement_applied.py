@@ -11,6 +11,7 @@ import pytest
 from tests.unit.topom.topom_fakes import Bench, MemoryStore
 from topom import topology
 from topom.detector import Condition, Judgement
+from topom.errors import SentinelsDecide
 from topom.filling import Filling
 from topom.health import Health
 from topom.placements import applying, changes, stepping
@@ -338,7 +339,7 @@ async def test_with_sentinels_nothing_is_applied() -> None:
     await case.start({1: "a:1"}, "b:7")
     case.placements._by_sentinels = True
     for ask in (case.placements.apply(), case.placements.set_auto(True)):
-        with pytest.raises(applying.SentinelsDecide):
+        with pytest.raises(SentinelsDecide):
             await ask
 
 
