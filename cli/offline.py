@@ -96,6 +96,13 @@ def plan(
             help="Move so many followers a round at most; by default 10. For placement.",
         ),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Round how far off nodes may be towards the even share, as topom does for groups. For placement.",
+        ),
+    ] = False,
 ) -> None:
     """Print the moves that a policy would make of groups and slots in a file, as one line of JSON.
 
@@ -111,7 +118,7 @@ def plan(
     # Imported here: only this command needs the control plane, and every other starts quicker without.
     from topom.errors import TopomError
     from topom.planners.document import answer_document
-    from topom.planners.placement.document import POLICY, place_document
+    from topom.planners.placement.document import POLICY, doubles, place_document
     from topom.planners.placement.table import Rules
     from topom.planners.request import DEFAULT_TOLERANCE, PlanRequest
 
@@ -139,12 +146,15 @@ def plan(
         if wrong:
             raise fail(f"{wrong[0]} says nothing to the policy {POLICY}, which places slots on nodes and not in groups")
         try:
-            print_json(place_document(document, Rules(1, **of_nodes)))
+            placed = place_document(document, Rules(1, strict=strict, **of_nodes))
+            for double in doubles(document):
+                note(double)
+            print_json(placed)
         except TopomError as error:
             raise fail(str(error)) from None
         return
-    if of_nodes:
-        raise fail(f"--watermark and limits of changes a round are for the policy {POLICY} only")
+    if of_nodes or strict:
+        raise fail(f"--watermark, --strict and limits of changes a round are for the policy {POLICY} only")
     wishes = PlanRequest(
         tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
         most_slots=most_slots,

@@ -505,12 +505,13 @@ class TopomSettings(BaseSettings):
         )
 
     def placement_rules(self) -> Rules:
-        """How groups are placed on nodes."""
+        """How groups are placed on nodes: as groups are few, by strict watermarks."""
         return Rules(
             self.placement_replicas,
             self.placement_watermark_percent,
             self.placement_leader_changes_max,
             self.placement_follower_changes_max,
+            strict=True,
         )
 
     def stepping_settings(self) -> SteppingSettings:

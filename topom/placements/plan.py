@@ -3,6 +3,9 @@
 The planner counts copies and knows of no servers. So where it wants a copy on a node that has no server left in the
 pool, a copy that is missing goes to another node that has one; one that was only to be moved stays where it is. What
 cannot be done is said in words. Pure.
+
+A plan of which only a part can be done is begun only if less is left to do afterwards: copies that are missing, then
+copies that are moved, then promotions. So one plan after another comes to an end, whatever servers there are.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass, field
 from slots.table import Group
 from topom.placements.picture import Picture
 from topom.placements.run import Step
-from topom.planners.placement import Copies, Copy, Placement, Promotion, Rules, place
+from topom.planners.placement import Copies, Copy, Placement, Promotion, Round, Rules, place
 from topom.state import ClusterState
 
 
@@ -38,13 +41,13 @@ def plan(state: ClusterState, picture: Picture, rules: Rules) -> Planned:
     if not picture.nodes or not picture.table:
         return Planned(missing=(*missing, "no group can be placed: there is none that could, or no node is there"))
     placed = place(list(picture.nodes.values()), picture.table, rules)
-    making = _Making(state, picture, missing)
-    for number, one in enumerate(placed.rounds, 1):
-        for promotion in one.promotions:
-            making.promote(number, promotion)
-        for copy in one.copies:
-            making.copy(number, copy)
-        making.end_round()
+    making = _made(state, picture, missing, placed)
+    partly = bool(making.steps) and making.target != placed.table
+    if partly and _left(picture, making.target, rules) >= _left(picture, picture.table, rules):
+        making = _made(state, picture, missing, _what_lacks(placed, picture))
+        missing.append(
+            "nothing is moved and nobody promoted as long as the rest cannot be done: it would have to be taken back"
+        )
     making.retire(len(placed.rounds) + 1, placed, rules)
     nodes = len(picture.nodes)
     if rules.replicas > nodes:
@@ -55,7 +58,53 @@ def plan(state: ClusterState, picture: Picture, rules: Rules) -> Planned:
                 f"group {group_id} has copies on {len(copies.holders)} nodes, and {rules.replicas} are wanted; none is "
                 "removed by itself (slotferry server remove)"
             )
+    if together := _together(picture, making.target):
+        missing.append(
+            f"{'groups' if together[1:] else 'group'} {', '.join(map(str, together))}: copies share a datacenter, for "
+            "in the others no node may be given more (placement_watermark_percent) or no server is left in the pool"
+        )
     return Planned(tuple(making.steps), tuple(dict.fromkeys(missing)), making.target)
+
+
+def _made(state: ClusterState, picture: Picture, missing: list[str], placed: Placement) -> _Making:
+    making = _Making(state, picture, missing)
+    for number, one in enumerate(placed.rounds, 1):
+        for promotion in one.promotions:
+            making.promote(number, promotion)
+        for copy in one.copies:
+            making.copy(number, copy)
+        making.end_round()
+    return making
+
+
+def _left(picture: Picture, table: Mapping[int, Copies], rules: Rules) -> tuple[int, int, int]:
+    """What is left to do from a table on: copies that are missing, all copies, promotions."""
+    nodes = list(picture.nodes.values())
+    placed = place(nodes, table, rules)
+    wanted = min(rules.replicas, len(nodes))
+    missing = sum(max(wanted - len(copies.holders), 0) for copies in table.values())
+    return missing, placed.leader_copies + placed.follower_copies, placed.promotions
+
+
+def _together(picture: Picture, table: Mapping[int, Copies]) -> list[int]:
+    """Groups of which copies are in fewer datacenters than they could be, were there no limits."""
+    where = {name: node.datacenter for name, node in picture.nodes.items()}
+    number = len(set(where.values()))
+    found = []
+    for group_id, copies in table.items():
+        places = [where[node] for node in copies.holders if node in where]
+        if len(set(places)) < min(len(places), number):
+            found.append(group_id)
+    return found
+
+
+def _what_lacks(placed: Placement, picture: Picture) -> Placement:
+    """Of a placement only leaders and copies that are missing; all of them are in its first round."""
+    first = placed.rounds[0]
+    leaderless = {group_id for group_id, copies in picture.table.items() if not copies.leader}
+    promotions = tuple(one for one in first.promotions if one.slot in leaderless)
+    copies = tuple(one for one in first.copies if not one.instead_of)
+    return Placement(placed.table, (Round(promotions, copies),))
 
 
 class _Making:

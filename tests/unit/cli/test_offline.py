@@ -147,6 +147,25 @@ def test_limits_of_a_placement() -> None:
     assert wide < usual
 
 
+def test_strict_watermarks_even_few_slots_out() -> None:
+    pairs = (("n0", "n1"), ("n0", "n2"), ("n1", "n2"))
+    table = [{"slot": slot, "leader": leader, "followers": [other]} for slot, (leader, other) in enumerate(pairs)]
+    text = json.dumps({"replicas": 2, "nodes": ["n0", "n1", "n2"], "table": table})
+    leaders = []
+    for options in ([], ["--strict"]):
+        result = runner.invoke(app, ["plan", "--policy", "placement", "--input", "-", *options], input=text)
+        leaders.append(sorted(entry["leader"] for entry in json.loads(result.stdout)["table"]))
+    assert leaders == [["n0", "n0", "n1"], ["n0", "n1", "n2"]]
+
+
+def test_a_node_named_twice_in_a_slot_has_one_copy_and_is_said() -> None:
+    table = [{"slot": 0, "leader": "n0", "followers": ["n1", "n0"]}]
+    text = json.dumps({"replicas": 2, "nodes": ["n0", "n1"], "table": table})
+    result = runner.invoke(app, ["plan", "--policy", "placement", "--input", "-"], input=text)
+    assert json.loads(result.stdout)["table"] == [{"slot": 0, "leader": "n0", "followers": ["n1"]}]
+    assert "slot 0 names node n0 2 times" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("document", "arguments", "expected"),
     [
@@ -155,6 +174,7 @@ def test_limits_of_a_placement() -> None:
         (PLACEMENT, ["--watermark", "-1"], "watermark"),
         (PLACEMENT, ["--drain", "1"], "--drain says nothing to the policy placement"),
         (PLACEMENT, ["--policy", "codis", "--watermark", "5"], "for the policy placement only"),
+        (PLACEMENT, ["--policy", "codis", "--strict"], "for the policy placement only"),
     ],
 )
 def test_a_placement_that_cannot_be_made(document: object, arguments: list[str], expected: str) -> None:

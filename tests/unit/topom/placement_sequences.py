@@ -12,8 +12,8 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tests.unit.topom.sofaregistry_scheme import Scheme, Table
 from topom.planners.placement import Copies, Node, Placement, Rules, place
@@ -22,11 +22,17 @@ from topom.planners.placement.watermarks import Band, watermarks
 
 @dataclass(frozen=True)
 class Membership:
-    """A table's rules, and the nodes that are there, step by step."""
+    """A table's rules, and the nodes that are there, step by step; and where they are, as far as that is said."""
 
     slots: int
-    replicas: int
+    rules: Rules
     steps: tuple[tuple[str, ...], ...]
+    datacenters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def replicas(self) -> int:
+        """Copies of each slot."""
+        return self.rules.replicas
 
 
 def sequence(
@@ -49,7 +55,47 @@ def sequence(
             else:
                 nodes.remove(chance.choice(nodes))
         steps.append(tuple(chance.sample(nodes, len(nodes))))
-    return Membership(chance.choice(sizes), chance.choice(replicas), tuple(steps))
+    return Membership(chance.choice(sizes), Rules(chance.choice(replicas)), tuple(steps))
+
+
+def over_datacenters(
+    seed: int, sizes: Sequence[int] = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24), most_nodes: int = 6
+) -> Membership:
+    """Nodes in one to four datacenters, which join and leave; and whole datacenters are lost, and come back."""
+    chance = random.Random(seed)
+    places = [f"d{number}" for number in range(chance.randint(1, 4))]
+    rules = Rules(
+        chance.choice((1, 2, 2, 2, 3, 3, 4)),
+        watermark=chance.choice((10, 10, 10, 0, 30)),
+        most_leader_changes=chance.choice((1, 2, 6)),
+        most_follower_changes=chance.choice((1, 3, 10)),
+        strict=chance.random() < 0.5,
+    )
+    where: dict[str, str] = {}
+
+    def join() -> str:
+        name = f"n{len(where)}"
+        where[name] = chance.choice(places)
+        return name
+
+    nodes = [join() for _ in range(chance.randint(1, most_nodes))]
+    lost: list[str] = []
+    steps = [tuple(nodes)]
+    for _ in range(chance.randint(1, 5)):
+        kind = chance.choice(("join", "leave", "lose", "return"))
+        away = chance.choice(places)
+        left = [name for name in nodes if where[name] != away]
+        if kind == "lose" and left and len(left) < len(nodes):
+            lost += [name for name in nodes if where[name] == away]
+            nodes = left
+        elif kind == "return" and lost:
+            nodes, lost = [*nodes, *lost], []
+        elif kind == "leave" and len(nodes) > 1:
+            nodes.remove(chance.choice(nodes))
+        elif len(nodes) < 2 * most_nodes:
+            nodes.append(join())
+        steps.append(tuple(chance.sample(nodes, len(nodes))))
+    return Membership(chance.choice(sizes), rules, tuple(steps), where)
 
 
 def empty(slots: int) -> dict[int, Copies]:
@@ -61,7 +107,7 @@ def placements(one: Membership) -> Iterator[tuple[Mapping[int, Copies], tuple[st
     """For each step: the table before, the nodes, and what becomes of it."""
     table: Mapping[int, Copies] = empty(one.slots)
     for nodes in one.steps:
-        placed = place([Node(name) for name in nodes], table, Rules(one.replicas))
+        placed = place([Node(name, one.datacenters.get(name, "")) for name in nodes], table, one.rules)
         yield table, nodes, placed
         table = placed.table
 
@@ -80,19 +126,27 @@ def apart(counts: Counter[str]) -> int:
     return max(counts.values()) - min(counts.values())
 
 
-def check(before: Mapping[int, Copies], nodes: Sequence[str], placed: Placement, rules: Rules) -> None:
+def check(
+    before: Mapping[int, Copies],
+    nodes: Sequence[str],
+    placed: Placement,
+    rules: Rules,
+    datacenters: Mapping[str, str] | None = None,
+) -> None:
     """Raise AssertionError unless the placement keeps to all that is promised."""
+    where = {name: (datacenters or {}).get(name, "") for name in nodes}
     wanted = min(rules.replicas, len(nodes))
     for slot, copies in placed.table.items():
         assert copies.leader in nodes, f"slot {slot} has no leader that is there"
         assert len(set(copies.holders)) == len(copies.holders) == wanted
         assert set(copies.holders) <= set(nodes)
-    marks = watermarks(len(placed.table), wanted, len(nodes), rules.watermark)
+    marks = watermarks(len(placed.table), wanted, len(nodes), rules.watermark, rules.strict)
     leads, follows = loads(placed.table, nodes)
     assert all(marks.leaders.holds(count) for count in leads.values()), (leads, marks)
     assert all(marks.followers.holds(count) for count in follows.values()), (follows, marks)
     replay(before, nodes, placed, rules)
-    again = place([Node(name) for name in nodes], placed.table, rules)
+    assert not can_be_spread(placed.table, where, marks.copies), (before, nodes, placed.table)
+    again = place([Node(name, where[name]) for name in nodes], placed.table, rules)
     assert not again.rounds
     assert again.table == placed.table
     survivors = {slot: set(copies.holders) & set(nodes) for slot, copies in before.items()}
@@ -105,7 +159,45 @@ def check(before: Mapping[int, Copies], nodes: Sequence[str], placed: Placement,
     if len(set(nodes).difference(*survivors.values())) == 1 and wanted > 1:
         # A node that comes alone is filled beyond the low watermark, by no more than it has to take over.
         most += marks.leaders.low
+    # A copy that goes to another datacenter may take one more at the node that it leaves, and in each on the way.
+    most += apart_in_vain(survivors, where, wanted) * (len(set(where.values())) + 1)
     assert made <= most, (made, most, marks, before, nodes, placed.table)
+
+
+def apart_in_vain(held: Mapping[int, Collection[str]], where: Mapping[str, str], wanted: int) -> int:
+    """In how many datacenters more slots could be with so many copies, were there no limits."""
+    number = min(wanted, len(set(where.values())))
+    return sum(number - min(number, len({where[node] for node in nodes})) for nodes in held.values())
+
+
+def can_be_spread(table: Mapping[int, Copies], where: Mapping[str, str], held: Band) -> bool:
+    """Whether copies may go from node to node such that slots are in more datacenters in sum.
+
+    No node that is within the band leaves it, and none that is not gets further out. A copy that goes from one node to
+    another is an edge that costs the datacenters lost, and nodes that may hold more or less are joined by the vertex
+    "". So it can be done if there is a circle of negative cost, which is looked for as Floyd and Warshall do.
+    """
+    wanted = max(len(copies.holders) for copies in table.values())
+    if not apart_in_vain({slot: copies.holders for slot, copies in table.items()}, where, wanted):
+        return False
+    far = 1 << 30
+    cost = {one: dict.fromkeys(("", *where), far) for one in ("", *where)}
+    counts = Counter(name for copies in table.values() for name in copies.holders)
+    for node in where:
+        cost[""][node] = 0 if counts[node] > held.low else far
+        cost[node][""] = 0 if counts[node] < held.high else far
+    for copies in table.values():
+        places = [where[name] for name in copies.holders]
+        for giver in copies.holders:
+            left = [where[name] for name in copies.holders if name != giver]
+            for taker in where.keys() - set(copies.holders):
+                lost = len(set(places)) - len({*left, where[taker]})
+                cost[giver][taker] = min(cost[giver][taker], lost)
+    for over in cost:
+        for one, costs in cost.items():
+            for other in cost:
+                costs[other] = min(costs[other], cost[one][over] + cost[over][other])
+    return any(costs[one] < 0 for one, costs in cost.items())
 
 
 def bound(survivors: Mapping[int, set[str]], nodes: Sequence[str], wanted: int, held: Band) -> int:
@@ -171,7 +263,7 @@ def compare(one: Membership) -> tuple[Counter[str], Counter[str]]:
     theirs, ours = Counter(dict.fromkeys(MEASURES, 0)), Counter(dict.fromkeys(MEASURES, 0))
     table: Table = {}
     for before, nodes, placed in placements(one):
-        check(before, nodes, placed, Rules(one.replicas))
+        check(before, nodes, placed, one.rules, one.datacenters)
         step, table = their_step(one, nodes, table)
         _add(theirs, step)
         _add(ours, our_step(placed, nodes))

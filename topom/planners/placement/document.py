@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,10 @@ from topom.planners.placement.table import Copies, InvalidPlacement, Node, Rules
 
 POLICY = "placement"
 """The name by which ``slotferry plan`` knows it."""
+OF_NODE = ("name", "datacenter")
+OF_INPUT = ("replicas", "nodes", "table", "slots")
+OF_ANSWER = ("rounds", "promotions", "leader_copies", "follower_copies")
+"""What an answer has besides its table; passed over where an answer is part of the next input."""
 
 
 def place_document(document: Any, rules: Rules | None = None) -> dict[str, Any]:
@@ -21,7 +26,8 @@ def place_document(document: Any, rules: Rules | None = None) -> dict[str, Any]:
         document: ``{"replicas": 2, "nodes": [...], "table": [{"slot", "leader", "followers"}...]}``. A node is a name
             or ``{"name", "datacenter"}``. ``replicas`` counts all copies, the leader's too. A node that only the table
             names has left. A slot that the table does not list has no copy; ``"slots"``, the number of slots, may be
-            left out if the table lists the last one.
+            left out if the table lists the last one. A node that is named twice in a slot has one copy of it
+            (:func:`doubles`).
         rules: watermark and limits; its replicas are the document's in any case.
 
     Returns:
@@ -33,6 +39,7 @@ def place_document(document: Any, rules: Rules | None = None) -> dict[str, Any]:
     """
     if not isinstance(document, Mapping):
         raise InvalidPlacement('the input is not an object with "replicas", "nodes" and "table"')
+    _require_known(document, (*OF_INPUT, *OF_ANSWER), f"the input has {', '.join(OF_INPUT)}")
     replicas = document.get("replicas")
     if isinstance(replicas, bool) or not isinstance(replicas, int):
         raise InvalidPlacement(
@@ -52,6 +59,22 @@ def place_document(document: Any, rules: Rules | None = None) -> dict[str, Any]:
     }
 
 
+def doubles(document: Mapping[str, Any]) -> list[str]:
+    """Which slots of a document that :func:`place_document` takes name a node more than once, in sentences."""
+    found = []
+    for slot, copies in _table(document).items():
+        for node, times in Counter(copies.holders).items():
+            if times > 1:
+                found.append(f"slot {slot} names node {node} {times} times; it is taken to have one copy there")
+    return found
+
+
+def _require_known(raw: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    for name in raw:
+        if name not in known:
+            raise InvalidPlacement(f'"{name}" is no field that is known here: {what}')
+
+
 def _nodes(raw: Any) -> list[Node]:
     if not isinstance(raw, list):
         raise InvalidPlacement('"nodes" of the input has to be a list of names, or of {"name", "datacenter"}')
@@ -60,6 +83,7 @@ def _nodes(raw: Any) -> list[Node]:
 
 def _node(raw: Any) -> Node:
     if isinstance(raw, Mapping):
+        _require_known(raw, OF_NODE, f"a node has {', '.join(OF_NODE)}")
         name, datacenter = raw.get("name"), raw.get("datacenter", "")
     else:
         name, datacenter = raw, ""

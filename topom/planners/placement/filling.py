@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from topom.planners.placement.layout import Layout
+from topom.planners.placement.watermarks import Band
 
 LOOKED_AT = 32
 """Nodes that are compared for one copy."""
@@ -114,24 +115,26 @@ def _elsewhere(layout: Layout, slot: int, most: int, roomy: list[set[int]], othe
     return min(able, key=lambda node: (layout.count(node), node), default=otherwise)
 
 
-def even_out(layout: Layout, leads: Sequence[int], leaders: Sequence[int] = ()) -> None:
+def even_out(layout: Layout, leads: Sequence[int], leaders: Sequence[int] = (), held: Band | None = None) -> None:
     """New copies go from nodes with more to nodes with fewer, which costs nothing: none of them has been made yet.
 
-    Those of ``leaders``, by slot, stay where they are.
+    Those of ``leaders``, by slot, stay where they are. Where there are several datacenters, nodes keep within ``held``.
     """
+    kept_within = held if held is not None and layout.several_datacenters else Band(0, 1 << 60)
     load = [layout.count(node) - leads[node] for node in range(layout.number_of_nodes)]
     order = sorted(range(layout.number_of_nodes), key=lambda node: (load[node], node))
     stuck: set[int] = set()
     while load[order[-1]] - load[order[0]] > 1:
         found = None
         for source in reversed(order):
-            if source not in stuck:
+            if source not in stuck and layout.count(source) > kept_within.low:
                 fresh = [
                     slot
                     for slot in layout.held[source]
                     if source not in layout.kept[slot] and not (leaders and leaders[slot] == source)
                 ]
-                found = _relocation(layout, source, fresh, order[:LOOKED_AT], load)
+                able = [node for node in order[:LOOKED_AT] if layout.count(node) < kept_within.high]
+                found = _relocation(layout, source, fresh, able, load)
                 if found is not None:
                     break
                 stuck.add(source)

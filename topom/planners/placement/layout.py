@@ -13,7 +13,7 @@ class Layout:
         holders: by slot, the nodes that hold a copy now.
         held: by node, the slots it has a copy of, in the order in which it came to them.
         leaders: by slot, the node that led it before, or -1 where that one is gone or there was none.
-        datacenters: by node, a number.
+        datacenters: by node, a number, from 0 on without gaps.
         together: how many slots two nodes both hold, by the lower node times the number of nodes plus the other.
     """
 
@@ -21,7 +21,8 @@ class Layout:
         self.kept: list[frozenset[int]] = [frozenset(nodes) for nodes in kept]
         self.leaders = list(leaders)
         self.datacenters = list(datacenters)
-        self.several_datacenters = len(set(datacenters)) > 1
+        self.number_of_datacenters = max(datacenters, default=0) + 1
+        self.several_datacenters = self.number_of_datacenters > 1
         self.number_of_nodes = len(datacenters)
         self.holders: list[set[int]] = [set() for _ in kept]
         self.held: list[dict[int, None]] = [{} for _ in datacenters]

@@ -77,7 +77,7 @@ def _choose(
     layout: Layout, source: int, target: int, followed: dict[int, None], leads: list[int], to_lead: bool
 ) -> int:
     """The slot whose copy goes: one that the source only follows if there is any, for a leader's costs a promotion."""
-    best: tuple[bool, int, int, int] | None = None
+    best: tuple[int, int, int, int] | None = None
     for slots in (followed, layout.held[source]):
         looked_at = 0
         for slot in slots:
@@ -85,7 +85,7 @@ def _choose(
                 continue
             leader = layout.leaders[slot]
             rank = (
-                layout.crowds(slot, target, source) and not layout.crowds(slot, source),
+                layout.crowds(slot, target, source) - layout.crowds(slot, source),
                 -leads[leader] if to_lead and leader >= 0 else 0,
                 layout.entangled(slot, target),
                 slot,

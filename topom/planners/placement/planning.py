@@ -33,6 +33,7 @@ from topom.planners.placement.layout import Layout
 from topom.planners.placement.leading import EVERY_PATH, NOT_YET_COPIED, Leading
 from topom.planners.placement.moving import move, moves_into
 from topom.planners.placement.rounds import schedule
+from topom.planners.placement.spreading import spread
 from topom.planners.placement.table import Copies, InvalidPlacement, Node, Placement, Round, Rules, check_nodes
 from topom.planners.placement.watermarks import Band, Watermarks, watermarks
 
@@ -114,7 +115,7 @@ class _Task:
         self._before = before
         self._rules = rules
         self.copies = min(rules.replicas, len(nodes))
-        self._marks = watermarks(len(before), self.copies, len(nodes), rules.watermark)
+        self._marks = watermarks(len(before), self.copies, len(nodes), rules.watermark, rules.strict)
         self._missing = sum(max(self.copies - len(one.holders), 0) for one in before.values())
 
     def plan(self, followers_evened: bool, fewest: _Plan | None = None) -> _Plan:
@@ -138,7 +139,7 @@ class _Task:
             if len(self._rounds(layout, leading)) <= most_rounds:
                 break
             leading.restore(settled)
-        even_out(layout, leading.counts, leading.leaders)
+        even_out(layout, leading.counts, leading.leaders, self._marks.copies)
 
     def _solve(self, followers_evened: bool, moves: int) -> tuple[Layout, Leading]:
         """Copies and leaders within the watermarks."""
@@ -154,6 +155,7 @@ class _Task:
                 min(held.high, max(held.high - narrower, marks.copies.high)),
             )
             move(layout, held, marks.leaders.low)
+            spread(layout, marks.copies)
             leading = Leading(layout, [_may_lead(marks, layout.count(node)) for node in range(number)])
             if leading.settle() or (held.low >= marks.copies.low and held.high <= marks.copies.high):
                 return layout, leading

@@ -52,12 +52,15 @@ class Rules:
         watermark: percent by which a node's leaders and followers may be off the even share at rest.
         most_leader_changes: leaders that are replaced a round, of slots whose leader is there.
         most_follower_changes: followers that are moved a round, of slots that lack none.
+        strict: whether the watermarks are rounded towards the even share, and not away from it as SOFARegistry does:
+            with few slots a node nobody would call even is within the latter.
     """
 
     replicas: int
     watermark: int = 10
     most_leader_changes: int = 6
     most_follower_changes: int = 10
+    strict: bool = False
 
     def check(self) -> None:
         """Raise :class:`InvalidPlacement` for what cannot be meant."""

@@ -3,6 +3,11 @@
 The marks lie a part (``watermark``, by default 10%) below and above the even share, rounded outwards as SOFARegistry
 rounds them: low is rounded down from the share rounded down, high is rounded up from the share rounded up. They are at
 least one off the share (but never below 0), so that a table within them always exists.
+
+*Strict* marks are rounded inwards, where shares are small and one more or less is much: low is rounded up from the
+share rounded down, high is rounded down from the share rounded up. The share itself, rounded down or up, is always
+within. Only with three copies and more may followers be further off by one, where a node with an even share of copies
+follows so many when it leads a third of them, or whatever its part is.
 """
 
 from __future__ import annotations
@@ -44,19 +49,27 @@ class Watermarks:
         return Band(self.leaders.low + self.followers.low, self.leaders.high + self.followers.high)
 
 
-def band(total: int, nodes: int, percent: int) -> Band:
+def band(total: int, nodes: int, percent: int, strict: bool = False) -> Band:
     """The band around the even share of ``total`` among ``nodes``, ``percent`` wide on both sides."""
     below, above = total // nodes, -(-total // nodes)
+    if strict:
+        return Band(-(-below * (100 - percent) // 100), above * (100 + percent) // 100)
     low = min(below * (100 - percent) // 100, below - 1)
     high = max(-(-above * (100 + percent) // 100), above + 1)
     return Band(max(low, 0), high)
 
 
-def watermarks(slots: int, copies: int, nodes: int, percent: int) -> Watermarks:
+def watermarks(slots: int, copies: int, nodes: int, percent: int, strict: bool = False) -> Watermarks:
     """The marks of a table with ``copies`` copies of each slot, its leader's among them, on ``nodes`` nodes."""
-    leaders = band(slots, nodes, percent)
-    followers = band(slots * (copies - 1), nodes, percent) if copies > 1 else Band(0, 0)
+    leaders = band(slots, nodes, percent, strict)
+    followers = band(slots * (copies - 1), nodes, percent, strict) if copies > 1 else Band(0, 0)
     lowest, highest = slots * copies // nodes, -(-slots * copies // nodes)
+    if copies > 1:
+        # Strict marks may leave no room for what a node with its share of copies follows when it leads its part.
+        followers = Band(
+            min(followers.low, *(held - -(-held // copies) for held in (lowest, highest))),
+            max(followers.high, *(held - held // copies for held in (lowest, highest))),
+        )
 
     def safe(held: int) -> bool:
         led, rest = held // copies, held % copies
