@@ -45,14 +45,6 @@ def spread(layout: Layout, held: Band) -> None:
             paths.take(steps)
 
 
-def together(layout: Layout) -> int:
-    """How many copies share a datacenter that need not, were there no limits: 0 where all slots are spread."""
-    number = len(set(layout.datacenters))
-    return sum(
-        min(number, len(holders)) - len({layout.datacenters[node] for node in holders}) for holders in layout.holders
-    )
-
-
 def _to_be_gained(layout: Layout, slot: int) -> bool:
     holders = layout.holders[slot]
     places = {layout.datacenters[node] for node in holders}
