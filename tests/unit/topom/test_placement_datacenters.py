@@ -1,10 +1,11 @@
 """Copies are in as many datacenters as nodes may hold them in, also of a table at rest, and what that may cost."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 
-from tests.unit.topom.placement_sequences import check, empty, loads, over_datacenters, placements
+from tests.unit.topom.placement_sequences import check, check_sequence, empty, loads
 from topom.planners.placement import Copies, Node, Placement, Rules, place
 from topom.planners.placement.layout import Layout
 from topom.planners.placement.spreading import spread
@@ -25,12 +26,12 @@ def checked(nodes: list[Node], table: Mapping[int, Copies], rules: Rules) -> Pla
     return placed
 
 
-@pytest.mark.parametrize("first", range(0, 120, 60))
+@pytest.mark.parametrize("first", range(0, 1500, 300))
 def test_whatever_nodes_and_datacenters_come_and_go_every_promise_is_kept(first: int) -> None:
-    for seed in range(first, first + 60):
-        one = over_datacenters(seed)
-        for before, nodes, placed in placements(one):
-            check(before, nodes, placed, one.rules, one.datacenters)
+    found = sum((check_sequence(seed) for seed in range(first, first + 300)), Counter[str]())
+    assert found["of several datacenters"] > 150
+    assert found["by strict watermarks"] > 100
+    assert found["steps after which copies had to share a datacenter"] > 10
 
 
 @pytest.mark.parametrize("strict", [False, True])
