@@ -17,6 +17,8 @@ Answer = TypeVar("Answer")
 
 REPLICAOF = "SLAVEOF"
 """The name that servers of all versions know."""
+PRIORITY = "slave-priority"
+"""Likewise: the setting by which Sentinels choose among replicas. Of 0, they never elect the server."""
 
 
 class ServerFailed(Unavailable):
@@ -117,6 +119,26 @@ class ServerReplication:
                 await client.execute_command("CLIENT", "UNPAUSE")
 
         await self._run(address, follow)
+
+    async def priority(self, address: str) -> int:
+        """The server's :data:`PRIORITY`."""
+
+        async def ask(client: Redis) -> int:
+            found = await client.config_get(PRIORITY)
+            value = found.get(PRIORITY)
+            if value is None:
+                raise ResponseError(f"it does not say its {PRIORITY}")
+            return int(value)
+
+        return await self._run(address, ask, changes=False)
+
+    async def set_priority(self, address: str, priority: int) -> None:
+        """Change the server's :data:`PRIORITY`, until it is restarted."""
+
+        async def change(client: Redis) -> None:
+            await client.config_set(PRIORITY, priority)
+
+        await self._run(address, change)
 
     async def keep(self, address: str) -> None:
         """Have the server write its role into its configuration file, if it has one, to have it after a restart."""

@@ -155,8 +155,7 @@ class Topom:
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
         self.pool = Pool(self.ledger, self.servers)
-        by_sentinels = settings.ha == "sentinel"
-        self.node_departures = NodeDepartures(self.ledger, self.pool, self.differing.problem, by_sentinels)
+        self.node_departures = NodeDepartures(self.ledger, self.pool, self.differing.problem)
         self.server_departures = ServerDepartures(
             self.ledger,
             self.promotions,
@@ -164,7 +163,6 @@ class Topom:
             self.node_departures,
             self.differing.problem,
             self.health.has_failed,
-            by_sentinels,
         )
         filling = Filling(
             self.ledger,
@@ -172,28 +170,29 @@ class Topom:
             ServerReplication(self.servers, leads),
             self.actions.steps.locking,
             settings.barrier_seconds,
+            lambda server, group_id: self.sentinels.prepare(server, group_id),
         )
         self.joins = Joins(self.ledger, ServerReplication(self.servers, leads), filling, self.pool.problem)
+        stepping = Stepping(
+            self.ledger,
+            self.barrier,
+            self.health,
+            self.promotions,
+            ServerReplication(self.servers, leads),
+            self.pool,
+            self.actions.steps.locking,
+            filling,
+            settings.stepping_settings(),
+            self.differing.problem,
+        )
         self.placements = Placements(
             self.ledger,
             self.health,
             self.pool,
             self.protection,
-            Stepping(
-                self.ledger,
-                self.barrier,
-                self.health,
-                self.promotions,
-                ServerReplication(self.servers, leads),
-                self.pool,
-                self.actions.steps.locking,
-                filling,
-                settings.stepping_settings(),
-                self.differing.problem,
-            ),
+            stepping,
             settings.placement_rules(),
             settings.placement_settle_seconds,
-            by_sentinels,
         )
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
@@ -205,6 +204,8 @@ class Topom:
             settings.sentinel_access,
             settings.redis_timeout_seconds,
             leads,
+            lambda server: self.differing.of(server) is not None,
+            stepping.detach,
         )
         self._frames: TableFrames | None = None
         self._history: TableHistory | None = None

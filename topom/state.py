@@ -188,7 +188,8 @@ class ClusterState:
     removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no group, by
     address; none of them is in a group of the table. ``joining`` has the replicas that were not seen whole yet.
     ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what is
-    being applied of one, and whether that is done by itself (:mod:`topom.placements`).
+    being applied of one, and whether that is done by itself (:mod:`topom.placements`). ``priorities`` has, by address,
+    the ``replica-priority`` that servers had which Sentinels are kept from electing (:mod:`topom.sentinels.electable`).
     """
 
     version: int
@@ -212,6 +213,7 @@ class ClusterState:
     joining: Mapping[str, Joining] = field(default_factory=dict)
     protection_lifted: Lifting | None = None
     placement: Kept = NOTHING_KEPT
+    priorities: Mapping[str, int] = field(default_factory=dict)
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""

@@ -19,7 +19,7 @@ MOST_DROPPED = 256
 """Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
 
 UNTOLD = frozenset(
-    {"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned", "joining", "term"}
+    {"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned", "joining", "priorities", "term"}
 )
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
 

@@ -18,7 +18,7 @@ import structlog
 
 from slots.backoff import Backoff
 from topom.detector import Condition
-from topom.errors import SentinelsDecide, TopomError
+from topom.errors import TopomError
 from topom.events import actor
 from topom.health import Health
 from topom.ledger import Ledger
@@ -62,7 +62,6 @@ class Placements:
 
     Args:
         settle_seconds: for how long nothing has to have changed before something is done by itself.
-        by_sentinels: whether Redis Sentinels say who is master.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Placements:
         stepping: Stepping,
         rules: Rules,
         settle_seconds: float,
-        by_sentinels: bool,
     ) -> None:
         self._ledger = ledger
         self._health = health
@@ -83,7 +81,6 @@ class Placements:
         self._stepping = stepping
         self.rules = rules
         self._settle_seconds = settle_seconds
-        self._by_sentinels = by_sentinels
         self._news = asyncio.Event()
         self._seen: object = None
         self._seen_at = 0.0
@@ -112,11 +109,9 @@ class Placements:
         """Begin to do what a plan says; how it then stands.
 
         Raises:
-            SentinelsDecide: leaders are not topom's to place.
             PlacementRuns: it is being done already.
             NothingToPlace: there is nothing to change, or nothing that can be; the message says what is missing.
         """
-        self._require_own()
         with suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_SECONDS):
                 while self._unknown():
@@ -146,9 +141,7 @@ class Placements:
         await self._stepping.detach([server for server in copying if server in self._ledger.state.pool])
 
     async def set_auto(self, on: bool) -> None:
-        """Have topom place by itself, or not any more; what is under way goes on. Raises SentinelsDecide."""
-        if on:
-            self._require_own()
+        """Have topom place by itself, or not any more; what is under way goes on."""
         self._seen = None
         await self._ledger.change(lambda state, epoch: changes.with_auto(state, on))
         log.info("placement_auto", on=on)
@@ -238,10 +231,6 @@ class Placements:
             f"{self._protection.lost} of {self._protection.members} members are lost at a time, so nothing is done; "
             "bring them back, or say 'slotferry protection off'"
         )
-
-    def _require_own(self) -> None:
-        if self._by_sentinels:
-            raise SentinelsDecide('Redis Sentinels say who is master (ha = "sentinel"), so topom places no leaders')
 
     def _condition(self, server: str) -> Condition:
         return self._health.of(server).condition

@@ -144,11 +144,15 @@ class Stepping:
         for server in alive:
             try:
                 async with self._locking:
-                    if server in self._ledger.state.pool:
+                    if server in self._ledger.state.pool and not self._is_copying(server):
                         await self._replication.make_master(server)
                         await self._replication.keep(server)
             except ServerFailed as error:
                 log.info("old_copy_still_follows", server=server, reason=str(error))
+
+    def _is_copying(self, server: str) -> bool:
+        run = self._ledger.state.placement.run
+        return run is not None and any(step.server == server and step.state == "copying" for step in run.steps)
 
     def _is_promoting(self, group_id: int) -> bool:
         """Whether a promotion of this group is to come in the round; looked up once for each state of the steps."""

@@ -6,7 +6,7 @@ does. Another decides (:mod:`topom.sentinels.following`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,19 +18,23 @@ from slots.backoff import Backoff
 from slots.failures import FAILURES
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers
+from topom.replication import ServerFailed, ServerReplication
 from topom.sentinels import monitoring
 from topom.sentinels.addresses import Resolver
+from topom.sentinels.electable import Priorities, barred
 from topom.sentinels.errors import (
     SentinelKnown,
     SentinelNotFound,
     SentinelsOff,
     SentinelUnusable,
+    StillElectable,
     TooManySentinels,
 )
 from topom.sentinels.following import Astray, Following, Verdict, View
 from topom.sentinels.leftalone import LeftAlone
 from topom.sentinels.link import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, SentinelLink
 from topom.sentinels.monitoring import SentinelSettings
+from topom.sentinels.strangers import Strangers
 from topom.sentinels.telling import Telling
 from topom.state import ClusterState
 from topom.topology import parse_address
@@ -60,6 +64,10 @@ class SentinelStatus:
     masters: Mapping[int, str]
 
 
+async def _release_nobody(servers: Collection[str]) -> None:
+    """What becomes of servers of the pool that follow a master, where nobody sees to them."""
+
+
 class Sentinels:
     """All of them. :meth:`run` does what goes on by itself; nothing does while ``mode`` is not ``sentinel``.
 
@@ -67,6 +75,8 @@ class Sentinels:
         configured: those that the settings name, which count until an operator adds or removes one.
         access: how to get in at the Sentinels.
         leads: whether this topom may change anything at this instant.
+        differs: whether a replica was found to differ from its master.
+        release: has servers of the pool follow nobody. Raises nothing.
     """
 
     def __init__(
@@ -79,6 +89,8 @@ class Sentinels:
         access: ServerAccess,
         timeout_seconds: float,
         leads: Callable[[], bool] = lambda: True,
+        differs: Callable[[str], bool] = lambda server: False,
+        release: Callable[[Collection[str]], Awaitable[None]] = _release_nobody,
     ) -> None:
         self.mode = mode
         self._ledger = ledger
@@ -94,6 +106,18 @@ class Sentinels:
         self._astray = Astray()
         self._telling = Telling(ledger, servers, self._resolver, settings, self.watched, lambda: len(self.known))
         self._left_alone = LeftAlone(self._telling, lambda: self.known, self._links, self._begin_again)
+        self._differs = differs
+        self._priorities = Priorities(ledger, ServerReplication(servers, leads), self._barred)
+        self._strangers = Strangers(
+            ledger,
+            servers,
+            self._resolver,
+            self._telling,
+            self.watched,
+            self._links,
+            release,
+            self._priorities.wake,
+        )
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
         # Groups of which Sentinels and slot table do not agree, and since when.
@@ -144,6 +168,34 @@ class Sentinels:
             SentinelWatches: when entered: one could not be told.
         """
         return self._left_alone.during(group_id) if self.mode == "sentinel" else nullcontext()
+
+    def _barred(self) -> Collection[str] | None:
+        """Servers that are not to be elected now; None while it is not known which."""
+        if self.mode != "sentinel":
+            return ()
+        following = self._strangers.following
+        return barred(self._ledger.state, self._differs, following) if following is not None else None
+
+    async def prepare(self, server: str, group_id: int) -> None:
+        """Keep Sentinels from electing a server that is about to be filled for a group, and from taking it elsewhere.
+
+        Raises:
+            SentinelsRemember: they count it to another group.
+            StillElectable: its configuration cannot be changed, and it is in no group yet.
+            TopomError: as :meth:`topom.ledger.Ledger.change`.
+        """
+        if self.mode != "sentinel":
+            return
+        await self._strangers.require_forgotten(server, group_id)
+        try:
+            await self._priorities.bar(server)
+        except ServerFailed as error:
+            if server in self._ledger.state.pool:
+                raise StillElectable(
+                    f"Sentinels could elect {server} before it is whole, for its replica-priority cannot be set to 0 "
+                    f"({error}); allow topom's user CONFIG GET and SET there"
+                ) from error
+            log.warning("server_may_be_elected", server=server, reason=str(error))
 
     # -- what operators do ---------------------------------------------------------------------------------
 
@@ -244,8 +296,11 @@ class Sentinels:
     async def run(self) -> None:
         """Watch and follow, until cancelled."""
         if self.mode != "sentinel":
+            # What it was kept from electing while they did say who is master is given back.
+            await self._priorities.run()
             return
         deciding = asyncio.create_task(self._decide())
+        others = [asyncio.create_task(self._strangers.run()), asyncio.create_task(self._priorities.run())]
         try:
             while True:
                 self._listed.clear()
@@ -256,7 +311,7 @@ class Sentinels:
                 if deciding.done():
                     deciding.result()
         finally:
-            await _end([deciding])
+            await _end([deciding, *others])
             for address in list(self._links):
                 await self._leave(address)
 

@@ -17,6 +17,7 @@
 | ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
+| ``priorities`` | the replica-priority that servers are to have again; missing until there was one |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
@@ -81,6 +82,7 @@ def decode(stored: Stored) -> ClusterState | None:
             leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
             joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
             pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
+            priorities={str(server): int(value) for server, value in documents.get("priorities", {}).items()},
             placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
         )
         # Stores of versions that did not keep it say it by their tables.
@@ -131,6 +133,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["speed"] = _encode(asdict(new.speed))
     if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):
         documents["sentinels"] = _encode(list(new.sentinels))
+    if new.priorities != ({} if old is None else old.priorities):
+        documents["priorities"] = _encode(dict(new.priorities))
     if new.protection_lifted != (None if old is None else old.protection_lifted):
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
     documents |= event_records.differences(old.events if old else (), new.events)
