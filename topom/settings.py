@@ -264,7 +264,9 @@ class TopomSettings(BaseSettings):
         default=0, ge=0, description="Sentinels that have to find a master down. 0: a majority of them."
     )
     sentinel_down_after_milliseconds: int = Field(
-        default=5_000, ge=100, description="Milliseconds without an answer after which a Sentinel finds a server down."
+        default=5_000,
+        ge=1_500,
+        description="Milliseconds without an answer after which a Sentinel finds a server down. It asks each second.",
     )
     sentinel_failover_timeout_milliseconds: int = Field(
         default=60_000,

@@ -15,7 +15,7 @@ from cli.redis_server import HOST, RedisServer, ask, find_binary
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
 from tests.integration.worker.replicated import Gate
 
-DOWN_AFTER_MILLISECONDS = 600
+DOWN_AFTER_MILLISECONDS = 1500
 START_SECONDS = 20.0
 WATCHED = "watched"
 """Name of the product, and so the beginning of what Sentinels call its groups."""
@@ -110,6 +110,7 @@ async def watched_cluster() -> AsyncIterator[tuple[Cluster, list[Sentinel], list
             sentinel.start()
         for sentinel in sentinels:
             await sentinel.ready()
+            await sentinel.hurry()
         await cluster.load_ballast()
         gates = []
         for _ in range(2):

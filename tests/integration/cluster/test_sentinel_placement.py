@@ -14,11 +14,10 @@ from tests.integration.cluster.harness import (
     plain_client,
     traffic_on,
 )
-from tests.integration.cluster.sentinels import WATCHED, Sentinel, end
+from tests.integration.cluster.sentinels import DOWN_AFTER_MILLISECONDS, WATCHED, Sentinel, end
 from tests.integration.cluster.test_placement import masters, nodes_of, over, pooled
 from tests.integration.cluster.test_replica_reads import PROMPT
 
-DOWN_AFTER_MILLISECONDS = 1000
 GROUPS = 6
 OWN_PRIORITY = "50"
 """Of some servers, which are to have it again."""
