@@ -209,7 +209,10 @@ def obstacle(address: str, master: str, ahead: Replication, behind: Replication,
 
 
 def shortcomings(
-    group: Group, said: Mapping[str, Replication | ServerFailed], problem_of: Callable[[str], str | None]
+    group: Group,
+    said: Mapping[str, Replication | ServerFailed],
+    problem_of: Callable[[str], str | None],
+    near: int | None = None,
 ) -> dict[str, str | None]:
     """Of each of a group's servers, why it does not count as a whole copy now; None if it does.
 
@@ -219,6 +222,7 @@ def shortcomings(
         group: with a master.
         said: by each of its servers.
         problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+        near: as for :func:`obstacle`.
     """
     master = group.servers[0]
     ahead = said[master]
@@ -234,7 +238,7 @@ def shortcomings(
         if isinstance(behind, ServerFailed):
             found[server] = str(behind)
         else:
-            found[server] = problem_of(server) or obstacle(server, master, ahead, behind)
+            found[server] = problem_of(server) or obstacle(server, master, ahead, behind, near)
     return found
 
 
