@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from slots.backoff import Backoff
 from topom.detector import Condition
 from topom.errors import TopomError
 from topom.events import actor
 from topom.health import Health
 from topom.ledger import Ledger
+from topom.looking import keep_looking
 from topom.placements import changes
 from topom.placements.beginnings import Beginning, Beginnings
 from topom.placements.changes import NothingToPlace
@@ -36,11 +36,8 @@ from topom.state import ClusterState, known_servers
 
 log = structlog.get_logger(__name__)
 
-PAUSE_SECONDS = 0.2
-"""Between two looks at what is under way."""
 IDLE_SECONDS = 0.5
-"""Between two looks while nothing is."""
-RETRY_SECONDS_MAX = 10.0
+"""Between two looks while nothing is under way."""
 KNOWN_SECONDS = 3.0
 """How long it is waited, before a placement is begun, for servers that topom has not looked at yet."""
 KNOWN_POLL_SECONDS = 0.05
@@ -149,29 +146,15 @@ class Placements:
     async def run(self) -> None:
         """Do what is to be done, until cancelled."""
         self._ledger.listen(lambda old, new: self._news.set())
-        backoff = Backoff(PAUSE_SECONDS, RETRY_SECONDS_MAX)
-        while True:
-            self._news.clear()
-            try:
-                await self._look()
-                backoff.reset()
-            except TopomError as error:
-                wait = backoff.next()
-                log.warning("placement_waits", reason=str(error), retry_seconds=wait)
-                await asyncio.sleep(wait)
-                continue
-            if self._ledger.state.placement.run is not None:
-                await asyncio.sleep(PAUSE_SECONDS)
-            else:
-                await self._rest()
 
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(IDLE_SECONDS if self._ledger.state.placement.auto else None):
-                await self._news.wait()
-        except TimeoutError:
-            return
-        await asyncio.sleep(PAUSE_SECONDS)
+        async def look() -> float | None:
+            await self._look()
+            kept = self._ledger.state.placement
+            if kept.run is not None:
+                return 0.0
+            return IDLE_SECONDS if kept.auto else None
+
+        await keep_looking(self._news, look, "placement_waits")
 
     async def _look(self) -> None:
         kept = self._ledger.state.placement

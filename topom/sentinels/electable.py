@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import structlog
 
-from topom.errors import TopomError
 from topom.ledger import Ledger
+from topom.looking import keep_looking
 from topom.replication import ServerFailed, ServerReplication
 from topom.state import ClusterState, known_servers, leaving_servers
 
@@ -26,8 +26,6 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 10.0
 """How often it is looked whether servers have the priority that they are to have."""
-PAUSE_SECONDS = 0.2
-"""Between two looks, however much happens."""
 
 
 def barred(state: ClusterState, differs: Callable[[str], bool], following: Collection[str]) -> frozenset[str]:
@@ -81,36 +79,29 @@ class Priorities:
     async def run(self) -> None:
         """Set priorities and set them back, as it is wanted; for ever."""
         self._ledger.listen(lambda old, new: self._news.set())
-        while True:
-            self._news.clear()
-            try:
-                await self.look()
-            except TopomError as error:
-                log.warning("priorities_wait", reason=str(error))
-            await asyncio.sleep(PAUSE_SECONDS)
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
+        await keep_looking(self._news, self.look, "priorities_wait")
 
     def wake(self) -> None:
         """What is wanted may have changed."""
         self._news.set()
 
-    async def look(self) -> None:
-        """Set what is to be set now. Raises as :meth:`topom.ledger.Ledger.change`."""
+    async def look(self) -> float:
+        """Set what is to be set now; in how many seconds it is looked again.
+
+        Raises as :meth:`topom.ledger.Ledger.change`.
+        """
         wanted = self._wanted()
         kept = self._ledger.state.priorities.keys()
         if not wanted and not kept:
             self._said.clear()
-            return
+            return LOOK_SECONDS
         async with self._one_at_a_time:
             back = [] if wanted is None else sorted(kept - wanted)
             await asyncio.gather(*(self._try_to_bar(server) for server in sorted(wanted or ())))
             await asyncio.gather(*(self._set_back(server) for server in back))
         for server in self._said.keys() - {*(wanted or ())}:
             del self._said[server]
+        return LOOK_SECONDS
 
     async def _try_to_bar(self, server: str) -> None:
         try:

@@ -306,10 +306,11 @@ class Sentinels:
                 self._listed.clear()
                 await self._attend_to_known()
                 waiting = asyncio.create_task(self._listed.wait())
-                await asyncio.wait((waiting, deciding), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((waiting, deciding, *others), return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
-                if deciding.done():
-                    deciding.result()
+                for task in (deciding, *others):
+                    if task.done():
+                        task.result()
         finally:
             await _end([deciding, *others])
             for address in list(self._links):

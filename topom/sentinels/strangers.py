@@ -31,6 +31,7 @@ from redis.asyncio import Redis
 
 from slots.failures import FAILURES
 from topom.ledger import Ledger
+from topom.looking import keep_looking
 from topom.redis_servers import RedisServers
 from topom.sentinels import addresses, monitoring
 from topom.sentinels.addresses import Resolver
@@ -43,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 10.0
 """Between two looks at what Sentinels list."""
-HURRY_SECONDS = 0.5
+HURRY_SECONDS = 0.3
 """The same, while one has somebody to forget."""
 SETTLE_SECONDS = 20.0
 """How long a Sentinel may take to know everybody again before others begin anew, too."""
@@ -115,22 +116,16 @@ class Strangers:
     async def run(self) -> None:
         """Look again and again; for ever."""
         self._ledger.listen(self._changed)
-        while True:
-            self._news.clear()
+
+        async def look() -> float:
             try:
-                pending = await self.look()
+                return HURRY_SECONDS if await self.look() else LOOK_SECONDS
             except Exception:
                 # Each failure to reach somebody is seen to where it occurs; whatever else it is, it is looked again.
                 log.exception("strangers_not_understood")
-                pending = False
-            await asyncio.sleep(HURRY_SECONDS)
-            if pending:
-                continue
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
+                return LOOK_SECONDS
+
+        await keep_looking(self._news, look, "strangers_wait")
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.table.groups is not new.table.groups or old.pool is not new.pool or old.sentinels is not new.sentinels:
