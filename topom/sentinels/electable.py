@@ -53,12 +53,10 @@ class Priorities:
     """The priorities of one topom's servers, for as long as :meth:`run` runs.
 
     Args:
-        wanted: gives the servers that are not to be elected now; None while that is not known.
+        wanted: gives the servers that are not to be elected now.
     """
 
-    def __init__(
-        self, ledger: Ledger, replication: ServerReplication, wanted: Callable[[], Collection[str] | None]
-    ) -> None:
+    def __init__(self, ledger: Ledger, replication: ServerReplication, wanted: Callable[[], Collection[str]]) -> None:
         self._ledger = ledger
         self._replication = replication
         self._wanted = wanted
@@ -90,16 +88,15 @@ class Priorities:
 
         Raises as :meth:`topom.ledger.Ledger.change`.
         """
-        wanted = self._wanted()
+        wanted = frozenset(self._wanted())
         kept = self._ledger.state.priorities.keys()
         if not wanted and not kept:
             self._said.clear()
             return LOOK_SECONDS
         async with self._one_at_a_time:
-            back = [] if wanted is None else sorted(kept - wanted)
-            await asyncio.gather(*(self._try_to_bar(server) for server in sorted(wanted or ())))
-            await asyncio.gather(*(self._set_back(server) for server in back))
-        for server in self._said.keys() - {*(wanted or ())}:
+            await asyncio.gather(*(self._try_to_bar(server) for server in sorted(wanted)))
+            await asyncio.gather(*(self._set_back(server) for server in sorted(kept - wanted)))
+        for server in self._said.keys() - wanted:
             del self._said[server]
         return LOOK_SECONDS
 
@@ -126,8 +123,7 @@ class Priorities:
         """Give a server the priority that it had. One that does not answer is tried again, if topom knows it."""
         try:
             now = await self._replication.priority(server)
-            wanted = self._wanted()
-            if wanted is None or server in wanted:
+            if server in self._wanted():
                 return
             priority = self._ledger.state.priorities.get(server, 0)
             if now == 0 and priority:

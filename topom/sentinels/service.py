@@ -169,12 +169,16 @@ class Sentinels:
         """
         return self._left_alone.during(group_id) if self.mode == "sentinel" else nullcontext()
 
-    def _barred(self) -> Collection[str] | None:
-        """Servers that are not to be elected now; None while it is not known which."""
+    def _barred(self) -> Collection[str]:
+        """Servers that are not to be elected now."""
         if self.mode != "sentinel":
             return ()
-        following = self._strangers.following
-        return barred(self._ledger.state, self._differs, following) if following is not None else None
+        state, following = self._ledger.state, self._strangers.following
+        if not self._strangers.complete:
+            # Whoever is in no group and was kept from being elected before may follow a master still.
+            grouped = {server for group in state.table.groups.values() for server in group.servers}
+            following |= state.priorities.keys() - grouped
+        return barred(state, self._differs, following)
 
     async def prepare(self, server: str, group_id: int) -> None:
         """Keep Sentinels from electing a server that is about to be filled for a group, and from taking it elsewhere.

@@ -110,8 +110,10 @@ class Strangers:
         self._news = asyncio.Event()
         self._unsettled: dict[int, float] = {}
         self._by_group: dict[int, frozenset[str]] = {}
-        self.following: frozenset[str] | None = None
-        """Strangers that follow a master, by the addresses under which topom knows them, if it does; None at first."""
+        self.following: frozenset[str] = frozenset()
+        """Strangers that follow a master, by the addresses under which topom knows them, if it does."""
+        self.complete = False
+        """Whether these are all: each group's master has said who follows it, once at least."""
 
     async def run(self) -> None:
         """Look again and again; for ever."""
@@ -143,14 +145,18 @@ class Strangers:
         await self._list(names)
         found = await asyncio.gather(*(self._listed_by(master) for master in watched.values()))
         pending = False
-        by_group: dict[int, frozenset[str]] = {}
+        # Of a group that is getting another master, or whose master does not answer, what was known stays.
+        groups = self._ledger.table.groups
+        by_group = {
+            group_id: names
+            for group_id, names in self._by_group.items()
+            if group_id in groups and len(groups[group_id].servers) > 1
+        }
         for group_id, listed in zip(watched, found, strict=True):
             if listed is None:
-                # Nobody knows who follows it: what was known stays.
-                by_group[group_id] = self._by_group.get(group_id, frozenset())
                 continue
             own, strangers = await self._told_apart(group_id, listed)
-            by_group[group_id] = frozenset(strangers.values())
+            by_group[group_id] = frozenset((await self._without_own(group_id, strangers)).values())
             named = frozenset(
                 end for link in self._links.values() if link.up for end in link.listed.get(wanted[group_id], ())
             )
@@ -164,8 +170,9 @@ class Strangers:
             del self._unsettled[group_id]
         self._by_group = by_group
         following = frozenset(name for names in by_group.values() for name in names)
-        if following != self.following:
-            self.following = following
+        complete = all(len(group.servers) < 2 or group.id in by_group for group in groups.values())
+        if (following, complete) != (self.following, self.complete):
+            self.following, self.complete = following, complete
             self._on_change()
         return await self._release_from(following) or pending
 
@@ -207,14 +214,33 @@ class Strangers:
         No others of a group that is gone.
         """
         group = self._ledger.table.groups.get(group_id)
-        own: set[str] = set()
-        others: dict[str, str] = {}
-        for end in ends:
-            if group is None or await self._resolver.same(end, group.servers) is not None:
-                own.add(end)
-            else:
-                others[end] = await self._resolver.same(end, self._ledger.state.pool) or end
-        return own, others
+        if group is None or not all([await self._resolver.ends(server) for server in group.servers]):
+            # Where a server is that has a name is not known now.
+            return set(ends), {}
+        others = {end for end in ends if await self._resolver.same(end, group.servers) is None}
+        return set(ends) - others, {
+            end: await self._resolver.same(end, self._ledger.state.pool) or end for end in sorted(others)
+        }
+
+    async def _without_own(self, group_id: int, strangers: Mapping[str, str]) -> dict[str, str]:
+        """Those that are not servers of the group that are reached by several addresses."""
+        group = self._ledger.table.groups.get(group_id)
+        if not strangers or group is None:
+            return dict(strangers)
+        asked = [*group.servers, *strangers]
+        found = dict(zip(asked, await asyncio.gather(*map(self._process, asked)), strict=True))
+        own = {found[server] for server in group.servers} - {""}
+        return {end: name for end, name in strangers.items() if found[end] not in own}
+
+    async def _process(self, server: str) -> str:
+        """What a server's process calls itself; empty if it does not answer."""
+        found: list[str] = []
+
+        async def look(client: Redis) -> None:
+            found.append(str((await client.info("server")).get("run_id", "")))
+
+        await self._servers.guarded(server, look)
+        return found[0] if found else ""
 
     async def _listed_by(self, master: str) -> frozenset[str] | None:
         """Replicas that a master says it has; None if it does not answer, or is none."""

@@ -1,6 +1,7 @@
 """Sentinels forget servers that are not in their group any more, one Sentinel after the other."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,8 @@ from topom.placements.pool import with_server
 from topom.redis_servers import RedisServers
 from topom.sentinels import monitoring
 from topom.sentinels.addresses import Resolver
-from topom.sentinels.errors import SentinelsRemember
+from topom.sentinels.errors import SentinelsRemember, SentinelWatches
+from topom.sentinels.leftalone import LeftAlone
 from topom.sentinels.link import SentinelLink
 from topom.sentinels.strangers import Known, Strangers, next_to_forget, replicas_of
 from topom.sentinels.telling import Telling
@@ -80,8 +82,11 @@ class Case:
         self.links = {name: FakeLink(f"{name}:26379", self) for name in ("s1", "s2", "s3")}
         self.follow = {A, B, S}
         """What the master lists; None if it does not answer."""
+        self.processes: dict[str, str] = {}
+        """By address, another one of the same server."""
         self.released: list[str] = []
         self.begun: list[str] = []
+        self.watched = {GROUP: M}
 
     async def start(self, bench: Bench) -> None:
         self.bench = bench
@@ -94,17 +99,20 @@ class Case:
             cast(RedisServers, self),
             Resolver(),
             cast(Telling, self),
-            lambda: {GROUP: M},
+            lambda: self.watched,
             self.links,
             self._release,
             lambda: None,
         )
 
     async def guarded(self, address: str, work: Callable[[Any], Awaitable[None]]) -> None:
-        assert address == M
+        self.asked = address
         await work(self)
 
     async def info(self, section: str) -> dict[str, object]:
+        if section == "server":
+            return {"run_id": self.processes.get(self.asked, self.asked)}
+        assert self.asked == M
         listed = [dict(zip(("ip", "port"), one.split(":"), strict=True)) for one in sorted(self.follow)]
         return {"role": "master", **{f"slave{number}": one for number, one in enumerate(listed)}}
 
@@ -130,9 +138,22 @@ async def case(bench: Callable[..., Awaitable[Bench]]) -> Case:
 
 
 async def test_one_that_follows_is_not_forgotten_but_known(case: Case) -> None:
-    assert case.strangers.following is None
+    assert not case.strangers.complete
     assert not await case.strangers.look()
-    assert (case.strangers.following, case.begun, case.released) == ({S}, [], [])
+    assert (case.strangers.following, case.strangers.complete) == ({S}, True)
+    assert (case.begun, case.released) == ([], [])
+
+
+async def test_one_of_the_group_that_is_reached_by_another_address_is_no_stranger(case: Case) -> None:
+    case.processes[S] = A
+    assert not await case.strangers.look()
+    assert case.strangers.following == frozenset()
+
+
+async def test_nobody_is_a_stranger_while_a_name_cannot_be_resolved(case: Case) -> None:
+    await case.bench.edit(lambda table, epoch: topology.add_server(table, epoch, GROUP, "no-such-host.invalid:1"))
+    assert not await case.strangers.look()
+    assert case.strangers.following == frozenset()
 
 
 async def test_one_that_follows_nobody_is_forgotten_by_all(case: Case) -> None:
@@ -165,6 +186,10 @@ async def test_what_is_not_known_now_stays_as_it_was(case: Case) -> None:
     case.guarded = silent  # type: ignore[method-assign]
     assert not await case.strangers.look()
     assert case.strangers.following == {S}
+    await case.bench.edit(lambda table, epoch: topology.add_group(table, epoch, 8, (T, "10.0.0.6:1")))
+    case.watched[8] = T
+    await case.strangers.look()
+    assert not case.strangers.complete
 
 
 async def test_a_server_is_taken_by_no_other_group_while_a_sentinel_counts_it_to_this_one(case: Case) -> None:
@@ -178,3 +203,31 @@ async def test_a_server_is_taken_by_no_other_group_while_a_sentinel_counts_it_to
     with pytest.raises(SentinelsRemember, match=r"s3.*does not answer: bring it back, or remove it"):
         await case.strangers.require_forgotten(S, 1)
     await case.strangers.require_forgotten(T, 1)
+
+
+async def test_no_sentinel_forgets_a_group_for_a_promotion_that_a_silent_one_keeps_from_being_made(case: Case) -> None:
+    told: list[str] = []
+    over: list[str] = []
+
+    async def leave_alone(link: SentinelLink, group_id: int) -> None:
+        told.append(link.address)
+        if link.address == silent:
+            raise ConnectionError("refused")
+
+    telling = cast(Telling, SimpleNamespace(leave_alone=leave_alone))
+    alone = LeftAlone(telling, lambda: list(case.links), case.links, lambda: over.append("watched again"))
+    silent = ""
+    async with alone.during(GROUP):
+        assert alone.groups == {GROUP}
+    assert (len(told), over) == (3, ["watched again"])
+    silent = case.links["s2"].address
+    with pytest.raises(SentinelWatches, match=r"refused.*slotferry sentinel remove"):
+        async with alone.during(GROUP):
+            pytest.fail("it might undo the promotion")
+    assert (alone.groups, over) == (set(), ["watched again"] * 2)
+    told.clear()
+    case.links["s2"].reason = "no answer"
+    with pytest.raises(SentinelWatches, match="no answer"):
+        async with alone.during(GROUP):
+            pytest.fail("it might undo the promotion")
+    assert (told, len(over)) == ([], 2)
