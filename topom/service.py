@@ -110,7 +110,7 @@ class Topom:
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
         )
-        self.differing = Differing()
+        self.differing = Differing(lambda: self.sentinels.copies.reconsider())
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
@@ -170,7 +170,7 @@ class Topom:
             ServerReplication(self.servers, leads),
             self.actions.steps.locking,
             settings.barrier_seconds,
-            lambda server, group_id: self.sentinels.prepare(server, group_id),
+            lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
         )
         self.joins = Joins(self.ledger, ServerReplication(self.servers, leads), filling, self.pool.problem)
         stepping = Stepping(
