@@ -12,7 +12,9 @@ and with what the group's master lists, which is where Sentinels find replicas:
   can agree upon a failover meanwhile (*settled*). One that takes the master for down, or is about a failover, or names
   another master, is left for later.
 - A server is filled for a group only once no Sentinel counts it to another one (:meth:`Strangers.require_forgotten`).
-  What a Sentinel that does not answer last said counts on.
+  What a Sentinel that does not answer last said counts on. One that has not answered this topom yet may keep a replica
+  from being one, when it is back and until it is asked, which is at once; a master it cannot, for none is made by a
+  planned promotion while it is silent (:mod:`topom.sentinels.leftalone`).
 
 Nothing is stored: who is a stranger is seen at the Sentinels themselves, by whichever topom leads.
 
