@@ -18,10 +18,10 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 def gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        # A zombie of another parent answers signals too.
+        return sys.platform == "linux" and "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
         return True
-    # A zombie of another parent answers signals too.
-    return sys.platform == "linux" and "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
 
 
 @pytest.fixture
