@@ -43,13 +43,13 @@ async def the_leader_is_killed(cluster: WholeCluster) -> int:
 
 async def the_store_loses_its_majority(cluster: WholeCluster) -> None:
     """Two of the three etcd are killed."""
-    for etcd in cluster.etcds[:2]:
+    for etcd in cluster.stores[:2]:
         await etcd.kill()
 
 
 async def the_store_is_back(cluster: WholeCluster) -> None:
     """They are started again, with what they had."""
-    for etcd in cluster.etcds[:2]:
+    for etcd in cluster.stores[:2]:
         etcd.start()
 
 
