@@ -227,7 +227,7 @@ async def test_a_master_leaves_once_a_server_with_old_data_has_joined(cluster: W
         await then.the_list_says(cluster, f"server {master}", "its disk is old", "add a replica")
         await then.clients_go_on_without_an_error(clients)
         await then.it_is_not_taken_without_leave(cluster, 2, stale)
-        async with when.no_copy_is_begun(cluster, 2):
+        async with when.no_copy_is_begun(cluster):
             await when.a_server_joins(cluster, 2, stale, "--wipe")
             await then.the_list_says(cluster, f"server {master}", "its disk is old", "can take over yet")
             await then.the_servers_are(cluster, 2, master, stale)
@@ -280,7 +280,7 @@ async def test_a_master_leaves_though_the_leader_hangs(cluster: WholeCluster) ->
     async with given.clients_at_work(cluster) as clients:
         async with when.a_proxy_acknowledges_nothing(cluster):
             await when.a_server_is_drained(cluster, 3, master, "its memory fails")
-            await then.the_group_is_locked(cluster, 3)
+            await then.a_group_is_locked(cluster)
             paused = await when.the_leader_is_paused(cluster)
             leader = await when.another_topom_leads(cluster, paused)
         async with cluster.asking(leader):
@@ -293,25 +293,29 @@ async def test_a_master_leaves_though_the_leader_hangs(cluster: WholeCluster) ->
 
 
 async def test_a_node_leaves_while_topoms_die_and_hang(cluster: WholeCluster) -> None:
-    """Its masters hand over, and servers of the pool take the places of all that were there."""
+    """Its masters hand over, and servers of the pool take the places of all that were there.
+
+    One leader is killed before any of them has gone, the next one while a server joins, and the third one hangs then.
+    """
     await given.topoms_decide_who_is_master(cluster)
     await given.every_master_has_its_replica(cluster)
     await given.servers_are_on_two_nodes(cluster, given.FIRST, given.SECOND)
     await given.servers_of_the_pool(cluster, given.THIRD)
     async with given.clients_at_work(cluster) as clients:
-        async with when.a_proxy_acknowledges_nothing(cluster):
-            await when.a_node_is_drained(cluster, given.FIRST, "its power supply fails")
-            await then.the_list_says(cluster, f"node {given.FIRST}", "its power supply fails", "3 of its servers are")
+        async with when.no_copy_is_begun(cluster):
+            async with when.a_proxy_acknowledges_nothing(cluster):
+                await when.a_node_is_drained(cluster, given.FIRST, "its power supply fails")
+                await then.the_list_says(cluster, f"node {given.FIRST}", "its power supply fails", "3 of its servers")
+                killed = await when.the_leader_is_killed(cluster)
+                await when.another_topom_leads(cluster, killed)
+            await when.a_killed_topom_is_started_again(cluster, killed)
+            await then.a_server_of_the_pool_joins(cluster, given.THIRD)
             killed = await when.the_leader_is_killed(cluster)
             await when.another_topom_leads(cluster, killed)
             await when.a_killed_topom_is_started_again(cluster, killed)
-        await then.so_many_are_left(cluster, given.FIRST, 2)
-        killed = await when.the_leader_is_killed(cluster)
-        await when.another_topom_leads(cluster, killed)
-        await when.a_killed_topom_is_started_again(cluster, killed)
-        await then.so_many_are_left(cluster, given.FIRST, 1)
-        paused = await when.the_leader_is_paused(cluster)
-        leader = await when.another_topom_leads(cluster, paused)
+            await then.a_server_of_the_pool_joins(cluster, given.THIRD)
+            paused = await when.the_leader_is_paused(cluster)
+            leader = await when.another_topom_leads(cluster, paused)
         async with cluster.asking(leader):
             await then.every_group_is_on(cluster, given.SECOND, given.THIRD)
         await then.a_former_leader_changes_nothing(cluster, leader, paused)

@@ -189,22 +189,23 @@ async def the_slots_have_not_gone_back(cluster: WholeCluster, state: str) -> Non
     assert set(await cluster.states()) <= {""} | may_be.get(state, {state})
 
 
-async def the_group_is_locked(cluster: WholeCluster, group: int) -> None:
+async def a_group_is_locked(cluster: WholeCluster) -> None:
     """Another server of it is being made its master."""
     await eventually(
         cluster.api.groups,
-        lambda found: any(one["id"] == group and one["locked"] for one in found),
-        f"group {group} to be locked",
+        lambda found: any(group["locked"] for group in found),
+        "a group to be locked for a promotion",
     )
 
 
-async def so_many_are_left(cluster: WholeCluster, node: str, most: int) -> None:
-    """Servers of a node that leaves, of those in groups."""
+async def a_server_of_the_pool_joins(cluster: WholeCluster, node: str) -> None:
+    """It is in a group, and not whole."""
 
-    async def left() -> int:
-        return sum(server["node"] == node for group in await cluster.api.groups() for server in group["servers"])
+    async def found() -> bool:
+        servers = [server for group in await cluster.api.groups() for server in group["servers"]]
+        return any(server["node"] == node and server["joining"] for server in servers)
 
-    await eventually(left, lambda found: found <= most, f"{most} to be left on {node}")
+    await eventually(found, bool, f"a server on {node} to join")
 
 
 async def the_list_says(cluster: WholeCluster, who: str, why: str, waits_for: str) -> None:

@@ -197,14 +197,20 @@ async def what_has_left_is_switched_off(cluster: WholeCluster) -> None:
 
 
 @asynccontextmanager
-async def no_copy_is_begun(cluster: WholeCluster, group: int) -> AsyncIterator[None]:
-    """Inside the block, the group's master has whoever is to be filled wait."""
-    async with plain_client((await cluster.masters())[group]) as client:
-        await client.config_set("repl-diskless-sync-delay", 3600)
-        try:
-            yield
-        finally:
-            await client.config_set("repl-diskless-sync-delay", 0)
+async def no_copy_is_begun(cluster: WholeCluster) -> AsyncIterator[None]:
+    """Inside the block, whoever is master has those wait that are to be filled."""
+    servers = [address for addresses in (await cluster.members()).values() for address in addresses]
+    await _set(servers, "repl-diskless-sync-delay", 3600)
+    try:
+        yield
+    finally:
+        await _set(servers, "repl-diskless-sync-delay", 0)
+
+
+async def _set(servers: Sequence[str], name: str, value: int) -> None:
+    for address in servers:
+        async with plain_client(address) as client:
+            await client.config_set(name, value)
 
 
 @asynccontextmanager
