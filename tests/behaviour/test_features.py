@@ -333,6 +333,7 @@ async def test_a_node_leaves_where_placement_is_by_itself(cluster: WholeCluster)
     async with given.clients_at_work(cluster) as clients, when.placement_is_by_itself(cluster):
         await when.a_node_is_drained(cluster, given.SECOND, "its rack is needed")
         await then.every_group_is_on(cluster, given.THIRD, given.FOURTH)
+        await then.placement_has_made_the_copies(cluster)
         await then.it_rests(cluster)
         await then.every_group_is_on(cluster, given.THIRD, given.FOURTH)
         await then.clients_go_on_without_an_error(clients)

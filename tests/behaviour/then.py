@@ -299,6 +299,12 @@ async def every_group_is_on(cluster: WholeCluster, *nodes: str) -> None:
         await the_others_follow(cluster, group)
 
 
+async def placement_has_made_the_copies(cluster: WholeCluster) -> None:
+    """The drain has left them to it, and has taken no server of the pool by itself."""
+    events = [event["what"] for event in (await cluster.api.events(limit=500))["events"]]
+    assert "placement_begun" in events
+
+
 async def it_rests(cluster: WholeCluster) -> None:
     """Nothing is being placed, nothing is to be, and for longer than things take to settle nothing happens."""
     await eventually(
