@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.client import TopomRefused
+from cli.calls import TopomRefused
 from tests.integration.cluster.commands import slotferry
 from tests.integration.cluster.harness import PATIENT, check_clean, eventually, traffic_on
 from tests.integration.cluster.held import goes_on, held
