@@ -32,7 +32,7 @@ TOPOM_SETTINGS = {
 # Those that are amid something when their proxy drains are waited for.
 PROXY_SETTINGS = {**PATIENT, "replica_check_seconds": 0.2, "drain_last_seconds": 30.0}
 REDIS_ARGUMENTS = (
-    *("--repl-diskless-sync-delay", "0"),
+    *("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"),
     # A server that is killed and started again has what it had.
     *("--appendonly", "yes", "--appendfsync", "no"),
 )
