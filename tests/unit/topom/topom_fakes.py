@@ -195,6 +195,13 @@ class FakeFencer:
                 self.fenced.setdefault(instance, set()).add(address)
         return outcome
 
+    async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
+        return {
+            instance: "no answer" if address in self.down else "the mark is gone"
+            for instance in instances
+            if address in self.down or address not in self.fenced.get(instance, set())
+        }
+
 
 Answer = Callable[[SlotTable], bool | None]
 """What a proxy does with a table: True acknowledges, False refuses, None says nothing."""
