@@ -5,7 +5,7 @@ all replicas are asked whether the proxy is fenced there, again and again, and w
 replicas say that it is not. topom counts on that only once it was told, and stored, that this proxy does so; told it is
 once all workers hold a limit, and the file with the kept table has the rule, so that whoever starts from it does, too.
 
-**bounded**: one question to a server at a time, given up after a fifth of the allowance.
+**bounded**: one question to a server at a time, given up after two fifths of the allowance, or a second.
 """
 
 import asyncio
@@ -55,6 +55,9 @@ class Proxy(Protocol):
 
     def keeps_rule(self, seconds: float | None) -> bool:
         """Have the rule kept with the table; whether nobody can start from a file with a laxer one."""
+
+    def beat(self) -> None:
+        """Send a heartbeat now."""
 
     def fence_found(self, server: str) -> None:
         """A server has fenced the proxy off."""
@@ -197,6 +200,11 @@ class StandDown:
     def _step(self) -> float:
         return min(MOST_STEP_SECONDS, (self.seconds or math.inf) / SHARE)
 
+    @property
+    def _limit(self) -> float:
+        """How long a question may take: twice that is less than the allowance."""
+        return min(MOST_STEP_SECONDS, (self.seconds or math.inf) * 2 / SHARE)
+
     def grant(self) -> Mapping[str, Any]:
         """What workers may use now (:class:`proxy.allowances.Allowances`)."""
         if self.seconds is None:
@@ -229,11 +237,13 @@ class StandDown:
         try:
             while True:
                 self._news.clear()
+                began = asyncio.get_running_loop().time()
                 if self.seconds is not None:
                     await self._ask()
                     self._tell()
                 try:
-                    async with asyncio.timeout(self._step):
+                    # A question that takes long is no reason to put the next one later.
+                    async with asyncio.timeout_at(began + self._step):
                         await self._news.wait()
                 except TimeoutError:
                     pass
@@ -254,6 +264,9 @@ class StandDown:
         known.keep_only(replicas)
         found = await asyncio.gather(*(self._look(known, instance, server) for server in replicas))
         # What was found is of the identity that was asked about.
+        if not self.silent and not known.trusts(replicas):
+            # Their word counts once topom has answered something that was sent after theirs.
+            self._proxy.beat()
         fenced = next((server for server in found if server is not None), None)
         if fenced is not None and known is self._of_workers:
             self._proxy.fence_found(fenced)
@@ -262,7 +275,7 @@ class StandDown:
         """Ask one replica; its address if the proxy is fenced there."""
         asked_at = self._now()
         try:
-            async with asyncio.timeout(self._step):
+            async with asyncio.timeout(self._limit):
                 found = await look(self._clients[server], instance)
         except (*FAILURES, KeyError) as error:
             log.debug("replica_not_asked", server=server, reason=str(error) or type(error).__name__)
@@ -281,5 +294,5 @@ class StandDown:
             with suppress(*FAILURES):
                 await self._clients.pop(server).aclose()
         for server in set(servers) - self._clients.keys():
-            self._clients[server] = client_of(server, self._access, self._step)
+            self._clients[server] = client_of(server, self._access, self._limit)
             self._asked_at = -math.inf  # it is to be known before topom falls silent

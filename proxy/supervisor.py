@@ -145,9 +145,7 @@ class Supervisor:
             if kept is not None:
                 self._begin(self._start_alone(kept))
             await self._draining.wait()
-            self._control.send(
-                {"type": "heartbeat", **self.heartbeat()}
-            )  # cluster clients are sent elsewhere from now on
+            self.beat()  # cluster clients are sent elsewhere from now on
             endings = [self._begin(self._drain()), self._begin(self._aborted.wait())]
             await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
             return 1 if self._aborted.is_set() or self._failed else 0
@@ -350,6 +348,10 @@ class Supervisor:
     def workers_limited(self) -> bool:
         """Whether every worker has said that it holds a limit."""
         return all(worker.limited for worker in self._workforce.alive.values())
+
+    def beat(self) -> None:
+        """Send a heartbeat now."""
+        self._control.send({"type": "heartbeat", **self.heartbeat()})
 
     def keeps_rule(self, seconds: float | None) -> bool:
         """Have the rule kept with the table; whether nobody can start from a file with a laxer one."""

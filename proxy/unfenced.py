@@ -52,6 +52,10 @@ class Unfenced:
         """This process of a server has been up since before topom was last heard of."""
         self._trusted[server] = process
 
+    def trusts(self, servers: Collection[str]) -> bool:
+        """Whether the processes that these servers had when they answered last are sure to know of any mark."""
+        return all(self._trusted.get(server) == self._seen[server][0] for server in servers if server in self._seen)
+
     def keep_only(self, servers: Collection[str]) -> None:
         """Forget all servers but these."""
         for known in (self._seen, self._trusted, self._unmarked):

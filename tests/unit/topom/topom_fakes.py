@@ -217,6 +217,7 @@ class FakeProxy:
         self.instance = f"{number:032x}"
         self.answer = answer
         self.group_locks = group_locks
+        self.stands_down: float | None = None
         self.member: Member | None = None
         self.seen: list[SlotTable] = []
         self.last_frames: list[Mapping[str, object] | None] = []
@@ -238,6 +239,7 @@ class FakeProxy:
             version="0",
             epoch=0,
             group_locks=self.group_locks,
+            stands_down=self.stands_down,
         )
         self.member = await self._bench.members.register(frame, self)
         self.wake()
