@@ -48,7 +48,7 @@ class Proxy(Protocol):
         """By group, its replicas in the newest table: no other could become its master while this proxy is lost."""
 
     def tell_workers(self, message: Message) -> None:
-        """Send a message to every worker."""
+        """Tell every worker what it may use: ``all`` and ``groups`` of :class:`proxy.allowances.Allowances`."""
 
     def workers_limited(self) -> bool:
         """Whether every worker has said that it holds a limit."""
@@ -140,7 +140,7 @@ class StandDown:
             if seconds is None:
                 # topom has stored that before it said so.
                 self._stored = None
-                self._granted = math.inf
+                self._tell()
             self._proxy.keeps_rule(seconds)
         self._heard(self._registering_at)
 

@@ -341,8 +341,9 @@ class Supervisor:
         return {group.id: group.replicas for group in self._table.groups.values()} if self._table is not None else {}
 
     def tell_workers(self, message: Message) -> None:
-        """Send a message to every worker."""
+        """Tell every worker what it may use."""
         for worker in self._workforce.alive.values():
+            worker.limited = worker.limited and message["all"] is not None
             worker.send(message)
 
     def workers_limited(self) -> bool:

@@ -1,21 +1,27 @@
 """When a failed master is replaced although a lost proxy cannot be fenced off it: once that has surely stood down."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.websockets import WebSocketDisconnect
 
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.test_masters import SETTINGS, FakeHealth, keep_looking
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, hurry
-from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
-from topom import standdown, topology
+from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStore
+from topom import control, standdown, topology
 from topom.lostproxies import LostProxies, StandingDown
 from topom.masters import Masters
 from topom.promotions import NotReady
 from topom.protection import Protection
+from topom.service import Topom
+from topom.settings import TopomSettings
 from topom.standdown import registered, seconds_of
 from topom.store import records
 
@@ -227,3 +233,46 @@ async def test_a_store_that_an_older_version_wrote_last_has_everybody_unwatched(
     state = records.decode(await store.read())
     assert state is not None
     assert state.unwatched == {MASTER, FIRST}
+
+
+class Stream:
+    """What a proxy sends over its control stream, one frame after another."""
+
+    def __init__(self, *frames: dict[str, object]) -> None:
+        self._frames = [json.dumps(frame) for frame in frames]
+
+    async def receive_text(self) -> str:
+        if not self._frames:
+            raise WebSocketDisconnect
+        return self._frames.pop(0)
+
+
+async def test_only_a_member_is_answered_and_only_by_who_leads(tmp_path: Path) -> None:
+    leads = True
+    settings = TopomSettings.load(None, data=tmp_path, ha="topom", ha_lost_proxies="stand_down", number_of_slots=16)
+    topom = Topom(settings, MemoryStore(), FakeMover(), leads=lambda: leads)
+    await topom.start()
+    proxy = FakeProxy(topom, 1)  # type: ignore[arg-type]
+    member = (await proxy.register()).member
+    assert member is not None
+    link: Any = proxy
+
+    async def answered(number: int) -> bool:
+        proxy.told.clear()
+        beat = {"type": "heartbeat", "epoch": 0, "number": number, "stands_down": 5.0 if leads else None}
+        with suppress(WebSocketDisconnect):
+            await control._receive(Stream(beat), topom, member, link)  # type: ignore[arg-type]
+        return proxy.told == [{"type": "heard", "number": number}]
+
+    assert await answered(1)
+    assert topom.ledger.state.proxies[member.record.id].stand_down == 5.0
+    leads = False
+    assert not await answered(2)
+    leads = True
+    assert await answered(3)
+    await topom.members.fence([member.record.id], "fenced", "for the test", only_lost=False)
+    # one-owner: whatever it is answered from now on would count for it.
+    assert not await answered(4)
+    [entry] = topom.ledger.state.fenced.values()
+    assert entry.stand_down == 5.0
+    await topom.close()
