@@ -219,7 +219,7 @@ class TopomSettings(BaseSettings):
         description='Bytes that a replica may be behind a failed master to take its place, with ha = "topom". 64 MiB.',
     )
     ha_lost_proxies: Literal["stand_down", "wait", "ignore"] = Field(
-        default="wait",
+        default="stand_down",
         description='When a failed master is replaced while a proxy is lost that may still write to it: "stand_down": '
         "once the proxy has surely stood down, which proxies do that hear neither topom nor all replicas of a group; "
         '"wait": once it is back, or fenced; "ignore": at once.',
