@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.client import TopomRefused
+from cli.calls import TopomRefused
 from tests.behaviour import when
 from tests.behaviour.clients import Clients
 from tests.behaviour.whole import WholeCluster

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Query
 
-from topom.api import models
+from topom.api import proxy_models as models
 from topom.api.access import ServedTopom
 from topom.members import Member
 from topom.service import Topom

@@ -17,7 +17,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from cli.client import TopomClient, TopomUnreachable
+from cli.calls import TopomUnreachable
+from cli.client import TopomClient
 from cli.local import LocalCluster
 from cli.processes import ManagedProcess
 from cli.traffic.driver import Traffic

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from cli.client import TopomClient, TopomRefused
+from cli.calls import TopomRefused
+from cli.client import TopomClient
 from slots.connections import fence_user
 from slots.moving import LEADER
 from tests.integration.cluster.commands import slotferry
