@@ -58,10 +58,10 @@ class Allowances:
         now = clock()
         return frozenset(group for group, until in self._groups.items() if until <= now)
 
-    def next_over(self) -> float:
-        """When the next group may not be used any more; infinity if none is limited."""
+    def seconds_left(self) -> float:
+        """Seconds until the next group may not be used any more; infinity if none is limited."""
         now = clock()
-        return min((until for until in self._groups.values() if until > now), default=math.inf)
+        return min((until for until in self._groups.values() if until > now), default=math.inf) - now
 
     def _refresh(self) -> None:
         groups = self._table.groups if self._table is not None else {}

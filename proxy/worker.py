@@ -230,7 +230,7 @@ class Worker:
         if over != self._routing.stood_down:
             log.warning("groups_stood_down", groups=sorted(over), before=sorted(self._routing.stood_down))
             self._routing.stand_down(over)
-        self._loop.alarm = allowances.next_over()
+        self._loop.alarm = time.monotonic() + allowances.seconds_left()
 
     def _apply(self, table: SlotTable) -> None:
         allowances = self._options.allowances
@@ -241,7 +241,7 @@ class Worker:
             self._loop.end_over()
         # one-owner: nothing that was held by the table before goes anywhere by that one.
         self._routing.apply(table, over)
-        self._loop.alarm = allowances.next_over()
+        self._loop.alarm = time.monotonic() + allowances.seconds_left()
         self._own.keep_servers({server for group in table.groups.values() for server in group.servers})
         self._slow_path.table_applied(table)
 

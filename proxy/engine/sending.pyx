@@ -6,7 +6,7 @@ of ready sockets at hand has been dealt with: a hundred requests of fifty client
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from proxy.engine.allowance cimport INFINITY, slotferry_clock
+from proxy.engine.allowance cimport INFINITY
 from proxy.engine.poller cimport Poller
 from proxy.engine.records cimport sender_t, senders_t
 
@@ -27,7 +27,7 @@ cdef enum:
 cdef void before_batch(void* owner) noexcept:
     cdef Sending loop = <Sending> owner
     loop.set_clock()
-    if loop.alarm != INFINITY and slotferry_clock() >= loop.alarm:
+    if loop.now >= loop.alarm:
         loop.alarm = INFINITY
         try:
             loop.on_alarm()
