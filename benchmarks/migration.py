@@ -33,7 +33,8 @@ from benchmarks import processes, report
 from benchmarks.load import LoadFailed, fill
 from benchmarks.probe import Kind, Request, read
 from benchmarks.samples import PROXY
-from cli.client import TopomClient, TopomError
+from cli.calls import TopomError
+from cli.client import TopomClient
 from cli.local import LocalCluster
 from cli.processes import ManagedProcess, ProcessError
 from cli.redis_server import ask

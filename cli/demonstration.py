@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.client import TopomClient, TopomUnreachable
+from cli.calls import TopomUnreachable
+from cli.client import TopomClient
 from cli.live import Counting, Display
 from cli.local import LocalCluster
 from cli.output import say

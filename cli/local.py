@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from cli.client import TopomClient, TopomUnreachable
+from cli.calls import TopomUnreachable
+from cli.client import TopomClient
 from cli.processes import ManagedProcess, ProcessError, free_ports, port_is_free, until
 from cli.redis_server import HOST, RedisServer, ask, find_binary, start_redis
 from slots.ranges import show

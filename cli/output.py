@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cli.client import TopomError
+from cli.calls import TopomError
 from cli.processes import ProcessError
 
 FAILED = 1

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from cli.client import Answer, TopomClient
+from cli.calls import Answer
+from cli.client import TopomClient
 from cli.operator import options
 from cli.output import answer, note, run, say, table
 

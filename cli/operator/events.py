@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cli.client import Answer, TopomClient, TopomUnreachable
+from cli.calls import Answer, TopomUnreachable
+from cli.client import TopomClient
 from cli.operator import options
 from cli.output import answer, moment, note, print_json, run, say, table
 from slots.backoff import Backoff

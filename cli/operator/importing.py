@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.client import Answer, TopomClient, TopomError
+from cli.calls import Answer, TopomError
+from cli.client import TopomClient
 from cli.codis import dump as codis_dump
 from cli.codis.plan import Plan, plan_import
 from cli.operator import options

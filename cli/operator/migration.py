@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.client import Answer, TopomClient
+from cli.calls import Answer
+from cli.client import TopomClient
 from cli.operator import options
 from cli.operator.waiting import COURSES, describe, wait_moved
 from cli.output import answer, run, say, size, table

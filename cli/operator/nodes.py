@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cli.client import Answer
+from cli.calls import Answer
 from cli.operator import options
 from cli.operator.groups import Why
 from cli.output import answer, run, say

@@ -35,5 +35,5 @@ MOST_BIGGEST = 10
 
 
 def connect(topom: str, token: str) -> TopomClient:
-    """A client for the options' values. Raises :class:`cli.client.TopomError` when they make no request."""
+    """A client for the options' values. Raises :class:`cli.calls.TopomError` when they make no request."""
     return TopomClient(topom, token)

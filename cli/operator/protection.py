@@ -2,7 +2,7 @@
 
 import typer
 
-from cli.client import Answer
+from cli.calls import Answer
 from cli.operator import options
 from cli.output import answer, moment, run, say
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.client import Answer
+from cli.calls import Answer
 from cli.operator import options
 from cli.operator.status import say_proxies
 from cli.output import answer, run, say

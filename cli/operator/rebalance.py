@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.client import Answer
+from cli.calls import Answer
 from cli.costs import show_costs
 from cli.operator import options
 from cli.operator.waiting import wait_moved

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.client import Answer
+from cli.calls import Answer
 from cli.costs import duration
 from cli.operator import options
 from cli.output import answer, note, run, say, size, table

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.client import Answer
+from cli.calls import Answer
 from cli.operator import options, sizes
 from cli.operator.waiting import COURSES, wait_moved
 from cli.output import answer, run, say, table

@@ -1,6 +1,6 @@
 """``slotferry status``: everything at a glance."""
 
-from cli.client import Answer
+from cli.calls import Answer
 from cli.operator import options
 from cli.operator.migration import say_migration
 from cli.operator.protection import say_protection

@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from cli.client import Answer, TopomClient, TopomError, TopomUnreachable
+from cli.calls import Answer, TopomError, TopomUnreachable
+from cli.client import TopomClient
 from cli.output import err, note
 
 POLL_SECONDS = 0.25

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from cli.client import TopomError
+from cli.calls import TopomError
 from cli.processes import ManagedProcess, ProcessError
 from tests.histories.cluster import HistoriesCluster
 from tests.histories.relay import KeysHold

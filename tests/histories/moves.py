@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from cli.client import TopomError
+from cli.calls import TopomError
 from slots.ranges import show
 from tests.histories.cluster import GROUPS, SLOTS, HistoriesCluster
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from cli.client import TopomError
+from cli.calls import TopomError
 from cli.processes import ProcessError
 from tests.histories.accounting import account
 from tests.histories.checker import Verdict, check, first_unexplained

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query
 
 from slots.table import SlotTable
 from topom import joining, leavingservers, topology
-from topom.api import models
+from topom.api import group_models as models
+from topom.api import leaving_models
 from topom.api.access import ServedTopom
 from topom.errors import SentinelsDecide, ServersUnreachable
 from topom.leaving import DRAINED
@@ -54,12 +55,14 @@ async def describe(topom: Topom) -> list[models.Group]:
     ]
 
 
-def describe_leaving(topom: Topom) -> list[models.Leaving]:
+def describe_leaving(topom: Topom) -> list[leaving_models.Leaving]:
     """What is on its way out, in the order in which it was told to go."""
     entries = sorted(topom.ledger.state.leaving.values(), key=lambda entry: entry.since)
     waits_for = topom.server_departures.waits_for
     return [
-        models.Leaving(kind=entry.kind, id=entry.id, why=entry.why, since=entry.since, waits_for=waits_for(entry))
+        leaving_models.Leaving(
+            kind=entry.kind, id=entry.id, why=entry.why, since=entry.since, waits_for=waits_for(entry)
+        )
         for entry in entries
     ]
 
@@ -90,17 +93,17 @@ async def remove_group(topom: ServedTopom, group_id: int) -> models.Changed:
 
 
 @router.post("/{group_id}/drain")
-async def drain_group(topom: ServedTopom, group_id: int, why: Why = DRAINED) -> models.LeavingList:
+async def drain_group(topom: ServedTopom, group_id: int, why: Why = DRAINED) -> leaving_models.LeavingList:
     """Have a group leave: it gets nothing new, its slots move to the others, and then it is removed."""
     await topom.departures.drain(group_id, why)
-    return models.LeavingList(leaving=describe_leaving(topom))
+    return leaving_models.LeavingList(leaving=describe_leaving(topom))
 
 
 @router.delete("/{group_id}/drain")
-async def keep_group(topom: ServedTopom, group_id: int) -> models.LeavingList:
+async def keep_group(topom: ServedTopom, group_id: int) -> leaving_models.LeavingList:
     """Have a group stay after all. What has moved or is moving does not come back by itself."""
     await topom.departures.keep(group_id)
-    return models.LeavingList(leaving=describe_leaving(topom))
+    return leaving_models.LeavingList(leaving=describe_leaving(topom))
 
 
 @router.post("/{group_id}/servers", status_code=201)

@@ -7,7 +7,8 @@ from fastapi import APIRouter
 from migrator import progress
 from slots import ranges
 from slots.states import SlotState
-from topom.api import models
+from topom.api import migration_models as models
+from topom.api import slot_models
 from topom.api.access import ServedTopom
 from topom.batches import Batch, Pair
 from topom.service import Topom
@@ -81,7 +82,7 @@ async def change(topom: ServedTopom, wish: models.MigrationChange) -> models.Mig
 
 
 @router.post("/cancel")
-async def cancel(topom: ServedTopom, wish: models.SlotsMaybe) -> models.SlotsCancelled:
+async def cancel(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> models.SlotsCancelled:
     """Call off the actions of slots: what has moved of them goes back. A slot that is `finished` stays moved."""
     outcome = await topom.cancel(wish.slots)
     return models.SlotsCancelled(
@@ -93,17 +94,17 @@ async def cancel(topom: ServedTopom, wish: models.SlotsMaybe) -> models.SlotsCan
 
 
 @router.post("/skip")
-async def skip(topom: ServedTopom, wish: models.SlotsOnly) -> models.SlotsChanged:
+async def skip(topom: ServedTopom, wish: slot_models.SlotsOnly) -> slot_models.SlotsChanged:
     """Have slots whose action does not go on step aside for others until they are retried, over restarts too."""
     slots = await topom.skip(wish.slots)
-    return models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
+    return slot_models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
 
 
 @router.post("/retry")
-async def retry(topom: ServedTopom, wish: models.SlotsMaybe) -> models.SlotsChanged:
+async def retry(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> slot_models.SlotsChanged:
     """Try at once whatever failed and waits; skipped slots (those named, or all) go on as well."""
     slots = await topom.retry(wish.slots)
-    return models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
+    return slot_models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
 
 
 def _describe(batch: Batch) -> models.BatchProgress:

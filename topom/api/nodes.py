@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from topom.api import models
+from topom.api import leaving_models as models
 from topom.api.access import ServedTopom
 from topom.api.groups import Why, describe_leaving
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Query
 
-from topom.api import models
+from topom.api import proxy_models as models
 from topom.api.access import ServedTopom
 from topom.members import Member
 from topom.service import Topom
@@ -52,6 +52,7 @@ def _describe(member: Member, known: bool) -> models.Proxy:
         version=record.version,
         state=cast(Literal["online", "lost"], member.state) if known else "unknown",
         draining=record.draining,
+        stand_down_seconds=record.stand_down,
         epoch=member.acked,
         counters=dict(member.counters),
     )

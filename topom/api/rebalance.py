@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from topom.api import models
+from topom.api import rebalance_models as models
 from topom.api.access import ServedTopom
 from topom.api.cost_models import Cost
 from topom.errors import Invalid

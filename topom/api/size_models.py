@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from slots.table import MAXIMUM_SLOTS
-from topom.api.models import BigKey, In
+from topom.api.models import In
+from topom.api.slot_models import BigKey
 from topom.sizes import MOST_BIGGEST
 
 LONGEST_SENTENCE = 2000

@@ -1,8 +1,79 @@
-"""The objects of what changed in the slot table, as pydantic models."""
+"""The objects of ``/slots`` and of what changed in the slot table, as pydantic models."""
+
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from topom.api.models import Slot
+from topom.api.models import In, Ranges
+
+
+class SlotAction(BaseModel):
+    """What is happening to a slot."""
+
+    state: Literal["pending", "preparing", "prepared", "migrating", "finished"] | None = None
+    target_id: int | None = None
+    course: Literal["turning", "back"] | None = Field(
+        default=None, description="For one that was cancelled: `turning`, then `back` with source and target changed."
+    )
+    carried: bool | None = Field(default=None, description="Whether its keys go through topom.")
+
+
+class BigKey(In):
+    """One of the biggest keys of a slot."""
+
+    key: str = Field(examples=["user:1:inbox"], description="Its name. Bytes that are no UTF-8 are written as `\\xNN`.")
+    database: int = Field(ge=0, le=1_000_000)
+    type: str = Field(max_length=100, examples=["hash"], description="As TYPE says it.")
+    bytes: int = Field(ge=0, lt=2**63, description="Of memory.")
+
+
+class Slot(BaseModel):
+    """A slot: who owns it, and what is happening to it."""
+
+    id: int
+    group_id: int = Field(description="0: offline. The source while an action runs.")
+    action: SlotAction = Field(description="`{}` for a slot at rest.")
+    skipped: bool | None = Field(default=None, description="Whether it steps aside until it is retried.")
+    reason: str | None = Field(default=None, description="Why its action does not go on, if it does not.")
+    bytes: int | None = Field(
+        default=None, description="Memory of its keys when it was last measured; left out while that is unknown."
+    )
+    keys: int | None = Field(default=None, description="Their number then.")
+    biggest: list[BigKey] | None = Field(default=None, description="The biggest of them, by descending bytes.")
+    sized_at: float | None = Field(default=None, description="When that was, in seconds since 1970, UTC.")
+
+
+class Slots(BaseModel):
+    """All slots, as of an epoch of the slot table."""
+
+    epoch: int
+    slots: list[Slot]
+
+
+class SlotsToGroup(In):
+    """Slots, and the group that they are for."""
+
+    slots: Ranges
+    group_id: int
+
+
+class SlotsOnly(In):
+    """Slots."""
+
+    slots: Ranges
+
+
+class SlotsChanged(BaseModel):
+    """The slots that were changed."""
+
+    epoch: int
+    slots: list[int] = Field(description="Those that changed.")
+
+
+class SlotsMaybe(In):
+    """Slots; all, if none are named."""
+
+    slots: Ranges | None = Field(default=None, description="All, if left out.")
 
 
 class GroupServers(BaseModel):

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from slots.table import Slot
 from topom import topology
-from topom.api import models, slot_models
+from topom.api import slot_models as models
 from topom.api.access import ServedTopom
 from topom.errors import Conflict
 from topom.service import Topom
@@ -26,7 +26,7 @@ class TableNewer(Conflict):
     """Somebody knows a newer table than topom has."""
 
 
-@router.get("", response_model=models.Slots | slot_models.SlotChanges, response_model_exclude_none=True)
+@router.get("", response_model=models.Slots | models.SlotChanges, response_model_exclude_none=True)
 async def list_slots(
     topom: ServedTopom,
     epoch: Annotated[

@@ -3,7 +3,8 @@
 from fastapi import APIRouter, Request
 
 from slots.table import OFFLINE
-from topom.api import groups, migration, models, proxies, topoms
+from topom.api import groups, migration, proxies, topoms
+from topom.api import status_models as models
 from topom.api.access import ServedTopom
 from topom.node import Node
 from topom.service import Topom

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.client import TopomRefused
+from cli.calls import TopomRefused
 from cli.redis_server import RedisServer
 from cli.traffic.placement import Layout
 from tests.integration.cluster.conftest import StartCluster

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cli.client import TopomRefused, TopomUnreachable
+from cli.calls import TopomRefused, TopomUnreachable
 from cli.redis_server import RedisServer
 from cli.traffic.placement import Layout
 from slots.functions import slot

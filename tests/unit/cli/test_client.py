@@ -7,14 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.client import (
-    TopomAnswerInvalid,
-    TopomClient,
-    TopomError,
-    TopomRefused,
-    TopomUnauthorized,
-    TopomUnreachable,
-)
+from cli.calls import TopomAnswerInvalid, TopomError, TopomRefused, TopomUnauthorized, TopomUnreachable
+from cli.client import TopomClient
 
 URL = "http://topom.test:8380"
 

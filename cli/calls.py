@@ -1,0 +1,227 @@
+"""Calls of topom's HTTP API: which of several topoms is asked, what is tried again, and what each failure means.
+
+Whatever goes wrong is a :class:`TopomError` whose text tells an
+operator what happened and what to do next; the token is never part of it.
+"""
+
+import getpass
+import socket
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+REQUEST_SECONDS = 30.0
+"""Limit of one request. Longer than topom's own waits, so that topom's reason is heard."""
+CONNECT_SECONDS = 5.0
+PROBE_SECONDS = 2.0
+"""How long each of several topoms may take to say whether it is well."""
+READ_SECONDS = 8.0
+"""How long one of several topoms may take to answer a read, before another one is asked."""
+NOT_LEADING = "NotLeading"
+"""The API's name for: no topom leads that this one could ask. Nothing was done."""
+USER_HEADER = "X-Slotferry-User"
+"""Tells topom who asks, for its events."""
+
+Answer = dict[str, Any]
+
+
+class TopomError(Exception):
+    """A request to topom failed; the text is a sentence for the operator."""
+
+
+class TopomUnreachable(TopomError):
+    """Nobody answered at the address, or not in time."""
+
+
+class TopomNotAsked(TopomUnreachable):
+    """Nobody could be reached at the address, so nothing was done."""
+
+
+class TopomUnauthorized(TopomError):
+    """topom does not accept the token."""
+
+
+class TopomRefused(TopomError):
+    """topom understood the request and will not do it."""
+
+    def __init__(self, status: int, error: str, message: str) -> None:
+        """``status`` is HTTP's, ``error`` the API's name of the reason, ``message`` its sentence."""
+        super().__init__(message)
+        self.status = status
+        self.error = error
+
+
+class TopomAnswerInvalid(TopomError):
+    """What answered does not speak topom's API."""
+
+
+class TopomCalls:
+    """A topom, or several that share a store, and the token. An asynchronous context manager; else :meth:`close` it.
+
+    Of several addresses the first is used at which a topom says that things can be changed through it, and another one
+    once it cannot be reached any more. A request that may have been carried out is never made twice.
+
+    Attributes:
+        url: the address in use.
+    """
+
+    def __init__(self, url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """``url`` may be several, separated by commas; ``transport`` stands in for the network in tests."""
+        self._urls = [part.strip().rstrip("/") for part in url.split(",") if part.strip()] or [url]
+        self._chosen = len(self._urls) == 1
+        self.url = self._urls[0]
+        try:
+            for one in self._urls:
+                httpx.URL(one)
+            self._http = httpx.AsyncClient(
+                # Without a token topom itself says what is missing; an empty one makes no HTTP header.
+                headers={USER_HEADER: _user(), **({"Authorization": f"Bearer {token}"} if token else {})},
+                timeout=httpx.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS),
+                transport=transport,
+                trust_env=False,
+            )
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise TopomError(
+                f"{url!r} with this token makes no HTTP request: {error}; check --topom and --token"
+            ) from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def healthy(self) -> bool:
+        """Whether topom answers and says that it is well."""
+        try:
+            await self._choose()
+            return (await self._http.get(f"{self.url}/healthz")).status_code == httpx.codes.OK
+        except (httpx.HTTPError, httpx.InvalidURL):
+            return False
+
+    async def _choose(self) -> None:
+        """Of several addresses, take the first whose topom is well; else one that answers at all, for its reason."""
+        if self._chosen:
+            return
+        answering = ""
+        for url in self._urls:
+            try:
+                answer = await self._http.get(f"{url}/healthz", timeout=PROBE_SECONDS)
+            except (httpx.HTTPError, httpx.InvalidURL):
+                continue
+            if answer.status_code == httpx.codes.OK:
+                self.url = url
+                self._chosen = True
+                return
+            answering = answering or url
+        self.url = answering or self._urls[0]
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
+    ) -> dict[str, Any] | list[Any]:
+        """Call one topom after the other, as long as they cannot have changed anything."""
+        reads = method == "GET"
+        for left in reversed(range(len(self._urls))):
+            await self._choose()
+            try:
+                return await self._call_one(method, path, body, **query)
+            except TopomUnreachable as error:
+                if not left or not (reads or isinstance(error, TopomNotAsked)):
+                    raise
+            except TopomRefused as error:
+                if not left or error.error != NOT_LEADING:
+                    raise
+            self._chosen = False
+        raise AssertionError("there is at least one address")
+
+    async def _call_one(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
+    ) -> dict[str, Any] | list[Any]:
+        parameters = {name: value for name, value in query.items() if value is not None}
+        try:
+            url = f"{self.url}/api/v1{path}"
+            response = await self._http.request(method, url, json=body, params=parameters, **self._limit(method))
+        except httpx.ConnectTimeout:
+            raise TopomNotAsked(
+                f"topom does not answer at {self.url} (no connection within {CONNECT_SECONDS:g} s); check that it "
+                "runs, and the address in --topom or SLOTFERRY_TOPOM"
+            ) from None
+        except httpx.TimeoutException:
+            raise TopomUnreachable(
+                f"topom at {self.url} did not answer in time; it may be busy or cut off. "
+                "Look at its log; whether the request was carried out is not known"
+            ) from None
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
+            raise TopomError(f"no request can be made of {self.url!r}: {error}; check --topom and --token") from None
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            kind = TopomNotAsked if isinstance(error, httpx.ConnectError) else TopomUnreachable
+            raise kind(
+                f"topom does not answer at {self.url} ({reason}); check that it runs, "
+                "and the address in --topom or SLOTFERRY_TOPOM"
+            ) from None
+        return self._read(response)
+
+    def _limit(self, method: str) -> dict[str, Any]:
+        if method != "GET" or len(self._urls) == 1:
+            return {}
+        return {"timeout": httpx.Timeout(READ_SECONDS, connect=PROBE_SECONDS)}
+
+    def _read(self, response: httpx.Response) -> dict[str, Any] | list[Any]:
+        try:
+            answer = response.json() if response.content else {}
+        except ValueError:
+            answer = None
+        if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise TopomUnauthorized(
+                f"topom at {self.url} does not accept the token; give it by --token or SLOTFERRY_TOKEN "
+                "(topom keeps the one it made in the file named token in its data folder)"
+            )
+        if response.is_error:
+            fields = answer if isinstance(answer, dict) else {}
+            message = str(
+                fields.get("message") or f"topom at {self.url} answered with HTTP status {response.status_code}"
+            )
+            raise TopomRefused(response.status_code, str(fields.get("error") or "error"), message)
+        if not response.is_success or not isinstance(answer, dict | list):
+            raise TopomAnswerInvalid(
+                f"what answers at {self.url} is not topom; check the address in --topom or SLOTFERRY_TOPOM"
+            )
+        return answer
+
+    async def _object(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
+    ) -> Answer:
+        answer = await self._call(method, path, body, **query)
+        if not isinstance(answer, dict):
+            raise TopomAnswerInvalid(
+                f"topom at {self.url} answered {path} with a list; its version may be another than ours"
+            )
+        return answer
+
+    async def _list(self, path: str, member: str) -> list[Answer]:
+        """A list of objects, whether it comes bare or as the ``member`` of an object."""
+        answer = await self._call("GET", path)
+        found = answer.get(member) if isinstance(answer, dict) else answer
+        if not isinstance(found, list):
+            raise TopomAnswerInvalid(
+                f"topom at {self.url} answered {path} without {member}; its version may be another than ours"
+            )
+        return found
+
+
+def _user() -> str:
+    """Who runs this and where, in ASCII; without the name where the system has none."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return f"{name}@{socket.gethostname()}".encode("ascii", "replace").decode()

@@ -1,0 +1,102 @@
+"""The objects of ``/groups``, as pydantic models."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from topom.api.models import Address, Datacenter, In, Node
+
+
+class Server(BaseModel):
+    """A Redis server of a group, as topom sees it."""
+
+    address: str
+    role: str | None = Field(description="What the server says it is: `master` or `slave`; null when it is not up.")
+    up: bool = Field(description="Whether it answered within topom's limit, at most a second ago.")
+    keys: int | None = Field(description="Over all databases.")
+    used_memory: int | None = Field(description="Bytes.")
+    datacenter: str = Field(description="Empty where nobody said.")
+    node: str = Field(default="", description="The host it runs on; where nobody said, that of its address.")
+    condition: Literal["alive", "suspected", "failed", "unknown"] = Field(
+        default="unknown",
+        description="What is thought of it: topom and the proxies say how long it has been silent. `unknown` until the "
+        "topom that leads has looked at it, and from one that does not lead.",
+    )
+    silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
+    views: int = Field(default=0, description="How many of them have said something lately.")
+    joining: bool = Field(default=False, description="Whether it is a replica that was not seen whole yet.")
+    waits_for: str = Field(default="", description="Why it is not whole yet, in words; empty where it is not known.")
+
+
+class Group(BaseModel):
+    """A group: its master first, then its replicas."""
+
+    id: int
+    servers: list[Server] = Field(description="The master first.")
+    slots: int = Field(description="Slots the group owns.")
+    locked: bool = Field(default=False, description="While another of its servers is being made its master.")
+    trouble: str = Field(default="", description="Why its failed master was not replaced yet, if topom is to do that.")
+
+
+class Groups(BaseModel):
+    """All groups, as of an epoch of the slot table."""
+
+    epoch: int
+    groups: list[Group]
+
+
+class NewGroup(In):
+    """A group to be made."""
+
+    id: int = Field(examples=[1])
+    servers: list[Address] = Field(default_factory=list, max_length=64, description="The master first.")
+    datacenter: Datacenter = Field(default="", description="Of all these servers.")
+    node: Node = Field(default="", description="Of all these servers; if not said, the host of each one's address.")
+    wipe: bool = Field(default=False, description="Whether the keys that its replicas hold may be lost.")
+
+
+class NewServer(In):
+    """A server to be added to a group."""
+
+    address: Address
+    datacenter: Datacenter = ""
+    node: Node = ""
+    wipe: bool = Field(
+        default=False, description="Whether the keys that it holds may be lost, if it is to be a replica."
+    )
+
+
+class ServerChange(In):
+    """What is to be changed of a server; an empty name takes back what was said."""
+
+    datacenter: Datacenter | None = None
+    node: Node | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.datacenter is None and self.node is None:
+            raise ValueError("it says neither datacenter nor node")
+        return self
+
+
+class NewMaster(In):
+    """Which of a group's replicas is to be its master."""
+
+    server: Address
+    force: bool = Field(
+        default=False, description="Although the master does not answer: what it had not sent to this replica is lost."
+    )
+
+
+class GroupChanged(BaseModel):
+    """A group after a change."""
+
+    epoch: int
+    id: int
+    servers: list[str]
+
+
+class Changed(BaseModel):
+    """The epoch of the slot table after a change."""
+
+    epoch: int

@@ -1,0 +1,126 @@
+"""The objects of ``/migration``, as pydantic models."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from slots.table import MAXIMUM_SLOTS
+from topom.api.models import In
+from topom.hours import LONGEST_TEXT
+
+
+class SlotsCancelled(BaseModel):
+    """What became of slots that were cancelled."""
+
+    epoch: int
+    ended: list[int] = Field(description="Their actions are over; nothing of theirs had moved.")
+    returning: list[int] = Field(description="What has moved of them goes back.")
+    too_late: list[int] = Field(description="All of them had moved; they stay where they are.")
+
+
+class MigrationLimits(BaseModel):
+    """The migration settings that hold."""
+
+    parallel_slots: int = Field(description="Slots of one pair of groups that are moved together.")
+    keys_per_second: int = Field(description="All migrations together; 0: no limit.")
+    bytes_per_second: int = Field(description="All migrations together; 0: no limit.")
+    batch_keys: int = Field(description="Most keys in one MIGRATE.")
+    batch_bytes: int = Field(description="Most bytes in one MIGRATE, unless a single key is larger.")
+    batch_milliseconds: float = Field(description="How long one MIGRATE should hold up its source.")
+    latency_goal_milliseconds: float = Field(
+        description="Within which source and target should answer 99 of 100 requests while keys move; 0: no goal."
+    )
+    hours: str = Field(examples=["22:00-06:00"], description="Of the day, in which keys move; empty: always.")
+    time_zone: str = Field(examples=["Europe/Paris"], description="Of these hours; empty: that of topom's computer.")
+    way: Literal["auto", "direct", "carried"] = Field(
+        description="How keys get to their target: sent by the source, carried by topom, or carried if need be."
+    )
+    min_replicas: int = Field(description="Of the target, that have to have a key before it is deleted at its source.")
+    replica_seconds: float = Field(description="That these replicas have to confirm keys.")
+
+
+class MigrationChange(In):
+    """Migration settings to be changed; what is left out stays."""
+
+    parallel_slots: Annotated[int, Field(ge=1, le=MAXIMUM_SLOTS)] | None = None
+    keys_per_second: Annotated[int, Field(ge=0)] | None = None
+    bytes_per_second: Annotated[int, Field(ge=0)] | None = None
+    batch_keys: Annotated[int, Field(ge=1, le=5_000)] | None = None
+    batch_bytes: Annotated[int, Field(ge=1)] | None = None
+    batch_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] | None = None
+    latency_goal_milliseconds: Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)] | None = None
+    hours: Annotated[str, Field(max_length=LONGEST_TEXT, examples=["22:00-06:00"])] | None = None
+    time_zone: Annotated[str, Field(max_length=100, examples=["Europe/Paris"])] | None = None
+    way: Literal["auto", "direct", "carried"] | None = None
+    min_replicas: Annotated[int, Field(ge=0, le=100)] | None = None
+    replica_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] | None = None
+
+
+class ServerLatency(BaseModel):
+    """How fast a server answers while keys move."""
+
+    address: str
+    p99_milliseconds: float | None = Field(description="Over the last seconds; null while it is unknown.")
+    quiet_p99_milliseconds: float | None = Field(description="While nothing is moved; null while it is unknown.")
+    allowed_milliseconds: float = Field(
+        description="What is held: the goal, or more where the server is slower than it without any migration."
+    )
+
+
+class Pacing(BaseModel):
+    """How far a batch is held back, and why."""
+
+    speed: float = Field(description="A share of the full speed, up to 1.")
+    batch_milliseconds: float = Field(description="How long one MIGRATE is to hold up its source now.")
+    at_work: float = Field(description="Share of the time in which keys move; they rest in between.")
+    source: ServerLatency
+    target: ServerLatency
+    reason: str = Field(description="Why it is held back; empty when it is not.")
+
+
+class BatchProgress(BaseModel):
+    """Slots that move together, and how far they are."""
+
+    source: int = Field(description="Group id; 0: the slots were offline.")
+    target: int
+    state: str
+    slots: str = Field(examples=["0-3"])
+    keys_moved: int
+    bytes_moved: int
+    remaining_keys: int | None = Field(description="An estimate; null while there is nothing to base it on.")
+    passes: int = Field(description="Passes over the source that came to their end.")
+    pacing: Pacing | None = Field(description="How it keeps to the latency goal; null without one.")
+    course: Literal["forward", "turning", "back"] = Field(
+        default="forward", description="`turning` and `back`: it was cancelled and returns."
+    )
+    message: str = Field(description="What the batch waits for, if it does.")
+    notes: list[str] = Field(default_factory=list, description="What the operator should know of its servers.")
+
+
+class SkippedSlots(BaseModel):
+    """Slots that step aside, and why."""
+
+    slots: str = Field(examples=["0-3"])
+    reason: str = Field(description="Why they did not go on when they were skipped; empty if that was not known.")
+
+
+class Migration(BaseModel):
+    """How the moving of keys stands."""
+
+    paused: bool = Field(description="By an operator.")
+    halted: str = Field(description="Why only keys move that clients ask for: paused, or not the hours; else empty.")
+    halted_until: str | None = Field(
+        examples=["2026-03-01T22:00:00+01:00"], description="When the hours begin; null if that is not the reason."
+    )
+    settings: MigrationLimits
+    slots_pending: int
+    slots_moving: int
+    slots_moved: int = Field(description="Since this topom started; so are keys_moved and bytes_moved.")
+    keys_moved: int
+    bytes_moved: int
+    keys_per_second: float = Field(description="Over the last few seconds.")
+    remaining_keys: int | None = Field(description="Of the batches under way, an estimate; null when unknown.")
+    batches: list[BatchProgress] = Field(
+        description="Those under way; and, `pending` with a message, slots whose target cannot take them now."
+    )
+    skipped: list[SkippedSlots] = Field(default_factory=list, description="Slots that step aside until retried.")

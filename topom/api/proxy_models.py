@@ -1,0 +1,39 @@
+"""The objects of ``/proxies``, as pydantic models."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class Proxy(BaseModel):
+    """A proxy that is a member."""
+
+    id: int
+    instance: str = Field(description="Made by the process at its start, or when it was fenced.")
+    address: str = Field(description="Where clients connect.")
+    hostname: str
+    pid: int
+    workers: int
+    version: str
+    state: Literal["online", "lost", "unknown"] = Field(
+        description="`lost`: nothing heard within the lease; `unknown`: no topom leads that could have heard of it."
+    )
+    draining: bool = Field(description="It lets its clients go, or is to, and then leaves by itself.")
+    stand_down_seconds: float | None = Field(
+        description="For so long it serves a group after topom and the group's replicas were heard; null: unlimited."
+    )
+    epoch: int = Field(description="The newest epoch that all its workers acknowledged to this topom.")
+    counters: dict[str, int | float]
+
+
+class Proxies(BaseModel):
+    """All proxies that are members."""
+
+    proxies: list[Proxy]
+
+
+class ProxyRemoved(BaseModel):
+    """A proxy that is no member any more."""
+
+    id: int
+    not_fenced: dict[str, str] = Field(description="With `force`: servers where it could not be fenced, and why.")

@@ -1,0 +1,24 @@
+"""The objects of ``/rebalance``, as pydantic models."""
+
+from pydantic import BaseModel, Field
+
+from topom.api.cost_models import Cost
+
+
+class Move(BaseModel):
+    """A slot's way from a group to another one."""
+
+    slot: int
+    source: int = Field(alias="from", description="0: was offline.")
+    target: int = Field(alias="to")
+
+
+class Rebalance(BaseModel):
+    """A plan, carried out or not."""
+
+    policy: str
+    dry_run: bool
+    moves: list[Move]
+    cost: Cost = Field(description="What the moves cost, and the groups before and after.")
+    reasons: list[str] = Field(description="Why the plan does not do all that was wished, in sentences.")
+    warnings: list[str] = Field(description="What of the known sizes is to be taken with care, in sentences.")

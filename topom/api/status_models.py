@@ -1,0 +1,52 @@
+"""The objects of ``/status`` and ``/protection``, as pydantic models."""
+
+from pydantic import BaseModel, Field
+
+from topom.api.group_models import Group
+from topom.api.leaving_models import Leaving
+from topom.api.migration_models import Migration
+from topom.api.proxy_models import Proxy
+from topom.api.topom_models import TopomShown
+
+
+class SlotCounts(BaseModel):
+    """How many slots there are of each sort."""
+
+    total: int
+    assigned: int = Field(description="Owned by a group, moving or not.")
+    offline: int
+    moving: int = Field(description="In an action, pending or further.")
+
+
+class Lifted(BaseModel):
+    """That an operator has lifted protection mode, until the members lost then are back."""
+
+    by: str = Field(description="Who did, as events name them.")
+    at: float = Field(description="When, in seconds since 1970, UTC.")
+
+
+class Protection(BaseModel):
+    """Whether so many members are lost that nothing is done by itself."""
+
+    active: bool | None = Field(description="Null, like the others, where no topom leads: only a leader knows.")
+    lost: int | None = Field(description="Servers that have failed, and proxies that are lost.")
+    members: int | None = Field(description="All servers and proxies.")
+    lifted: Lifted | None = Field(description="Null unless it was lifted for the present loss.")
+
+
+class Status(BaseModel):
+    """The whole cluster at a glance."""
+
+    product: str
+    epoch: int
+    number_of_slots: int
+    slot_function: str
+    databases: int
+    groups: list[Group]
+    proxies: list[Proxy]
+    slots: SlotCounts
+    leaving: list[Leaving]
+    migration: Migration
+    protection: Protection
+    topoms: list[TopomShown] = Field(default_factory=list, description="Where several share a store: the leader first.")
+    problem: str = Field(default="", description="Why nothing can be changed now.")
