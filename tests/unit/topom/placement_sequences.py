@@ -159,8 +159,12 @@ def check(
     if newcomers != set(nodes) and wanted > 1:
         # Nodes that come are filled beyond the low watermarks, by no more than they are to have leaders.
         most += len(newcomers) * -(-len(placed.table) // len(nodes))
-    # A copy that goes to another datacenter may take one more at the node that it leaves, and in each on the way.
-    most += apart_in_vain(survivors, where, wanted) * (len(set(where.values())) + 1)
+    number = len(set(where.values()))
+    if number > 1:
+        # What is moved may take one copy more, for its slot to lose no datacenter. A copy that goes to another one may
+        # take one more at the node that it leaves, and in each on the way.
+        most += most - sum(max(wanted - len(holders), 0) for holders in survivors.values())
+        most += apart_in_vain(survivors, where, wanted) * (number + 1)
     assert made <= most, (made, most, marks, before, nodes, placed.table)
 
 

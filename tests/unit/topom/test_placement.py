@@ -322,6 +322,15 @@ def test_a_document_at_rest_is_answered_with_itself() -> None:
     }
 
 
+def test_an_answer_is_part_of_the_next_input() -> None:
+    answer = place_document(
+        document(table=[], slots=9, nodes=["n0", {"name": "n1"}, {"name": "n2", "datacenter": "x"}])
+    )
+    again = place_document({"replicas": 2, "nodes": ["n0", "n1", {"name": "n2", "datacenter": "x"}], **answer})
+    assert again["table"] == answer["table"]
+    assert again["rounds"] == 0
+
+
 def test_a_document_starts_afresh() -> None:
     answer = place_document(document(table=[], slots=4))
     assert [entry["slot"] for entry in answer["table"]] == [0, 1, 2, 3]
@@ -368,6 +377,11 @@ def test_more_replicas_than_nodes_give_each_node_a_copy() -> None:
         ({"nodes": ["n0", ""]}, "no name"),
         ({"nodes": "n0"}, '"nodes" of the input'),
         ({"nodes": ["n0", 1]}, "1 under nodes"),
+        (
+            {"nodes": ["n0", {"name": "n1", "datacentre": "x"}]},
+            '"datacentre" is no field that is known here: a node has',
+        ),
+        ({"datacenters": {"n0": "x"}}, '"datacenters" is no field that is known here: the input has replicas, nodes'),
         ({"replicas": 0}, "replicas is 0"),
         ({"replicas": "2"}, '"replicas" of the input'),
         ({"replicas": True}, '"replicas" of the input'),

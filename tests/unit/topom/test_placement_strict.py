@@ -71,6 +71,16 @@ def test_leaders_two_one_none_are_evened_by_one_promotion() -> None:
     assert place(THREE[:2], both, STRICT).promotions == 1
 
 
+def test_copies_that_are_missing_are_passed_on_before_one_is_moved() -> None:
+    held = (("n0", "n1", "n2"), ("n3", "n5", "n0"), ("n2", "n1", "n5"), ("n1", "n0", "n3"))
+    table = {slot: Copies(leader, tuple(followers)) for slot, (leader, *followers) in enumerate(held)}
+    nodes = ("n0", "n2", "n3", "n5")
+    rules = Rules(3, strict=True)
+    placed = place([Node(name) for name in nodes], table, rules)
+    check(table, nodes, placed, rules)
+    assert (placed.leader_copies, placed.follower_copies) == (0, 3)
+
+
 def failed_on(node: str) -> ConditionOf:
     return lambda server: Condition.FAILED if server.split(":")[0] == node else Condition.ALIVE
 

@@ -5,7 +5,8 @@ Copies that are too many, as after the number of replicas was lowered, go first;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
 from topom.planners.placement.layout import Layout
@@ -146,6 +147,49 @@ def even_out(layout: Layout, leads: Sequence[int], leaders: Sequence[int] = (), 
         load[source] -= 1
         load[target] += 1
         order.sort(key=lambda node: (load[node], node))
+
+
+def pass_on(layout: Layout, held: Band) -> None:
+    """New copies go on from node to node, where that brings nodes within ``held`` and single ones cannot.
+
+    It costs nothing, and spares the copies that would have to be moved instead.
+    """
+    counts = layout.count
+    nodes = range(layout.number_of_nodes)
+    while True:
+        steps = _chain(
+            layout, [node for node in nodes if counts(node) > held.high], lambda node: counts(node) < held.high
+        ) or _chain(layout, [node for node in nodes if counts(node) > held.low], lambda node: counts(node) < held.low)
+        if not steps:
+            return
+        for slot, source, target in steps:
+            layout.remove(slot, source)
+            layout.add(slot, target)
+
+
+def _chain(layout: Layout, sources: Sequence[int], is_end: Callable[[int], bool]) -> list[tuple[int, int, int]]:
+    """The shortest way for new copies from a source to an end, each a slot, source and target; empty if none."""
+    reached: dict[int, tuple[int, int, int] | None] = dict.fromkeys(sources)
+    left = [node for node in range(layout.number_of_nodes) if node not in reached]
+    queue = deque(reached)
+    while queue:
+        node = queue.popleft()
+        for slot in layout.held[node]:
+            if node in layout.kept[slot]:
+                continue
+            crowded = layout.crowds(slot, node)
+            able = [one for one in left if one not in layout.holders[slot]]
+            for target in able if crowded else [one for one in able if not layout.crowds(slot, one, node)]:
+                reached[target] = (slot, node, target)
+                left.remove(target)
+                if is_end(target):
+                    steps = []
+                    while (step := reached[target]) is not None:
+                        steps.append(step)
+                        target = step[1]
+                    return steps
+                queue.append(target)
+    return []
 
 
 def _relocation(

@@ -7,13 +7,15 @@ relieves one node and fills another at once is never worth two.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 
 from topom.planners.placement.layout import Layout
 from topom.planners.placement.watermarks import Band
 
 LOOKED_AT = 64
 """Copies that are compared for one move."""
+SOURCES_LOOKED_AT = 8
+"""Nodes that are compared, where the first one's copies would lose their slots a datacenter."""
 
 
 def moves_into(counts: Sequence[int], held: Band) -> int:
@@ -41,8 +43,21 @@ def move(layout: Layout, held: Band, fewest_led: int) -> None:
                 followed[node][slot] = None
     wanted = [max(fewest_led - count, 0) for count in leads]
 
+    def choose(source: int, target: int) -> int:
+        return _choose(layout, source, target, followed[source], leads, wanted[target] > 0)
+
+    def source_for(target: int, fullest: int) -> int:
+        """The fullest node, or the next one that can give a copy which loses its slot no datacenter."""
+        if not layout.several_datacenters or layout.count(fullest) > held.high:
+            return fullest
+        able = (node for node in nodes if layout.count(node) > max(held.low, layout.count(target)))
+        for node in nsmallest(SOURCES_LOOKED_AT, able, key=lambda node: (-layout.count(node), node)):
+            if _datacenters_lost(layout, choose(node, target), node, target) <= 0:
+                return node
+        return fullest
+
     def carry(source: int, target: int) -> None:
-        slot = _choose(layout, source, target, followed[source], leads, wanted[target] > 0)
+        slot = choose(source, target)
         layout.remove(slot, source)
         layout.add(slot, target)
         followed[source].pop(slot, None)
@@ -60,8 +75,9 @@ def move(layout: Layout, held: Band, fewest_led: int) -> None:
         most, least = _top(layout, fullest, -1), _top(layout, emptiest, 1)
         if held.high >= layout.count(most) and held.low <= layout.count(least):
             return
-        carry(most, least)
-        for node in (most, least):
+        source = source_for(least, most)
+        carry(source, least)
+        for node in (source, least):
             heappush(fullest, (-layout.count(node), node))
             heappush(emptiest, (layout.count(node), node))
 
@@ -71,6 +87,10 @@ def _top(layout: Layout, heap: list[tuple[int, int]], sign: int) -> int:
     while heap[0][0] != sign * layout.count(heap[0][1]):
         heappop(heap)
     return heap[0][1]
+
+
+def _datacenters_lost(layout: Layout, slot: int, source: int, target: int) -> int:
+    return layout.crowds(slot, target, source) - layout.crowds(slot, source)
 
 
 def _choose(
@@ -85,7 +105,7 @@ def _choose(
                 continue
             leader = layout.leaders[slot]
             rank = (
-                layout.crowds(slot, target, source) - layout.crowds(slot, source),
+                _datacenters_lost(layout, slot, source, target),
                 -leads[leader] if to_lead and leader >= 0 else 0,
                 layout.entangled(slot, target),
                 slot,

@@ -4,12 +4,17 @@ What holds of every plan, and is tested on random sequences of nodes coming and 
 
 - A slot has ``min(replicas, nodes)`` copies on as many nodes, and one of them leads it.
 - Leaders and followers of every node are within their watermarks, and a table that is so is left as it is.
+- Slots cannot be in more datacenters than they are, even if nodes pass copies on, without a node that holds more than
+  it may (:mod:`~topom.planners.placement.spreading`).
 - **What a node's loss costs.** When a node leaves that held ``c`` copies, ``c`` copies are made (none of a slot that
   all nodes left hold already). They go where there are fewest; as many more are moved, at most, as nodes then have too
   many, or, where that is more, too few for the watermarks. Slots that it led are promoted without a copy wherever a
   follower is left. A *leader copy* is made only of a slot of which no copy is left, or where ``replicas`` is 1.
 - **What a node's coming costs.** The copies that lift it to the low watermarks, those that slots were without, and at
   most as many more as it is to have leaders if all have equally many.
+- **What datacenters cost**, on top: a copy for each that a slot gains, and where nodes are full one in each datacenter
+  on the way to one that is not, and one in the datacenter that the first copy comes from. And at most as many again as
+  are moved, for slots to lose no datacenter by that.
 
 **Which plan is best.** First those that are worse than SOFARegistry's scheme from this table in the fewest counts:
 leader copies, copies, rounds, how far leaders are apart, and followers (:mod:`~topom.planners.placement.greedy`). Of

@@ -4,6 +4,8 @@ Leaders need no copies to be evened out: if all nodes hold about equally many co
 the holders such that all lead about equally many (:mod:`~topom.planners.placement.watermarks`). So copies are placed
 first, by their number alone, and leaders are chosen afterwards, as a flow (:mod:`~topom.planners.placement.leading`).
 Where that flow finds no way because copies are only just within their band, the band is narrowed and it is tried again.
+In between copies go to other datacenters (:mod:`~topom.planners.placement.spreading`), as far as leaders can still be
+chosen so.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from topom.planners.placement.filling import even_out, fill, trim
+from topom.planners.placement.filling import even_out, fill, pass_on, trim
 from topom.planners.placement.greedy import Outcome
 from topom.planners.placement.layout import Layout
 from topom.planners.placement.leading import EVERY_PATH, NOT_YET_COPIED, Leading
@@ -161,6 +163,8 @@ class Task:
         trim(layout, self.copies)
         leads = self._led(layout) if followers_evened else [0] * self.number_of_nodes
         fill(layout, self.copies, leads, self._marks.copies.high)
+        if self._rules.strict:
+            pass_on(layout, self._marks.copies)
         return layout
 
     def _solve(self, way: Way) -> tuple[Layout, Leading]:
