@@ -94,6 +94,9 @@ class GroupChanged(BaseModel):
     epoch: int
     id: int
     servers: list[str]
+    silent: list[str] = Field(
+        default_factory=list, description="Of the servers that were added, those that do not answer now."
+    )
 
 
 class Changed(BaseModel):

@@ -58,7 +58,11 @@ async def test_status(cluster: Cluster) -> None:
 
 async def test_groups_and_servers(cluster: Cluster) -> None:
     assert await say(cluster, "group", "add", "7") == "group 7 added\n"
-    assert "127.0.0.1:1 added to group 7" in await say(cluster, "server", "add", "7", "127.0.0.1:1")
+    said = await say(cluster, "server", "add", "7", "127.0.0.1:1")
+    assert said.startswith("server 127.0.0.1:1 added to group 7; no answer now from 127.0.0.1:1")
+    (proxy,) = cluster.proxy_addresses
+    for place in (("group", "add", "9"), ("server", "add", "7"), ("pool", "add")):
+        assert f"{proxy} is a Slotferry proxy, not a Redis server" in await refusal(cluster, *place, proxy)
     assert (await operate(cluster, "server", "add", "7", "127.0.0.1:2", "--json")).json["servers"] == [
         "127.0.0.1:1",
         "127.0.0.1:2",
