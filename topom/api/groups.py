@@ -44,7 +44,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
                     joining=address in topom.ledger.state.joining,
-                    waits_for=topom.joins.reasons.get(address, ""),
+                    waits_for=topom.joins.reasons.get(address) or topom.strays.reasons.get(address, ""),
                 )
                 for address in table.groups[group_id].servers
             ],

@@ -88,6 +88,15 @@ async def test_masters_and_a_node_leave_once_others_have_joined(start_cluster: S
 
         await eventually(read, lambda found: found > 0, "the empty one to be read from")
         assert await reader.stop() == {"new"}
+        # When: it restarts, and has no configuration file that says that it is a replica.
+        await empty.stop()
+        empty.start()
+        await empty.ready()
+
+        async def strays() -> list[str]:
+            events = (await cluster.api.events(limit=100))["events"]
+            return [event["text"] for event in events if event["what"] == "server_strayed"]
+
         # When: the node leaves that has the only copy of a group, and the pool has a server elsewhere.
         (lone,) = await servers_of(cluster, 2)
         await cluster.api.set_place(2, lone, node="old-host")
@@ -97,6 +106,8 @@ async def test_masters_and_a_node_leave_once_others_have_joined(start_cluster: S
             lambda: servers_of(cluster, 2), lambda found: found == [spare.address], "the spare one to take over"
         )
         assert await waits_for(cluster) == []
+        await eventually(strays, lambda found: len(found) == 1, "the restarted one to be told to follow again")
+        await eventually(whole, lambda found: found == [False, False], "the restarted one to be whole again")
         await check_clean(traffic, await masters_of(cluster))
     async with plain_client(empty.address) as filled:
         assert await filled.exists("gone") == 0
