@@ -18,16 +18,15 @@ from slots.backoff import Backoff
 from slots.failures import FAILURES
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers
-from topom.replication import ServerFailed, ServerReplication
+from topom.replication import ServerReplication
 from topom.sentinels import monitoring
 from topom.sentinels.addresses import Resolver
-from topom.sentinels.electable import Priorities, barred
+from topom.sentinels.copies import Copies
 from topom.sentinels.errors import (
     SentinelKnown,
     SentinelNotFound,
     SentinelsOff,
     SentinelUnusable,
-    StillElectable,
     TooManySentinels,
 )
 from topom.sentinels.following import Astray, Following, Verdict, View
@@ -106,18 +105,8 @@ class Sentinels:
         self._astray = Astray()
         self._telling = Telling(ledger, servers, self._resolver, settings, self.watched, lambda: len(self.known))
         self._left_alone = LeftAlone(self._telling, lambda: self.known, self._links, self._begin_again)
-        self._differs = differs
-        self._priorities = Priorities(ledger, ServerReplication(servers, leads), self._barred)
-        self._strangers = Strangers(
-            ledger,
-            servers,
-            self._resolver,
-            self._telling,
-            self.watched,
-            self._links,
-            release,
-            self._priorities.wake,
-        )
+        strangers = Strangers(ledger, servers, self._resolver, self._telling, self.watched, self._links, release)
+        self.copies = Copies(mode == "sentinel", ledger, ServerReplication(servers, leads), strangers, differs)
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
         # Groups of which Sentinels and slot table do not agree, and since when.
@@ -168,38 +157,6 @@ class Sentinels:
             SentinelWatches: when entered: one could not be told.
         """
         return self._left_alone.during(group_id) if self.mode == "sentinel" else nullcontext()
-
-    def _barred(self) -> Collection[str]:
-        """Servers that are not to be elected now."""
-        if self.mode != "sentinel":
-            return ()
-        state, following = self._ledger.state, self._strangers.following
-        if not self._strangers.complete:
-            # Whoever is in no group and was kept from being elected before may follow a master still.
-            grouped = {server for group in state.table.groups.values() for server in group.servers}
-            following |= state.priorities.keys() - grouped
-        return barred(state, self._differs, following)
-
-    async def prepare(self, server: str, group_id: int) -> None:
-        """Keep Sentinels from electing a server that is about to be filled for a group, and from taking it elsewhere.
-
-        Raises:
-            SentinelsRemember: they count it to another group.
-            StillElectable: its configuration cannot be changed, and it is in no group yet.
-            TopomError: as :meth:`topom.ledger.Ledger.change`.
-        """
-        if self.mode != "sentinel":
-            return
-        await self._strangers.require_forgotten(server, group_id)
-        try:
-            await self._priorities.bar(server)
-        except ServerFailed as error:
-            if server in self._ledger.state.pool:
-                raise StillElectable(
-                    f"Sentinels could elect {server} before it is whole, for its replica-priority cannot be set to 0 "
-                    f"({error}); allow topom's user CONFIG GET and SET there"
-                ) from error
-            log.warning("server_may_be_elected", server=server, reason=str(error))
 
     # -- what operators do ---------------------------------------------------------------------------------
 
@@ -301,22 +258,22 @@ class Sentinels:
         """Watch and follow, until cancelled."""
         if self.mode != "sentinel":
             # What it was kept from electing while they did say who is master is given back.
-            await self._priorities.run()
+            await self.copies.run()
             return
         deciding = asyncio.create_task(self._decide())
-        others = [asyncio.create_task(self._strangers.run()), asyncio.create_task(self._priorities.run())]
+        copies = asyncio.create_task(self.copies.run())
         try:
             while True:
                 self._listed.clear()
                 await self._attend_to_known()
                 waiting = asyncio.create_task(self._listed.wait())
-                await asyncio.wait((waiting, deciding, *others), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((waiting, deciding, copies), return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
-                for task in (deciding, *others):
+                for task in (deciding, copies):
                     if task.done():
                         task.result()
         finally:
-            await _end([deciding, *others])
+            await _end([deciding, copies])
             for address in list(self._links):
                 await self._leave(address)
 

@@ -2,15 +2,21 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.test_store import FULL
 from tests.unit.topom.topom_fakes import Bench, MemoryStore
+from topom import topology
+from topom.digests.differing import Differing, Mark
 from topom.placements.run import Kept, Run, Step
 from topom.replication import ServerFailed, ServerReplication
+from topom.sentinels.copies import Copies
 from topom.sentinels.electable import Priorities, barred
+from topom.sentinels.errors import SentinelsRemember, StillElectable
+from topom.sentinels.strangers import Strangers
 from topom.state import ClusterState, Joining, Leaving, PoolServer
 
 M, A, B, P, Q = "m:1", "a:1", "b:1", "p:1", "q:1"
@@ -143,3 +149,64 @@ async def test_servers_that_do_not_answer_or_refuse() -> None:
     await case.bench.ledger.change(lambda state, epoch: replace(state, pool={}))
     await case.priorities.look()
     assert case.stored == {}
+
+
+class FakeStrangers:
+    """Who follows a master without being in its group, and whether these are all."""
+
+    def __init__(self) -> None:
+        self.following: frozenset[str] = frozenset()
+        self.complete = True
+        self.remembered: set[str] = set()
+
+    async def require_forgotten(self, server: str, group_id: int) -> None:
+        if server in self.remembered:
+            raise SentinelsRemember(f"{server} is counted to another group")
+
+
+async def copies(servers: FakeServers, strangers: FakeStrangers, active: bool = True) -> tuple[Bench, Copies]:
+    bench = await Bench().start()
+    return bench, Copies(active, bench.ledger, servers, cast(Strangers, strangers), nobody)
+
+
+async def test_who_was_kept_from_being_elected_is_not_while_it_is_unknown_who_follows() -> None:
+    strangers = FakeStrangers()
+    bench, one = await copies(FakeServers(), strangers)
+    strangers.complete = False
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, (M, A)))
+    await bench.ledger.change(lambda state, epoch: replace(state, priorities={Q: 100, A: 100}))
+    assert one.barred() == {Q}, "one that is in a group is not a stranger"
+    strangers.complete = True
+    assert one.barred() == frozenset()
+    strangers.following = frozenset({P})
+    assert one.barred() == {P}
+    assert (await copies(FakeServers(), strangers, active=False))[1].barred() == frozenset()
+
+
+async def test_nobody_is_filled_who_might_be_elected_or_taken_elsewhere() -> None:
+    servers, strangers = FakeServers(p=100, a=100), FakeStrangers()
+    bench, one = await copies(servers, strangers)
+    await bench.ledger.change(lambda state, epoch: replace(state, pool={P: PoolServer(P)}))
+    strangers.remembered.add(P)
+    with pytest.raises(SentinelsRemember):
+        await one.prepare(P, 1)
+    assert servers.priorities[P] == 100
+    strangers.remembered.clear()
+    servers.refusing |= {P, A}
+    with pytest.raises(StillElectable, match="CONFIG GET and SET"):
+        await one.prepare(P, 1)
+    # One that an operator has put into a group already joins it all the same.
+    await one.prepare(A, 1)
+    servers.refusing.clear()
+    await one.prepare(P, 1)
+    assert servers.priorities == {P: 0, A: 100}
+
+
+def test_it_is_told_at_once_that_a_replica_differs() -> None:
+    told: list[str] = []
+    differing = Differing(lambda: told.append("changed"))
+    differing.mark(Mark(A, 3, 1.0), [A])
+    differing.clear(B)
+    assert len(told) == 1
+    differing.clear(A)
+    assert len(told) == 2
