@@ -102,7 +102,7 @@ class Case(Joined):
         self.looked_at.append(server)
         return not self.servers.all[server].down
 
-    async def looks(self, number: int = 3) -> None:
+    async def looks(self, number: int = 15) -> None:
         """Return once everybody was looked at so often."""
         del self.looked_at[:]
         await until(lambda: self.looked_at.count(MASTER) > number)
@@ -225,7 +225,7 @@ async def test_a_master_that_was_replaced_meanwhile_is_not_followed(case: Case) 
     async with looked_after(case):
         promoting = asyncio.create_task(case.promotions.promote(1, FIRST))
         await case.hanging.wait()
-        await case.looks(10)
+        await case.looks()
         assert not case.waiting
         assert case.servers.all[FIRST].follows is None
         promoting.cancel()
