@@ -214,7 +214,8 @@ class Ledger:
             new = make(old, version)
             if new is old:
                 return old
-            new = self._recorded(old, replace(new, version=version).with_assigned(), said)
+            new = replace(new, version=version).with_assigned().with_unwatched(old)
+            new = self._recorded(old, new, said)
             try:
                 await self._store.write(old.version, version, records.differences(old, new))
             except StoreConflict as error:

@@ -30,8 +30,9 @@ from topom.leaving import Departures
 from topom.leavingnodes import NodeDepartures
 from topom.leavingservers import ServerDepartures
 from topom.ledger import Ledger
+from topom.lostproxies import LostProxies
 from topom.masters import Masters
-from topom.members import Members
+from topom.members import Member, Members
 from topom.moving import RedisMover
 from topom.placements import pool
 from topom.placements.applying import Placements
@@ -90,7 +91,7 @@ class Topom:
         """Set once it does not lead any more, for good."""
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term)
         self.waiters = Waiters(self.ledger, settings.waiters)
-        self.members = Members(self.ledger, settings.proxy_lease_seconds)
+        self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
         self.proxies = ProxyList(self.members)
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
@@ -133,6 +134,9 @@ class Topom:
             self.protection,
             settings.masters_settings(),
             self.differing.problem,
+            LostProxies(self.ledger, self.members, self.servers, settings.masters_settings().proxy_suspect_seconds)
+            if settings.stand_down_rule() is not None
+            else None,
         )
         self.gone = Gone(
             self.ledger,
@@ -245,6 +249,10 @@ class Topom:
             self.members.start()
         else:
             self.ledger.show(state)
+
+    def counts(self, member: Member) -> bool:
+        """Whether a proxy may be told, as of now, that it is a member and not fenced (:mod:`topom.standdown`)."""
+        return self.leads() and not self.ledger.lost.is_set() and member.record.id in self.ledger.state.proxies
 
     def retire(self) -> None:
         """End every proxy's control stream, and all waits for news: another leads, or will, or the process ends."""
