@@ -209,6 +209,7 @@ class Topom:
             settings.redis_timeout_seconds,
             leads,
             lambda server: self.differing.of(server) is not None,
+            self.health.has_failed,
             stepping.detach,
         )
         self._frames: TableFrames | None = None

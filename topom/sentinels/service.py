@@ -74,7 +74,7 @@ class Sentinels:
         configured: those that the settings name, which count until an operator adds or removes one.
         access: how to get in at the Sentinels.
         leads: whether this topom may change anything at this instant.
-        differs: whether a replica was found to differ from its master.
+        differs, has_failed: as for :func:`topom.sentinels.electable.barred`.
         release: has servers of the pool follow nobody. Raises nothing.
     """
 
@@ -89,6 +89,7 @@ class Sentinels:
         timeout_seconds: float,
         leads: Callable[[], bool] = lambda: True,
         differs: Callable[[str], bool] = lambda server: False,
+        has_failed: Callable[[str], bool] = lambda server: False,
         release: Callable[[Collection[str]], Awaitable[None]] = _release_nobody,
     ) -> None:
         self.mode = mode
@@ -106,7 +107,9 @@ class Sentinels:
         self._telling = Telling(ledger, servers, self._resolver, settings, self.watched, lambda: len(self.known))
         self._left_alone = LeftAlone(self._telling, lambda: self.known, self._links, self._begin_again)
         strangers = Strangers(ledger, servers, self._resolver, self._telling, self.watched, self._links, release)
-        self.copies = Copies(mode == "sentinel", ledger, ServerReplication(servers, leads), strangers, differs)
+        self.copies = Copies(
+            mode == "sentinel", ledger, ServerReplication(servers, leads), strangers, differs, has_failed
+        )
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
         # Groups of which Sentinels and slot table do not agree, and since when.

@@ -33,24 +33,25 @@ def nobody(server: str) -> bool:
 
 
 def test_what_holds_no_whole_copy_is_not_elected() -> None:
-    assert barred(state(), nobody, ()) == frozenset()
-    assert barred(state(), lambda server: server in (M, A), ()) == {A}
-    assert barred(replace(state(), joining={B: Joining(B)}), nobody, (Q,)) == {B, Q}
+    assert barred(state(), nobody, nobody, ()) == frozenset()
+    assert barred(state(), lambda server: server in (M, A), nobody, ()) == {A}
+    assert barred(replace(state(), joining={B: Joining(B)}), nobody, nobody, (Q,)) == {B, Q}
 
 
 def test_a_copy_is_not_elected_until_it_is_in_its_group() -> None:
     run = Run(1.0, "topom", (COPY, Step(1, 1, "copy", "q", Q)))
     copying = replace(state(), pool={P: PoolServer(P), Q: PoolServer(Q)}, placement=Kept(False, run))
-    assert barred(copying, nobody, ()) == {P}
+    assert barred(copying, nobody, nobody, ()) == {P}
     joined = replace(copying, pool={Q: PoolServer(Q)}, table=SlotTable(2, (Slot(0),), {1: Group(1, (M, A, B, P))}))
-    assert barred(joined, nobody, ()) == frozenset()
+    assert barred(joined, nobody, nobody, ()) == frozenset()
 
 
 def test_who_leaves_is_elected_only_if_there_is_nobody_else() -> None:
     leaving = {entry.key: entry for entry in (Leaving("server", A, "old", 1.0), Leaving("node", "m", "old", 1.0))}
-    assert barred(replace(state(), leaving=leaving), nobody, ()) == {A}
-    assert barred(replace(state((M, A)), leaving=leaving), nobody, ()) == frozenset()
-    assert barred(replace(state(), leaving=leaving), lambda server: server == B, ()) == {B}
+    assert barred(replace(state(), leaving=leaving), nobody, nobody, ()) == {A}
+    assert barred(replace(state((M, A)), leaving=leaving), nobody, nobody, ()) == frozenset()
+    assert barred(replace(state(), leaving=leaving), lambda server: server == B, nobody, ()) == {B}
+    assert barred(replace(state(), leaving=leaving), nobody, lambda server: server == B, ()) == frozenset()
 
 
 class FakeServers(ServerReplication):
@@ -166,7 +167,7 @@ class FakeStrangers:
 
 async def copies(servers: FakeServers, strangers: FakeStrangers, active: bool = True) -> tuple[Bench, Copies]:
     bench = await Bench().start()
-    return bench, Copies(active, bench.ledger, servers, cast(Strangers, strangers), nobody)
+    return bench, Copies(active, bench.ledger, servers, cast(Strangers, strangers), nobody, nobody)
 
 
 async def test_who_was_kept_from_being_elected_is_not_while_it_is_unknown_who_follows() -> None:
