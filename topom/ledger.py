@@ -15,6 +15,7 @@ import structlog
 
 from slots.table import SlotTable
 from topom import telling
+from topom.digests import differing
 from topom.errors import NotLeading, Unavailable
 from topom.events import Said, What, actor
 from topom.state import ClusterState, Product
@@ -214,7 +215,8 @@ class Ledger:
             new = make(old, version)
             if new is old:
                 return old
-            new = self._recorded(old, replace(new, version=version).with_assigned(), said)
+            new = differing.kept(old, replace(new, version=version).with_assigned())
+            new = self._recorded(old, new, said)
             try:
                 await self._store.write(old.version, version, records.differences(old, new))
             except StoreConflict as error:

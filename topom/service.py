@@ -17,6 +17,7 @@ from topom.barrier import Barrier
 from topom.batches import all_servers
 from topom.digests.checks import Digests
 from topom.digests.differing import Differing
+from topom.digests.resyncing import Resyncs
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.filling import Filling
 from topom.firstlayout import FirstLayout
@@ -110,7 +111,7 @@ class Topom:
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
         )
-        self.differing = Differing()
+        self.differing = Differing(lambda: self.ledger.state)
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
@@ -142,14 +143,7 @@ class Topom:
             settings.proxy_forget_seconds,
             lambda: self.protection.active,
         )
-        self.digests = Digests(
-            self.ledger,
-            access,
-            self.servers,
-            ServerReplication(self.servers, leads),
-            self.actions.steps.locking,
-            self.differing,
-        )
+        self.digests = Digests(self.ledger, access)
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
@@ -173,6 +167,15 @@ class Topom:
             lambda server, group_id: self.sentinels.prepare(server, group_id),
         )
         self.joins = Joins(self.ledger, ServerReplication(self.servers, leads), filling, self.pool.problem)
+        self.resyncs = Resyncs(
+            self.ledger,
+            ServerReplication(self.servers, leads),
+            filling,
+            self.digests,
+            self.protection,
+            self.health.has_failed,
+            settings.digest_resync,
+        )
         stepping = Stepping(
             self.ledger,
             self.barrier,
@@ -269,6 +272,7 @@ class Topom:
             group.create_task(self.joins.run())
             group.create_task(self.sentinels.run())
             group.create_task(self.digests.run())
+            group.create_task(self.resyncs.run())
             group.create_task(self.placements.run())
 
     async def close(self) -> None:

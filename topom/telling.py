@@ -19,13 +19,26 @@ MOST_DROPPED = 256
 """Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
 
 UNTOLD = frozenset(
-    {"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned", "joining", "priorities", "term"}
+    {
+        "version",
+        "next_proxy_id",
+        "moved",
+        "speed",
+        "promotions",
+        "events",
+        "assigned",
+        "joining",
+        "priorities",
+        "term",
+        "differing",
+    }
 )
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
 
 Who writes, and in which term, is told when that changes hands.
 What promotions are about is told by their groups, which are locked, get another master and are unlocked; a server that
-joins is told of when it is added, and by :mod:`topom.joining` when it is whole.
+joins is told of when it is added, and by :mod:`topom.joining` when it is whole. What becomes of replicas that differ is
+told by those who check them (:mod:`topom.digests`).
 """
 
 _OF_STATE = {

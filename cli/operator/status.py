@@ -40,6 +40,8 @@ def _say_status(found: Answer) -> None:
             if server.get("joining"):
                 waits = f": {server['waits_for']}" if server.get("waits_for") else ""
                 say(f"server {server['address']} joins group {group['id']} and is not whole yet{waits}")
+            if server.get("problem"):
+                say(f"group {group['id']}: {server['problem']}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
     for group in found["groups"]:

@@ -25,6 +25,7 @@ class Server(BaseModel):
     silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
     views: int = Field(default=0, description="How many of them have said something lately.")
     joining: bool = Field(default=False, description="Whether it is a replica that was not seen whole yet.")
+    problem: str = Field(default="", description="Why it is neither promoted nor read, if a check found it to differ.")
     waits_for: str = Field(default="", description="Why it is not whole yet, in words; empty where it is not known.")
 
 

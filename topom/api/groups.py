@@ -43,6 +43,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
                     joining=address in topom.ledger.state.joining,
+                    problem=topom.differing.problem(address) or "",
                     waits_for=topom.joins.reasons.get(address, ""),
                 )
                 for address in table.groups[group_id].servers
