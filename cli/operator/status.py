@@ -47,6 +47,8 @@ def _say_status(found: Answer) -> None:
     for group in found["groups"]:
         if group.get("trouble"):
             say(f"group {group['id']}: its master has failed and is not replaced yet: {group['trouble']}")
+    if found.get("sentinels"):
+        say(f"Sentinels: {found['sentinels']}")
     protection = found.get("protection", {})
     if protection.get("active") or protection.get("lifted"):
         say_protection(found["protection"])

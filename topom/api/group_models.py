@@ -36,7 +36,7 @@ class Group(BaseModel):
     servers: list[Server] = Field(description="The master first.")
     slots: int = Field(description="Slots the group owns.")
     locked: bool = Field(default=False, description="While another of its servers is being made its master.")
-    trouble: str = Field(default="", description="Why its failed master was not replaced yet, if topom is to do that.")
+    trouble: str = Field(default="", description="Why its failed master was not replaced yet, unless `ha` is off.")
 
 
 class Groups(BaseModel):
