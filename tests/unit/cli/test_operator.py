@@ -349,6 +349,13 @@ def test_a_verb_prints_one_line_of_json(seen: list[httpx.Request], line: str, fa
     assert json.loads(result.stdout) == ANSWERS[seen[0].method, seen[0].url.path]
 
 
+def test_a_placement_with_nothing_to_do_is_no_error(seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/api/v1/placement/apply"
+    monkeypatch.setitem(ANSWERS, ("POST", path), {**ANSWERS["POST", path], "run": None})
+    result = runner.invoke(app, ["placement", "apply"])
+    assert (result.exit_code, result.stdout) == (0, "nothing to do: everything is as it should be\n")
+
+
 def test_what_an_earlier_topom_found_is_shown_too(seen: list[httpx.Request]) -> None:
     result = runner.invoke(app, ["digest", "2", "--show"])
     assert result.exit_code == 1
