@@ -64,6 +64,7 @@ class What(StrEnum):
     PLACEMENT_ENDED = "placement_ended"
     PROXY_FENCED = "proxy_fenced"
     PROXY_CUT_OFF = "proxy_cut_off"
+    PROXY_STOOD_DOWN = "proxy_stood_down"
     PROTECTION_LIFTED = "protection_lifted"
     PROTECTION_RESTORED = "protection_restored"
     SENTINEL_ADDED = "sentinel_added"

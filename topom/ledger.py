@@ -215,7 +215,8 @@ class Ledger:
             new = make(old, version)
             if new is old:
                 return old
-            new = differing.kept(old, replace(new, version=version).with_assigned())
+            new = replace(new, version=version).with_assigned().with_unwatched(old)
+            new = differing.kept(old, new)
             new = self._recorded(old, new, said)
             try:
                 await self._store.write(old.version, version, records.differences(old, new))

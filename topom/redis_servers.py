@@ -69,6 +69,25 @@ class RedisServers:
         outcomes = await asyncio.gather(*(self._fence_one(instance, address) for address in wanted))
         return dict(zip(wanted, outcomes, strict=True))
 
+    async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
+        """Which of these proxies have no mark of their fence at a server, or cannot be asked about, and why.
+
+        Does not raise.
+        """
+        found: dict[str, str] = {}
+
+        async def look(instance: str) -> None:
+            async def ask(client: Redis) -> None:
+                if not await connections.is_fenced(client, instance):
+                    found[instance] = "the mark is gone"
+
+            reason = await self.guarded(address, ask)
+            if reason is not None:
+                found[instance] = reason
+
+        await asyncio.gather(*(look(instance) for instance in instances))
+        return found
+
     async def unreachable(self, addresses: Iterable[str]) -> Mapping[str, str]:
         """Why servers do not answer, by address; those that do are left out."""
         wanted = list(addresses)

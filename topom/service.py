@@ -31,8 +31,9 @@ from topom.leaving import Departures
 from topom.leavingnodes import NodeDepartures
 from topom.leavingservers import ServerDepartures
 from topom.ledger import Ledger
+from topom.lostproxies import LostProxies
 from topom.masters import Masters
-from topom.members import Members
+from topom.members import Member, Members
 from topom.moving import RedisMover
 from topom.placements import pool
 from topom.placements.applying import Placements
@@ -91,7 +92,7 @@ class Topom:
         """Set once it does not lead any more, for good."""
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term)
         self.waiters = Waiters(self.ledger, settings.waiters)
-        self.members = Members(self.ledger, settings.proxy_lease_seconds)
+        self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
         self.proxies = ProxyList(self.members)
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
@@ -134,6 +135,9 @@ class Topom:
             self.protection,
             settings.masters_settings(),
             self.differing.problem,
+            LostProxies(self.ledger, self.members, self.servers, settings.masters_settings().proxy_suspect_seconds)
+            if settings.stand_down_rule() is not None
+            else None,
         )
         self.gone = Gone(
             self.ledger,
@@ -164,7 +168,7 @@ class Topom:
             ServerReplication(self.servers, leads),
             self.actions.steps.locking,
             settings.barrier_seconds,
-            lambda server, group_id: self.sentinels.prepare(server, group_id),
+            lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
         )
         self.joins = Joins(self.ledger, ServerReplication(self.servers, leads), filling, self.pool.problem)
         self.resyncs = Resyncs(
@@ -208,6 +212,7 @@ class Topom:
             settings.redis_timeout_seconds,
             leads,
             lambda server: self.differing.of(server) is not None,
+            self.health.has_failed,
             stepping.detach,
         )
         self._frames: TableFrames | None = None
@@ -247,6 +252,10 @@ class Topom:
             self.members.start()
         else:
             self.ledger.show(state)
+
+    def counts(self, member: Member) -> bool:
+        """Whether a proxy may be told, as of now, that it is a member and not fenced (:mod:`topom.standdown`)."""
+        return self.leads() and not self.ledger.lost.is_set() and member.record.id in self.ledger.state.proxies
 
     def retire(self) -> None:
         """End every proxy's control stream, and all waits for news: another leads, or will, or the process ends."""

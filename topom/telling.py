@@ -31,6 +31,7 @@ UNTOLD = frozenset(
         "priorities",
         "term",
         "differing",
+        "unwatched",
     }
 )
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
@@ -199,6 +200,8 @@ def _proxies(old: ClusterState, new: ClusterState) -> Iterator[Said]:
                 yield Said(What.PROXY_LEFT, f"{named} has left; it had nothing under way")
         elif before != after:
             named = f"proxy {proxy_id} ({after.address} on {after.hostname}, process {after.pid})"
+            if before is not None and replace(before, stand_down=after.stand_down) == after:
+                continue
             if before is not None and replace(before, draining=True) == after:
                 yield Said(What.PROXY_DRAINS, f"{named} lets its clients go, and then leaves")
                 continue

@@ -18,17 +18,16 @@ from slots.backoff import Backoff
 from slots.failures import FAILURES
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers
-from topom.replication import ServerFailed, ServerReplication
+from topom.replication import ServerReplication
 from topom.sentinels import monitoring
 from topom.sentinels.ability import shortcoming
 from topom.sentinels.addresses import Resolver
-from topom.sentinels.electable import Priorities, barred
+from topom.sentinels.copies import Copies
 from topom.sentinels.errors import (
     SentinelKnown,
     SentinelNotFound,
     SentinelsOff,
     SentinelUnusable,
-    StillElectable,
     TooManySentinels,
 )
 from topom.sentinels.following import Astray, Following, Verdict, View
@@ -76,7 +75,7 @@ class Sentinels:
         configured: those that the settings name, which count until an operator adds or removes one.
         access: how to get in at the Sentinels.
         leads: whether this topom may change anything at this instant.
-        differs: whether a replica was found to differ from its master.
+        differs, has_failed: as for :func:`topom.sentinels.electable.barred`.
         release: has servers of the pool follow nobody. Raises nothing.
     """
 
@@ -91,6 +90,7 @@ class Sentinels:
         timeout_seconds: float,
         leads: Callable[[], bool] = lambda: True,
         differs: Callable[[str], bool] = lambda server: False,
+        has_failed: Callable[[str], bool] = lambda server: False,
         release: Callable[[Collection[str]], Awaitable[None]] = _release_nobody,
     ) -> None:
         self.mode = mode
@@ -107,17 +107,9 @@ class Sentinels:
         self._astray = Astray()
         self._telling = Telling(ledger, servers, self._resolver, settings, self.watched, lambda: len(self.known))
         self._left_alone = LeftAlone(self._telling, lambda: self.known, self._links, self._begin_again)
-        self._differs = differs
-        self._priorities = Priorities(ledger, ServerReplication(servers, leads), self._barred)
-        self._strangers = Strangers(
-            ledger,
-            servers,
-            self._resolver,
-            self._telling,
-            self.watched,
-            self._links,
-            release,
-            self._priorities.wake,
+        strangers = Strangers(ledger, servers, self._resolver, self._telling, self.watched, self._links, release)
+        self.copies = Copies(
+            mode == "sentinel", ledger, ServerReplication(servers, leads), strangers, differs, has_failed
         )
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
@@ -185,38 +177,6 @@ class Sentinels:
             SentinelWatches: when entered: one could not be told.
         """
         return self._left_alone.during(group_id) if self.mode == "sentinel" else nullcontext()
-
-    def _barred(self) -> Collection[str]:
-        """Servers that are not to be elected now."""
-        if self.mode != "sentinel":
-            return ()
-        state, following = self._ledger.state, self._strangers.following
-        if not self._strangers.complete:
-            # Whoever is in no group and was kept from being elected before may follow a master still.
-            grouped = {server for group in state.table.groups.values() for server in group.servers}
-            following |= state.priorities.keys() - grouped
-        return barred(state, self._differs, following)
-
-    async def prepare(self, server: str, group_id: int) -> None:
-        """Keep Sentinels from electing a server that is about to be filled for a group, and from taking it elsewhere.
-
-        Raises:
-            SentinelsRemember: they count it to another group.
-            StillElectable: its configuration cannot be changed, and it is in no group yet.
-            TopomError: as :meth:`topom.ledger.Ledger.change`.
-        """
-        if self.mode != "sentinel":
-            return
-        await self._strangers.require_forgotten(server, group_id)
-        try:
-            await self._priorities.bar(server)
-        except ServerFailed as error:
-            if server in self._ledger.state.pool:
-                raise StillElectable(
-                    f"Sentinels could elect {server} before it is whole, for its replica-priority cannot be set to 0 "
-                    f"({error}); allow topom's user CONFIG GET and SET there"
-                ) from error
-            log.warning("server_may_be_elected", server=server, reason=str(error))
 
     # -- what operators do ---------------------------------------------------------------------------------
 
@@ -318,11 +278,10 @@ class Sentinels:
         """Watch and follow, until cancelled."""
         if self.mode != "sentinel":
             # What it was kept from electing while they did say who is master is given back.
-            await self._priorities.run()
+            await self.copies.run()
             return
         deciding = asyncio.create_task(self._decide())
-        works = (self._strangers.run(), self._priorities.run(), self._tell_shortcoming())
-        others = [asyncio.create_task(work) for work in works]
+        others = [asyncio.create_task(work) for work in (self.copies.run(), self._tell_shortcoming())]
         try:
             while True:
                 self._listed.clear()

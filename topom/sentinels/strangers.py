@@ -12,7 +12,9 @@ and with what the group's master lists, which is where Sentinels find replicas:
   can agree upon a failover meanwhile (*settled*). One that takes the master for down, or is about a failover, or names
   another master, is left for later.
 - A server is filled for a group only once no Sentinel counts it to another one (:meth:`Strangers.require_forgotten`).
-  What a Sentinel that does not answer last said counts on.
+  What a Sentinel that does not answer last said counts on. One that has not answered this topom yet may keep a replica
+  from being one, when it is back and until it is asked, which is at once; a master it cannot, for none is made by a
+  planned promotion while it is silent (:mod:`topom.sentinels.leftalone`).
 
 Nothing is stored: who is a stranger is seen at the Sentinels themselves, by whichever topom leads.
 
@@ -85,7 +87,6 @@ class Strangers:
         watched: gives the groups that are to be watched now, with their masters.
         links: the Sentinels that are asked, by address.
         release: has servers of the pool follow nobody. Raises nothing.
-        changed: called when :attr:`following` is another.
     """
 
     def __init__(
@@ -97,7 +98,6 @@ class Strangers:
         watched: Callable[[], Mapping[int, str]],
         links: Mapping[str, SentinelLink],
         release: Callable[[Collection[str]], Awaitable[None]],
-        changed: Callable[[], None],
     ) -> None:
         self._ledger = ledger
         self._servers = servers
@@ -106,7 +106,8 @@ class Strangers:
         self._watched = watched
         self._links = links
         self._release = release
-        self._on_change = changed
+        self.changed: Callable[[], None] = lambda: None
+        """Called when others follow."""
         self._news = asyncio.Event()
         self._unsettled: dict[int, float] = {}
         self._by_group: dict[int, frozenset[str]] = {}
@@ -117,7 +118,7 @@ class Strangers:
 
     async def run(self) -> None:
         """Look again and again; for ever."""
-        self._ledger.listen(self._changed)
+        self._ledger.listen(self._hear)
 
         async def look() -> float:
             try:
@@ -129,7 +130,7 @@ class Strangers:
 
         await keep_looking(self._news, look, "strangers_wait")
 
-    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+    def _hear(self, old: ClusterState, new: ClusterState) -> None:
         if old.table.groups is not new.table.groups or old.pool is not new.pool or old.sentinels is not new.sentinels:
             self._news.set()
 
@@ -173,7 +174,7 @@ class Strangers:
         complete = all(len(group.servers) < 2 or group.id in by_group for group in groups.values())
         if (following, complete) != (self.following, self.complete):
             self.following, self.complete = following, complete
-            self._on_change()
+            self.changed()
         return await self._release_from(following) or pending
 
     async def require_forgotten(self, server: str, group_id: int) -> None:

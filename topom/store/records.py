@@ -2,7 +2,7 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch of the table, topom that wrote and its term, next proxy's id, whether slots had a group |
+| ``cluster`` | product, epoch, who wrote it and its term, next proxy's id, if slots had a group, who is unwatched |
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -65,7 +65,13 @@ def decode(stored: Stored) -> ClusterState | None:
         groups = [Group.from_wire(raw) for raw in documents["groups"]]
         proxies = [made(ProxyRecord, raw) for name, raw in documents.items() if name.startswith("proxies/")]
         fenced = [
-            Fenced(raw["instance"], raw["proxy_id"], frozenset(raw["at"]))
+            Fenced(
+                raw["instance"],
+                raw["proxy_id"],
+                frozenset(raw["at"]),
+                raw.get("stand_down"),
+                {int(name): frozenset(found) for name, found in raw.get("watches", {}).items() if name.isdigit()},
+            )
             for name, raw in documents.items()
             if name.startswith("fenced/")
         ]
@@ -97,6 +103,8 @@ def decode(stored: Stored) -> ClusterState | None:
             priorities={str(server): int(value) for server, value in documents.get("priorities", {}).items()},
             differing={entry.server: entry for entry in (made(Differs, raw) for raw in documents.get("differing", []))},
             placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
+            # A version that does not keep it, and may have written last, leaves it out of what it writes each time.
+            unwatched=frozenset(cluster.get("unwatched", [server for group in groups for server in group.servers])),
         )
         # Stores of versions that did not keep it say it by their tables.
         return state if "assigned" in cluster else state.with_assigned()
@@ -117,6 +125,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "term": new.term,
                 "next_proxy_id": new.next_proxy_id,
                 "assigned": new.assigned,
+                "unwatched": sorted(new.unwatched),
             }
         )
     }

@@ -102,7 +102,6 @@ class Case:
             lambda: self.watched,
             self.links,
             self._release,
-            lambda: None,
         )
 
     async def guarded(self, address: str, work: Callable[[Any], Awaitable[None]]) -> None:
