@@ -1,19 +1,21 @@
 """Has a server that is no master be filled by one: told to follow it, which replaces whatever it holds.
 
-Whoever makes copies (:mod:`topom.joining`, :mod:`topom.placements.stepping`) has it done here, so that what it takes is
-done in one way and in one order:
+Whoever makes copies (:mod:`topom.joining`, :mod:`topom.placements.stepping`, :mod:`topom.digests.resyncing`) has it
+done here, so that what it takes is done in one way and in one order:
 
 1. Every proxy has the newest table, or is fenced off the server: none takes it for a replica of a group that it was in
    before.
 2. Nobody can lock slots or groups from here on (``locking``), and the table names the master (**one-owner**).
-3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced.
+3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced, and so
+   are those that are put up until it is told.
 4. It is asked whether anything would be lost that nobody said may be, and only then told.
 
 Before all of that, Redis Sentinels are kept from taking it for a whole copy, where they say who is master
 (:mod:`topom.sentinels.electable`).
 
 **bounded**: a node gives one copy at a time, and takes one, whoever makes it. The copies of a placement are those that
-are stored as ``copying``; those of servers that join are noted here while they are made.
+are stored as ``copying``; those of servers that join, and of replicas that are filled anew, are noted here while they
+are made.
 """
 
 import asyncio
@@ -81,10 +83,12 @@ class Filling:
         group_id: int,
         look: Callable[[], Awaitable[None]],
         require: Callable[[], None],
+        anew: bool = False,
     ) -> None:
         """Have a server follow the master of a group.
 
         Args:
+            anew: it follows the master already, and is to forget what it has.
             look: asks the server whether it may be filled. Raises a TopomError if not.
             require: raises a TopomError if, by what is stored now, it is not to be filled any more.
 
@@ -98,13 +102,20 @@ class Filling:
         await self._barrier.everyone_current([server], self._barrier_seconds)
         async with self._locking:
             await look()
-            await self._ledger.change(lambda state, epoch: unmarked(state, server))
+            await self._unmark(server)
             _require_master(self._ledger.table, group_id, master)
             require()
-            await self._replication.follow(server, master)
+            try:
+                await (self._replication.refill if anew else self._replication.follow)(server, master)
+            finally:
+                await self._unmark(server)
+
+    async def _unmark(self, server: str) -> None:
+        self._barrier.emptied(server)
+        await self._ledger.change(lambda state, epoch: unmarked(state, server))
 
     def note(self, server: str, nodes: frozenset[str]) -> None:
-        """A server that joins is being filled, which concerns these nodes."""
+        """A server that joins, or a replica that differed, is being filled, which concerns these nodes."""
         self._joining[server] = nodes
 
     def over(self, server: str) -> None:

@@ -15,6 +15,7 @@ import structlog
 
 from slots.table import SlotTable
 from topom import telling
+from topom.digests import differing
 from topom.errors import NotLeading, Unavailable
 from topom.events import Said, What, actor
 from topom.state import ClusterState, Product
@@ -215,6 +216,7 @@ class Ledger:
             if new is old:
                 return old
             new = replace(new, version=version).with_assigned().with_unwatched(old)
+            new = differing.kept(old, new)
             new = self._recorded(old, new, said)
             try:
                 await self._store.write(old.version, version, records.differences(old, new))

@@ -11,12 +11,14 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, leavingnodes, topology
+from topom import interventions, joining, leaving, leavingnodes, strays, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
+from topom.detector import Condition
 from topom.digests.checks import Digests
 from topom.digests.differing import Differing
+from topom.digests.resyncing import Resyncs
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.filling import Filling
 from topom.firstlayout import FirstLayout
@@ -52,6 +54,7 @@ from topom.sizes import Freshness, freshness
 from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store
+from topom.strays import Strays
 from topom.tablehistory import TableHistory
 from topom.waiters import Waiters
 
@@ -111,7 +114,7 @@ class Topom:
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
         )
-        self.differing = Differing(lambda: self.sentinels.copies.reconsider())
+        self.differing = Differing(lambda: self.ledger.state)
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
@@ -146,14 +149,7 @@ class Topom:
             settings.proxy_forget_seconds,
             lambda: self.protection.active,
         )
-        self.digests = Digests(
-            self.ledger,
-            access,
-            self.servers,
-            ServerReplication(self.servers, leads),
-            self.actions.steps.locking,
-            self.differing,
-        )
+        self.digests = Digests(self.ledger, access)
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
@@ -176,7 +172,29 @@ class Topom:
             settings.barrier_seconds,
             lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
         )
-        self.joins = Joins(self.ledger, ServerReplication(self.servers, leads), filling, self.pool.problem)
+        self.joins = Joins(
+            self.ledger,
+            ServerReplication(self.servers, leads),
+            filling,
+            self.pool.problem,
+            lambda server, master: strays.problem_of(self.pool.content, server, master),
+        )
+        self.strays = Strays(
+            self.ledger,
+            ServerReplication(self.servers, leads),
+            lambda server: self.health.of(server).condition is Condition.ALIVE,
+            lambda: self.protection.active,
+            settings.ha == "sentinel",
+        )
+        self.resyncs = Resyncs(
+            self.ledger,
+            ServerReplication(self.servers, leads),
+            filling,
+            self.digests,
+            self.protection,
+            self.health.has_failed,
+            settings.digest_resync,
+        )
         stepping = Stepping(
             self.ledger,
             self.barrier,
@@ -209,6 +227,7 @@ class Topom:
             settings.redis_timeout_seconds,
             leads,
             lambda server: self.differing.of(server) is not None,
+            self.health.has_failed,
             stepping.detach,
         )
         self._frames: TableFrames | None = None
@@ -275,8 +294,10 @@ class Topom:
             group.create_task(self.departures.run())
             group.create_task(self.server_departures.run())
             group.create_task(self.joins.run())
+            group.create_task(self.strays.run())
             group.create_task(self.sentinels.run())
             group.create_task(self.digests.run())
+            group.create_task(self.resyncs.run())
             group.create_task(self.placements.run())
 
     async def close(self) -> None:

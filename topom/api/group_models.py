@@ -24,8 +24,13 @@ class Server(BaseModel):
     )
     silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
     views: int = Field(default=0, description="How many of them have said something lately.")
-    joining: bool = Field(default=False, description="Whether it is a replica that was not seen whole yet.")
-    waits_for: str = Field(default="", description="Why it is not whole yet, in words; empty where it is not known.")
+    joining: bool = Field(
+        default=False, description="Whether it is a replica that was not seen whole yet, or not since it strayed."
+    )
+    problem: str = Field(default="", description="Why it is neither promoted nor read, if a check found it to differ.")
+    waits_for: str = Field(
+        default="", description="Why it is not whole yet, or no replica any more, in words; empty where not known."
+    )
 
 
 class Group(BaseModel):
@@ -35,7 +40,7 @@ class Group(BaseModel):
     servers: list[Server] = Field(description="The master first.")
     slots: int = Field(description="Slots the group owns.")
     locked: bool = Field(default=False, description="While another of its servers is being made its master.")
-    trouble: str = Field(default="", description="Why its failed master was not replaced yet, if topom is to do that.")
+    trouble: str = Field(default="", description="Why its failed master was not replaced yet, unless `ha` is off.")
 
 
 class Groups(BaseModel):
@@ -94,6 +99,9 @@ class GroupChanged(BaseModel):
     epoch: int
     id: int
     servers: list[str]
+    silent: list[str] = Field(
+        default_factory=list, description="Of the servers that were added, those that do not answer now."
+    )
 
 
 class Changed(BaseModel):

@@ -20,7 +20,7 @@ class Copies:
     Args:
         active: whether groups are left to Sentinels. If not, servers are only given back the priorities that they had.
         strangers: those that follow are not to be elected.
-        differs: whether a replica was found to differ from its master.
+        differs, has_failed: as for :func:`~topom.sentinels.electable.barred`.
     """
 
     def __init__(
@@ -30,11 +30,13 @@ class Copies:
         replication: ServerReplication,
         strangers: Strangers,
         differs: Callable[[str], bool],
+        has_failed: Callable[[str], bool],
     ) -> None:
         self._active = active
         self._ledger = ledger
         self._strangers = strangers
         self._differs = differs
+        self._has_failed = has_failed
         self._priorities = Priorities(ledger, replication, self.barred)
         strangers.changed = self.reconsider
 
@@ -47,7 +49,7 @@ class Copies:
             # Whoever is in no group and was kept from being elected before may follow a master still.
             grouped = {server for group in state.table.groups.values() for server in group.servers}
             following |= state.priorities.keys() - grouped
-        return barred(state, self._differs, following)
+        return barred(state, self._differs, self._has_failed, following)
 
     def reconsider(self) -> None:
         """Others may be those that are not to be elected by now."""

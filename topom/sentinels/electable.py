@@ -28,13 +28,19 @@ LOOK_SECONDS = 10.0
 """How often it is looked whether servers have the priority that they are to have."""
 
 
-def barred(state: ClusterState, differs: Callable[[str], bool], following: Collection[str]) -> frozenset[str]:
+def barred(
+    state: ClusterState,
+    differs: Callable[[str], bool],
+    has_failed: Callable[[str], bool],
+    following: Collection[str],
+) -> frozenset[str]:
     """Servers that Sentinels are not to elect.
 
     One on its way out is among them only if its group has another replica that may be elected.
 
     Args:
         differs: whether a replica was found to differ from its master.
+        has_failed: whether a server counts as failed, and could not be elected.
         following: servers that follow the master of a group that they are not in.
     """
     run = state.placement.run
@@ -44,7 +50,7 @@ def barred(state: ClusterState, differs: Callable[[str], bool], following: Colle
     for group in state.table.groups.values():
         unfit = {server for server in group.replicas if server in state.joining or differs(server)}
         found |= unfit
-        if any(server not in unfit and server not in leaving for server in group.replicas):
+        if any(not (server in unfit or server in leaving or has_failed(server)) for server in group.replicas):
             found |= leaving.intersection(group.replicas)
     return frozenset(found)
 

@@ -35,6 +35,8 @@ async def watched_nodes() -> AsyncIterator[tuple[Cluster, list[Sentinel]]]:
             "product": WATCHED,
             "ha": "sentinel",
             "sentinel_down_after_milliseconds": DOWN_AFTER_MILLISECONDS,
+            # Where no Sentinel has the votes of a majority, they try again after twice as long.
+            "sentinel_failover_timeout_milliseconds": 5_000,
             "barrier_seconds": 30,
             "promotion_seconds": 10,
         },
