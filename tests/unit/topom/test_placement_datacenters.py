@@ -7,6 +7,7 @@ import pytest
 
 from tests.unit.topom.placement_sequences import check, check_sequence, empty, loads
 from topom.planners.placement import Copies, Node, Placement, Rules, place
+from topom.planners.placement.filling import even_out
 from topom.planners.placement.layout import Layout
 from topom.planners.placement.spreading import spread
 from topom.planners.placement.watermarks import Band
@@ -71,6 +72,15 @@ def test_followers_go_rather_than_leaders_and_copies_that_are_not_made_yet_befor
     spread(layout, Band(0, 2))
     assert layout.holders[0] & {0, 1} == {0}
     assert layout.holders[1] & {0, 1} == {0}
+
+
+@pytest.mark.parametrize(("datacenters", "moved"), [([0, 1], 0), ([0, 0], 1)])
+def test_evening_followers_out_takes_no_node_out_of_what_it_may_hold(datacenters: list[int], moved: int) -> None:
+    layout = Layout([[], [], [], [1], [1], [1]], [-1, -1, -1, 1, 1, 1], datacenters)
+    for slot in range(3):
+        layout.add(slot, 0)
+    even_out(layout, [0, 3], (), Band(0, 3))
+    assert layout.count(1) == 3 + moved
 
 
 def test_nodes_are_filled_up_to_the_high_watermark_and_no_further() -> None:
