@@ -29,6 +29,7 @@ class What(StrEnum):
     SERVER_REMOVED = "server_removed"
     SERVER_CHANGED = "server_changed"
     SERVER_WHOLE = "server_whole"
+    SERVER_STRAYED = "server_strayed"
     REPLICA_RESYNCED = "replica_resynced"
     MASTER_CHANGED = "master_changed"
     GROUP_LOCKED = "group_locked"

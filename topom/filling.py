@@ -6,7 +6,8 @@ done here, so that what it takes is done in one way and in one order:
 1. Every proxy has the newest table, or is fenced off the server: none takes it for a replica of a group that it was in
    before.
 2. Nobody can lock slots or groups from here on (``locking``), and the table names the master (**one-owner**).
-3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced.
+3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced, and so
+   are those that are put up until it is told.
 4. It is asked whether anything would be lost that nobody said may be, and only then told.
 
 Before all of that, Redis Sentinels are kept from taking it for a whole copy, where they say who is master
@@ -101,10 +102,17 @@ class Filling:
         await self._barrier.everyone_current([server], self._barrier_seconds)
         async with self._locking:
             await look()
-            await self._ledger.change(lambda state, epoch: unmarked(state, server))
+            await self._unmark(server)
             _require_master(self._ledger.table, group_id, master)
             require()
-            await (self._replication.refill if anew else self._replication.follow)(server, master)
+            try:
+                await (self._replication.refill if anew else self._replication.follow)(server, master)
+            finally:
+                await self._unmark(server)
+
+    async def _unmark(self, server: str) -> None:
+        self._barrier.emptied(server)
+        await self._ledger.change(lambda state, epoch: unmarked(state, server))
 
     def note(self, server: str, nodes: frozenset[str]) -> None:
         """A server that joins, or a replica that differed, is being filled, which concerns these nodes."""

@@ -11,10 +11,11 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, leavingnodes, topology
+from topom import interventions, joining, leaving, leavingnodes, strays, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
+from topom.detector import Condition
 from topom.digests.checks import Digests
 from topom.digests.differing import Differing
 from topom.digests.resyncing import Resyncs
@@ -53,6 +54,7 @@ from topom.sizes import Freshness, freshness
 from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store
+from topom.strays import Strays
 from topom.tablehistory import TableHistory
 from topom.waiters import Waiters
 
@@ -170,7 +172,20 @@ class Topom:
             settings.barrier_seconds,
             lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
         )
-        self.joins = Joins(self.ledger, ServerReplication(self.servers, leads), filling, self.pool.problem)
+        self.joins = Joins(
+            self.ledger,
+            ServerReplication(self.servers, leads),
+            filling,
+            self.pool.problem,
+            lambda server, master: strays.problem_of(self.pool.content, server, master),
+        )
+        self.strays = Strays(
+            self.ledger,
+            ServerReplication(self.servers, leads),
+            lambda server: self.health.of(server).condition is Condition.ALIVE,
+            lambda: self.protection.active,
+            settings.ha == "sentinel",
+        )
         self.resyncs = Resyncs(
             self.ledger,
             ServerReplication(self.servers, leads),
@@ -279,6 +294,7 @@ class Topom:
             group.create_task(self.departures.run())
             group.create_task(self.server_departures.run())
             group.create_task(self.joins.run())
+            group.create_task(self.strays.run())
             group.create_task(self.sentinels.run())
             group.create_task(self.digests.run())
             group.create_task(self.resyncs.run())

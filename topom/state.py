@@ -91,10 +91,14 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A replica that was not seen whole yet (:mod:`topom.joining`). ``wipe``: the keys that it had may be lost."""
+    """A replica that was not seen whole yet (:mod:`topom.joining`). ``wipe``: the keys that it had may be lost.
+
+    ``again``: it was whole once, and follows its master no more (:mod:`topom.strays`).
+    """
 
     address: str
     wipe: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
