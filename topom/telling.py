@@ -56,7 +56,7 @@ def recorded(
     last = before[-1].id if before else 0
     epochs = (old.table.epoch if old else 0, new.table.epoch)
     added = tuple(
-        Event(last + place, round(at, 3), who, one.what, shortened(one.text, MOST_TEXT), *epochs)
+        Event(last + place, round(one.at or at, 3), who, one.what, shortened(one.text, MOST_TEXT), *epochs)
         for place, one in enumerate(found, 1)
     )
     events = before + added

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -35,6 +35,7 @@ from topom.digests.sums import Tally
 from topom.digests.throttle import Throttle
 from topom.digests.walk import Walk
 from topom.errors import GroupLocked, ServerNotFound, TopomError
+from topom.events import Said, What, actor
 from topom.ledger import Ledger
 from topom.replication import ServerReplication, Servers
 
@@ -125,6 +126,8 @@ class Digests:
         before = self._checks.get(group_id, {})
         self._checks[group_id] = {one: check for one, check in before.items() if one in group.servers}
         self._checks[group_id].update({check.server: check for check in checks})
+        text = f"the digest check of {', '.join(replicas)} against {group.servers[0]}, group {group_id}, began"
+        self._ledger.note(What.DIGEST_BEGUN, text, actor.get())
         self._begin(group_id, self._check_all(checks))
         return checks
 
@@ -274,6 +277,9 @@ class Digests:
         elif check.stage is Stage.SAME and not check.tally.uncompared:
             self.differing.clear(check.server)
         log.info("digest_checked", server=check.server, stage=check.stage, keys=check.tally.keys, reason=check.reason)
+        found = f"{check.tally.differences} of {check.tally.keys} keys differ, {check.tally.uncompared} not compared"
+        text = f"the digest check of {check.server} against {check.master} is over, {check.stage}: {found}"
+        self._ledger.note(What.DIGEST_ENDED, f"{text}; {check.reason}" if check.reason else text)
 
     async def _resync_all(self, group_id: int, replicas: Sequence[str], began: "asyncio.Future[None]") -> None:
         try:
@@ -281,30 +287,43 @@ class Digests:
                 try:
                     master = await self._tell(group_id, server)
                 except TopomError as error:
-                    log.error("replica_not_resynced", server=server, reason=str(error))
+                    self._not_resynced(server, str(error))
                     if not began.done():
                         began.set_exception(error)
                     return
                 if not began.done():
                     began.set_result(None)
                 if not await resyncing.done(self._replication, server, master, RESYNC_SECONDS):
-                    log.error("replica_not_resynced", server=server, reason=f"not filled within {RESYNC_SECONDS:g} s")
+                    self._not_resynced(server, f"not filled within {RESYNC_SECONDS:g} s")
                     return
                 self.differing.clear(server)
                 self._resyncing.discard(server)
                 log.info("replica_resynced", server=server, master=master)
+                self._ledger.note(What.RESYNC_ENDED, f"{server} holds a new whole copy of {master}")
         finally:
             self._resyncing.difference_update(replicas)
             if not began.done():
                 began.set_exception(NotResynced("topom ended, or leads no more; ask again"))
 
+    def _not_resynced(self, server: str, reason: str) -> None:
+        log.error("replica_not_resynced", server=server, reason=reason)
+        self._ledger.note(What.RESYNC_ENDED, f"{server} was not filled anew: {reason}")
+
     async def _tell(self, group_id: int, server: str) -> str:
         # While a group is locked, or about to be, a replica of it may be about to be its master.
         async with self._locking:
-            group = topology.group_of(self._ledger.table, group_id)
-            if group.locked:
-                raise GroupLocked(f"group {group_id} is locked; fill {server} anew when it has its master")
-            if server not in group.replicas:
-                raise ServerNotFound(f"{server} is not a replica of group {group_id} any more")
-            await resyncing.begin(self._servers, self._replication, server, group.servers[0])
-            return group.servers[0]
+            master = self._master_to_copy(group_id, server)
+            text = f"{server} of group {group_id} is to forget what it has, and to be filled anew by {master}"
+            # Stored first: what wipes a replica is never without its event.
+            await self._ledger.change(lambda state, epoch: replace(state), [Said(What.RESYNC_BEGUN, text)])
+            master = self._master_to_copy(group_id, server)
+            await resyncing.begin(self._servers, self._replication, server, master)
+            return master
+
+    def _master_to_copy(self, group_id: int, server: str) -> str:
+        group = topology.group_of(self._ledger.table, group_id)
+        if group.locked:
+            raise GroupLocked(f"group {group_id} is locked; fill {server} anew when it has its master")
+        if server not in group.replicas:
+            raise ServerNotFound(f"{server} is not a replica of group {group_id} any more")
+        return group.servers[0]
