@@ -28,6 +28,7 @@ from topom.api import (
 )
 from topom.api.access import require_token
 from topom.api.errors import add_handlers
+from topom.api.event_stream import EventStreams
 from topom.api.forwarding import Forwarding
 from topom.api.limit import BodyLimit
 from topom.api.models import Problem
@@ -53,6 +54,7 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
     app.state.node = node
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: alone)
     app.state.tokens = tokens
+    app.state.event_streams = EventStreams(app.state.serving)
     if node is not None:
         app.add_middleware(Forwarding, node=node, tokens=tokens)
     app.add_middleware(BodyLimit, tokens=tokens, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})

@@ -29,7 +29,7 @@ from topom.store import Leader
 log = structlog.get_logger(__name__)
 
 PREFIX = "/api/v1"
-FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events"})
+FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events", f"{PREFIX}/events/stream"})
 """Reads for which the store's state is enough."""
 WITHOUT_LEADER = FROM_STORE | {
     f"{PREFIX}{path}" for path in ("/status", "/groups", "/pool", "/proxies", "/migration", "/sizes")

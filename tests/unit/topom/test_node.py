@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api, node
+from topom.api import event_stream
 from topom.detector import Condition
 from topom.errors import NotLeading
 from topom.frames import Register
@@ -253,6 +255,95 @@ async def test_a_follower_tells_whoever_waits_what_changed(two: Topoms) -> None:
     news = (await waiting).json()
     assert news["since"] == epoch
     assert [slot["id"] for slot in news["slots"]] == [0, 1, 2, 3]
+
+
+class Stream:
+    """Follows the events of one topom by server-sent events; ``sent`` is what came of the body."""
+
+    def __init__(self, topoms: Topoms, name: str, query: str = "", **headers: str) -> None:
+        self.status = 0
+        self.sent = ""
+        self.stuck = False
+        self._gone = asyncio.Event()
+        given = {**AUTHORISED, **headers}
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "GET",
+            "path": "/api/v1/events/stream",
+            "query_string": query.encode(),
+            "headers": [(key.lower().encode(), value.encode()) for key, value in given.items()],
+        }
+        app = topoms.network.transports[name].app
+        self.task = asyncio.create_task(app(scope, self._receive, self._send))  # type: ignore[arg-type]
+
+    async def _receive(self) -> dict[str, Any]:
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        while self.stuck:
+            await asyncio.sleep(0.01)
+        self.status = message.get("status", self.status)
+        self.sent += message.get("body", b"").decode()
+
+    async def end(self) -> None:
+        self._gone.set()
+        await self.task
+
+    def told(self) -> list[tuple[str, str]]:
+        """Id and kind of the events that came."""
+        found = [dict(line.split(": ", 1) for line in part.splitlines()) for part in self.sent.split("\n\n") if part]
+        return [(one["id"], json.loads(one["data"])["what"]) for one in found if "id" in one]
+
+
+async def test_events_are_streamed_by_whoever_is_asked(two: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the follower, too, which goes on with the same stream when it leads; quiet times are said."""
+    monkeypatch.setattr(event_stream, "QUIET_SECONDS", 0.05)
+    streams = {"a": Stream(two, "a", "since=1"), "b": Stream(two, "b", "since=7", **{"Last-Event-ID": "1"})}
+    await two.ask("a", "POST", "/groups", {"id": 2})
+    for stream in streams.values():
+        await eventually(lambda stream=stream: [*stream.told()] == [("2", "group_added"), ("3", "group_added")])
+        assert stream.status == 200
+        await eventually(lambda stream=stream: ": nothing new" in stream.sent)
+    later = Stream(two, "b")
+    await eventually(lambda: later.sent != "")
+    await stop(two, "a")
+    await streams["a"].end()
+    await two.led_by("b")
+    await two.ask("b", "POST", "/groups", {"id": 3})
+    for stream in (streams["b"], later):
+        await eventually(lambda stream=stream: [*stream.told()][-2:] == [("4", "topom_leads"), ("5", "group_added")])
+    assert len(later.told()) == 2
+    two.nodes["b"].release()
+    for stream in (streams["b"], later):
+        async with asyncio.timeout(20):
+            await stream.task
+
+
+async def test_streams_are_bounded(two: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "MOST_STREAMS", 1)
+    monkeypatch.setattr(event_stream, "SEND_SECONDS", 0.1)
+    first = Stream(two, "b", "since=0")
+    await eventually(lambda: len(first.told()) == 2)
+    refused = await two.ask("b", "GET", "/events/stream")
+    assert (refused.status_code, refused.json()["error"]) == (503, "TooManyStreams")
+    # One that takes nothing is cut off.
+    first.stuck = True
+    await two.ask("a", "POST", "/groups", {"id": 2})
+    async with asyncio.timeout(20):
+        await asyncio.gather(first.task, return_exceptions=True)
+    second = Stream(two, "b", "since=0")
+    await eventually(lambda: len(second.told()) == 3)
+    # Events that were dropped are said to be missing.
+    topom = two.nodes["b"].view.topom
+    topom.ledger._state = replace(topom.ledger.state, events=topom.ledger.state.events[2:])
+    await second.end()
+    third = Stream(two, "b", "since=0")
+    await eventually(lambda: 'event: missed\ndata: {"since": 0, "oldest": 3}\n\n' in third.sent)
+    await third.end()
+    assert (await two.ask("b", "GET", "/events/stream", Authorization="Bearer wrong")).status_code == 401
 
 
 async def test_a_follower_asks_for_the_token_itself(two: Topoms) -> None:
