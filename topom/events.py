@@ -11,6 +11,8 @@ from enum import StrEnum
 
 MOST_TEXT = 500
 """Characters of an event's sentence."""
+NAMED_BY = 8
+"""Digits of a topom's instance by which events name it."""
 MOST_WHO = 100
 """Characters of who did it."""
 

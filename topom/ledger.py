@@ -19,7 +19,7 @@ from slots.backoff import Backoff
 from slots.table import SlotTable
 from topom import telling
 from topom.errors import NotLeading, TopomError, Unavailable
-from topom.events import Said, What, actor
+from topom.events import NAMED_BY, Said, What, actor
 from topom.notes import Notes
 from topom.state import ClusterState, Product
 from topom.store import Store, StoreConflict, StoreError, records
@@ -64,16 +64,19 @@ class Ledger:
         leads: Callable[[], bool] = lambda: True,
         events_kept: int = DEFAULT_EVENTS_KEPT,
         term: int = 0,
+        url: str = "",
     ) -> None:
         """
         Args:
             writer: an id of its own.
             leads: whether anything may be changed at this instant.
             term: of this leader; 0 where no other topom uses the store.
+            url: at which others reach it, for the event that it leads.
         """
         self._store = store
         self._writer = writer
         self._term = term
+        self._url = url
         self._leads = leads
         self._events_kept = events_kept
         self._notes = Notes()
@@ -224,10 +227,10 @@ class Ledger:
         return replace(state) if self._notes.are_waiting(actor.get()) else state
 
     def _recorded(self, old: ClusterState | None, new: ClusterState, said: Sequence[Said] = ()) -> ClusterState:
-        return telling.recorded(old, new, self._who(), time.time(), self._events_kept, said)
+        return telling.recorded(old, new, self._who(), time.time(), self._events_kept, said, self._url)
 
     def _who(self) -> str:
-        return actor.get() or f"topom {self._writer[:8]}"
+        return actor.get() or f"topom {self._writer[:NAMED_BY]}"
 
     def _forget(self, task: "asyncio.Task[ClusterState] | asyncio.Task[None]") -> None:
         self._tasks.discard(task)

@@ -224,4 +224,7 @@ class Node:
 
     def _topom_of(self, leadership: Leadership) -> Topom:
         term = leadership.leader.term if self.shared else 0
-        return Topom(self.settings, LedStore(self._store, leadership.valid), leads=leadership.valid, term=term)
+        store = LedStore(self._store, leadership.valid)
+        return Topom(
+            self.settings, store, leads=leadership.valid, term=term, process=self.instance, url=leadership.leader.url
+        )

@@ -14,7 +14,9 @@ import pytest
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api, node
+from topom.announcing import program_version
 from topom.api import event_stream
+from topom.api.topoms import describe
 from topom.detector import Condition
 from topom.errors import NotLeading
 from topom.frames import Register
@@ -125,14 +127,15 @@ class Topoms:
         common["server_suspect_seconds"] = 0.3
         return TopomSettings.load(None, **(common | more))
 
-    async def start(self, name: str, **settings: Any) -> Node:
+    async def start(self, name: str, by_itself: bool = False, **settings: Any) -> Node:
+        """``by_itself``: its terms are as the settings say, and move keys for real."""
         configured = self.settings(**settings)
 
         def make(leadership: Leadership) -> Topom:
             store = LedStore(one._store, leadership.valid)
             return Topom(configured, store, self.mover, leads=leadership.valid, term=leadership.leader.term)
 
-        one = Node(configured, self.store, f"http://{name}", make)
+        one = Node(configured, self.store, f"http://{name}", None if by_itself else make)
         await one.http.aclose()
         one.http = httpx.AsyncClient(transport=self.network)
         self.nodes[name] = one
@@ -255,6 +258,29 @@ async def test_a_follower_tells_whoever_waits_what_changed(two: Topoms) -> None:
     news = (await waiting).json()
     assert news["since"] == epoch
     assert [slot["id"] for slot in news["slots"]] == [0, 1, 2, 3]
+
+
+async def test_events_and_topoms_name_the_leader_alike(topoms: Topoms) -> None:
+    """So an operator finds the one of an event in the list, which says what version each is of, the leader too."""
+    await topoms.start("a")
+    await eventually(lambda: topoms.nodes["a"].leading is not None)
+    await stop(topoms, "a")
+    for name in ("b", "c"):
+        one = await topoms.start(name, by_itself=True)
+        if name == "b":
+            await eventually(lambda one=one: one.leading is not None)
+    topom = await topoms.led_by("b")
+    shown = (await topoms.ask("b", "GET", "/topoms")).json()["topoms"][0]
+    event = (await topoms.ask("b", "GET", "/events")).json()["events"][-1]
+    assert event["who"] == f"topom {shown['instance'][:8]}"
+    assert event["text"] == f"{event['who']} at http://b leads in term 2"
+    assert shown["version"] == program_version()
+    assert topoms.nodes["b"].instance.startswith(topom.instance[:8])
+    assert topoms.nodes["b"].instance != topom.instance, "each term is another writer"
+    topoms.network.silent.add("b")
+    await follows(topoms, "c")
+    alone = [one for one in describe(topoms.nodes["c"]) if one.url == "http://c"]
+    assert [one.version for one in alone] == [program_version()]
 
 
 class Stream:
