@@ -48,6 +48,10 @@ class LeaderSilent(Unavailable):
     status = 504
 
 
+class TokensDiffer(Unavailable):
+    """The topom that was asked takes the token, and the one that leads does not."""
+
+
 class InvalidAddress(Invalid):
     """Not a ``host:port``."""
 

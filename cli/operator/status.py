@@ -64,6 +64,9 @@ def say_topoms(topoms: list[Answer]) -> None:
         for topom in topoms
     ]
     table(("topom", "instance", "state", "term", "epoch", "version"), rows, title="topoms")
+    for topom in topoms:
+        if topom.get("problem"):
+            say(f"topom {topom['url']}: {topom['problem']}")
 
 
 def say_groups(groups: list[Answer]) -> None:

@@ -8,7 +8,7 @@ does not lead passes requests on (:mod:`topom.api.forwarding`). Every error is a
 from fastapi import APIRouter, Depends, FastAPI, Response
 
 from topom import control
-from topom.announcing import program_version
+from topom.announcing import INSTANCE, program_version
 from topom.api import (
     digests,
     events,
@@ -92,6 +92,8 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
             reason = node.problem
         if reason:
             response.status_code = 503
+        if node is not None:
+            response.headers[INSTANCE] = node.instance
         leads = node.leading is not None if node is not None and node.shared else None
         return Health(ok=not reason, reason=reason or None, leads=leads)
 

@@ -21,7 +21,7 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from topom.errors import LeaderSilent, NotLeading, TopomError
+from topom.errors import LeaderSilent, NotLeading, TokensDiffer, TopomError
 from topom.node import Node
 from topom.security import authorised
 from topom.store import Leader
@@ -152,6 +152,11 @@ class Forwarding:
         try:
             response = await self._node.http.send(request, stream=True)
             try:
+                if response.status_code == httpx.codes.UNAUTHORIZED:
+                    raise TokensDiffer(
+                        f"this topom, at {self._node.url}, accepts the token, but the one that leads, at {leader.url}, "
+                        "does not, so nothing was changed; give all topoms the same token and token_next"
+                    )
                 parts = _parts(response)
                 given = [(name.lower(), value) for name, value in response.headers.raw]
                 await send(

@@ -34,6 +34,7 @@ def describe(node: Node | None) -> list[models.TopomShown]:
         )
         return shown
     shown[0].epoch, shown[0].version = node.leading.ledger.table.epoch, program_version()
+    shown[0].problem = node.misplaced
     for follower, heard in node.roster.followers():
         if follower.instance != node.instance and follower.url != node.url:
             shown.append(

@@ -13,8 +13,8 @@ import pytest
 
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
-from topom import api, node
-from topom.announcing import program_version
+from topom import announcing, api, node
+from topom.announcing import announce, program_version
 from topom.api import event_stream
 from topom.api.topoms import describe
 from topom.detector import Condition
@@ -281,6 +281,60 @@ async def test_events_and_topoms_name_the_leader_alike(topoms: Topoms) -> None:
     await follows(topoms, "c")
     alone = [one for one in describe(topoms.nodes["c"]) if one.url == "http://c"]
     assert [one.version for one in alone] == [program_version()]
+
+
+async def test_a_follower_whose_token_is_another_says_so(two: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcing, "SECONDS", 0.01)
+    b = two.nodes["b"]
+    two.network.transports["b"] = httpx.ASGITransport(api.build(b, "another", "next"))
+    for token in ("another", "next"):
+        refused = await two.ask("b", "POST", "/migration/pause", Authorization=f"Bearer {token}")
+        assert (refused.status_code, refused.json()["error"]) == (503, "TokensDiffer")
+        assert refused.json()["message"].startswith(
+            "this topom, at http://b, accepts the token, but the one that leads"
+        )
+    announced = asyncio.create_task(announce(b, "another", ""))
+    try:
+        await eventually(lambda: "does not accept this topom's token" in b.problem)
+        assert await two.health("b") == (503, {"ok": False, "leads": False, "reason": b.problem})
+        announced.cancel()
+        # While the token is changed, either is good.
+        announced = asyncio.create_task(announce(b, "another", TOKEN))
+        await eventually(
+            lambda: b.problem == "" and [one.url for one, _ in two.nodes["a"].roster.followers()] == [b.url]
+        )
+    finally:
+        announced.cancel()
+        await asyncio.gather(announced, return_exceptions=True)
+
+
+@pytest.mark.parametrize("wrong", ["a", "b"])
+async def test_a_topom_that_gives_anothers_url_says_so(
+    two: Topoms, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it leads or follows; the one that is right says that the leader cannot be reached."""
+    monkeypatch.setattr(announcing, "SECONDS", 0.01)
+    monkeypatch.setattr(announcing, "LOOK_SECONDS", 0.01)
+    a, b = two.nodes["a"], two.nodes["b"]
+    if wrong == "b":
+        b.url = "http://a"
+    else:
+        a.url = "http://b"
+        assert two.store.place is not None
+        assert a.leadership is not None
+        two.store.place.leader = replace(two.store.place.leader, url="http://b")
+        await eventually(lambda: b.leader is not None and b.leader.url == "http://b")
+    tasks = [asyncio.create_task(announce(one, TOKEN)) for one in (a, b)]
+    try:
+        await eventually(lambda: "gives as its own url, another one answers" in two.nodes[wrong].misplaced)
+        await eventually(lambda: "give each topom a url of its own" in b.refused)
+        assert b.problem == (b.misplaced or b.refused)
+        assert a.problem == "", "what it is asked for it does"
+        assert describe(a)[0].problem == a.misplaced
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Stream:
