@@ -15,7 +15,7 @@ from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import announcing, api, node
 from topom.announcing import announce, program_version
-from topom.api import event_stream
+from topom.api import event_stream, slots
 from topom.api.topoms import describe
 from topom.detector import Condition
 from topom.errors import NotLeading
@@ -258,6 +258,22 @@ async def test_a_follower_tells_whoever_waits_what_changed(two: Topoms) -> None:
     news = (await waiting).json()
     assert news["since"] == epoch
     assert [slot["id"] for slot in news["slots"]] == [0, 1, 2, 3]
+
+
+async def test_a_follower_waits_for_the_table_that_a_client_has_already(
+    two: Topoms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "CATCH_UP_SECONDS", 0.1)
+    refused = await two.ask("b", "GET", "/slots?epoch=99&wait=60")
+    assert (refused.status_code, refused.json()["error"]) == (409, "TableNewer")
+    monkeypatch.setattr(slots, "CATCH_UP_SECONDS", 20.0)
+    epoch = two.nodes["b"].view.topom.ledger.table.epoch
+    waiting = asyncio.create_task(two.ask("b", "GET", f"/slots?epoch={epoch + 1}&wait=20"))
+    await eventually(lambda: two.nodes["b"].view.topom.waiters.waiting == 1)
+    for span in ("0-3", "4-7"):
+        await two.ask("a", "POST", "/slots/assign", {"slots": span, "group_id": 1})
+    news = (await waiting).json()
+    assert (news["since"], [slot["id"] for slot in news["slots"]]) == (epoch + 1, [4, 5, 6, 7])
 
 
 async def test_events_and_topoms_name_the_leader_alike(topoms: Topoms) -> None:
