@@ -41,13 +41,13 @@ def _load_prctl() -> Callable[..., int] | None:
 _prctl = _load_prctl()
 
 
-def end_with_parent(parent: int) -> None:
-    """To be called in a child between fork and exec: SIGTERM reaches it when its parent ends.
+def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
+    """To be called in a child between fork and exec: this signal reaches it when its parent ends.
 
     The signal is lost if the parent ended before it was asked for, so the child looks once more.
     """
     if _prctl is not None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        _prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:
             os._exit(1)
 
@@ -80,7 +80,12 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 class ManagedProcess:
-    """One child process with its log file; it may be started again after it ended."""
+    """One child process with its log file; it may be started again after it ended.
+
+    ``orphaned``: the signal that reaches it when its parent has ended.
+    """
+
+    orphaned = signal.SIGTERM
 
     def __init__(
         self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
@@ -137,7 +142,7 @@ class ManagedProcess:
             env=self.environment,
             # A session of its own: Ctrl-C in the terminal reaches the parent only, which then stops it in order.
             start_new_session=True,
-            preexec_fn=lambda: end_with_parent(parent),
+            preexec_fn=lambda: end_with_parent(parent, self.orphaned),
         )
 
     async def wait(self, limit: float) -> int:

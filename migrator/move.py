@@ -229,8 +229,8 @@ class _Run:
                 await self._move_page(database, page)
         finally:
             upcoming.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await upcoming
+            # Who is cancelled here, while an error is on its way, ends all the same.
+            await asyncio.gather(upcoming, return_exceptions=True)
         return scanner.found
 
     async def _move_page(self, database: int, keys: list[bytes]) -> None:

@@ -21,22 +21,18 @@ import asyncio
 from collections.abc import Callable
 
 import structlog
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
 
-from proxy import address
+from proxy.looking import client_of, look
 from proxy.settings import ProxySettings
 from proxy.tablefile import Kept
 from slots.access import ServerAccess
 from slots.backoff import Backoff
-from slots.connections import FENCED, SETTLING, RedisClient, end_connections, fence_user, proxy_prefix
+from slots.connections import end_connections, proxy_prefix
 from slots.failures import FAILURES
 
 ALONE_SECONDS = 3.0
 """How long topom is tried for before the proxy looks whether it may do without."""
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 2.0
-CONNECT_SECONDS = 1.0
 REPLY_SECONDS = 2.0
 MARGIN_SECONDS = 8.0
 """By so much the last word with topom may be older than the file's time: a link that is cut is noticed that late."""
@@ -96,23 +92,14 @@ async def obstacle(kept: Kept, access: ServerAccess, age: float) -> str | None:
 
 
 async def _look(instance: str, server: str, access: ServerAccess, age: float) -> str | None:
-    host, port = address.split(server)
-    client = access.client(
-        host,
-        port,
-        client_name=SETTLING,
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=REPLY_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-        single_connection_client=True,
-    )
+    client = client_of(server, access, REPLY_SECONDS)
     try:
-        if await client.hexists(FENCED.decode(), instance) or await _has_user(client, fence_user(instance)):
+        found = await look(client, instance)
+        if found.fenced:
             return f"server {server} has fenced this proxy off: slots have moved since"
-        facts = await client.info()
-        if facts["role"] != "master":
+        if not found.is_master:
             return f"server {server} is no master any more"
-        if facts["uptime_in_seconds"] < age + MARGIN_SECONDS:
+        if found.uptime_seconds < age + MARGIN_SECONDS:
             return f"server {server} was started after the table was kept, and may have forgotten a fence"
         ended = await end_connections(client, proxy_prefix(instance))
         log.info("server_looked_at", server=server, ended=ended)
@@ -121,12 +108,3 @@ async def _look(instance: str, server: str, access: ServerAccess, age: float) ->
     finally:
         await client.aclose()
     return None
-
-
-async def _has_user(client: RedisClient, name: str) -> bool:
-    try:
-        return await client.execute_command("ACL", "GETUSER", name) is not None
-    except ResponseError as error:
-        if "unknown command" in str(error).lower():  # a server without ACL has the hash only
-            return False
-        raise

@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Callable
 
+from proxy.allowances import Allowances
 from proxy.settings import ProxySettings
 from slots.connections import worker_prefix
 
@@ -42,6 +43,7 @@ class BackendOptions:
         self.on_disconnected = on_disconnected
         self.instance = instance
         self.incarnation = incarnation
+        self.allowances = Allowances()
         self._opened = 0
 
     @property

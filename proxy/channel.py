@@ -6,14 +6,15 @@ supervisor -> worker
 
 - ``start``: ``settings`` (:meth:`proxy.settings.ProxySettings.to_wire`; the ports of ``listen`` and ``tls_listen``
   are never 0), ``index``, ``incarnation``, ``instance``, ``product``, ``number_of_slots``, ``slot_function``,
-  ``databases``, ``script_flushes`` (:mod:`proxy.sharedscripts`), ``listen_fds``. That has descriptors of inherited,
-  bound sockets, by the setting that names the place, on which the worker calls ``listen``: always of
-  ``unix_socket``, which all workers share. Where SO_REUSEPORT spreads connections (Linux) ``listen`` and
-  ``tls_listen`` are not among them, and the worker binds those itself with
+  ``databases``, ``script_flushes`` (:mod:`proxy.sharedscripts`), ``allowance`` (as below), ``listen_fds``. That
+  has descriptors of inherited, bound sockets, by the setting that names the place, on which the worker calls
+  ``listen``: always of ``unix_socket``, which all workers share. Where SO_REUSEPORT spreads connections (Linux)
+  ``listen`` and ``tls_listen`` are not among them, and the worker binds those itself with
   SO_REUSEPORT and SO_REUSEADDR. A worker listens once it has its first table.
 - ``table``: a whole slot table, or the changes since one (``since``), as :mod:`slots.table` writes them.
-- ``identity``: ``instance``, ``incarnation`` and ``table`` (whole). The proxy was fenced, or removed: every
-  backend is closed, and opened again under the new name **by the table that comes along**. Both happen in one
+- ``allowance``: ``instance``, ``all``, ``groups``: until when servers may be used (:mod:`proxy.allowances`).
+- ``identity``: ``instance``, ``incarnation``, ``allowance`` and ``table`` (whole). The proxy was fenced, or removed:
+  every backend is closed, and opened again under the new name **by the table that comes along**. Both happen in one
   step: by the old table, the new name could send a slot's commands where they no longer belong (**one-owner**).
 - ``proxies``: ``own`` and ``nodes``, see :mod:`proxy.clusterview`. In cluster mode only, before the first table.
 - ``ask``: ``id``, ``what`` and whatever else the asking worker gave; answered by ``answer``.
@@ -31,6 +32,7 @@ worker -> supervisor
 - ``counters``: ``counters``, a flat mapping of names to numbers, and ``commands``, of command names to calls, errors,
   microseconds and a histogram (:mod:`proxy.engine.statistics`), each second. A worker that says nothing at all
   for several seconds is taken for hung, and ended.
+- ``limited``: it holds an ``allowance`` that has a limit.
 - ``fenced``: ``server``, ``instance``. It found the fence of ``instance`` at a server.
 - ``ask``: ``id`` (the worker's own counting), ``what`` and more; ``answer``: ``id``, ``answer``.
 

@@ -7,8 +7,14 @@ the slot on by then; only the waiting is.
 """
 
 import time
+from collections.abc import Callable
 
 from proxy.engine.session import Session
+
+STOOD_DOWN = (
+    "is not served by this proxy, which hears no topom and not from all of the group's replicas that the group still "
+    "has the same master"
+)
 
 
 class Holding:
@@ -20,6 +26,8 @@ class Holding:
 
     def __init__(self, limit_seconds: float) -> None:
         self._limit = limit_seconds
+        self.is_stood_down: Callable[[int], bool] = lambda slot: False
+        """Whether a slot is locked because the proxy may not use its group for now."""
         self._held: dict[Session, tuple[float, int]] = {}
 
     def hold(self, session: Session, slot: int) -> None:
@@ -42,10 +50,8 @@ class Holding:
         late = [(session, slot) for session, (deadline, slot) in self._held.items() if deadline <= now]
         for session, slot in late:
             del self._held[session]
-            session.fail(
-                f"-TRYAGAIN slot {slot} is locked while it changes hands, for more than {self._limit:g} s;"
-                " nothing was run\r\n".encode()
-            )
+            why = STOOD_DOWN if self.is_stood_down(slot) else "is locked while it changes hands"
+            session.fail(f"-TRYAGAIN slot {slot} {why}, for more than {self._limit:g} s; nothing was run\r\n".encode())
 
     def forget_closed(self) -> None:
         """Drop sessions whose clients have gone."""

@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, TypeAlias
 
 import structlog
@@ -54,6 +54,8 @@ class Worker:
         self.retired_prefixes: list[str] = []
         """Names of connections it had under earlier identities and has not yet said to have closed."""
         self.ready = False
+        self.limited = False
+        """Whether it has said that it holds a limit to what it may use (:mod:`proxy.allowances`)."""
         self.applied = 0
         """The newest epoch it has acknowledged under its identity."""
         self.silent_ticks = 0
@@ -120,8 +122,8 @@ class Worker:
         self.send({"type": "table", **(table.to_wire() if older is None else table.changes_since(older))})
         self._sent(table)
 
-    def send_identity(self, instance: str, table: SlotTable) -> None:
-        """Give it another identity, and the table by which it connects under it."""
+    def send_identity(self, instance: str, table: SlotTable, allowance: Mapping[str, Any]) -> None:
+        """Give it another identity, and the table and the allowance by which it connects under it."""
         self.retired_prefixes.append(self.prefix)
         self.instance = instance
         self.applied = 0
@@ -131,6 +133,7 @@ class Worker:
                 "instance": instance,
                 "incarnation": self.incarnation,
                 "table": table.to_wire(),
+                "allowance": allowance,
             }
         )
         self._sent(table)

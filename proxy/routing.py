@@ -6,11 +6,14 @@ replies outstanding is unsettled at its server. A lock that does not drain in ti
 refused to topom, which then tells everybody to unlock; once acknowledged, a lock is kept until a newer table says
 otherwise, whatever happens, because topom may have handed the slot on.
 
+A group that the proxy may not use for now (:mod:`proxy.allowances`) has its slots locked as if its master were lost,
+whatever the table says; that has nothing to do with what is acknowledged.
+
 **epochs**: an older table than the one in force is ignored.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,8 +52,8 @@ class Route:
     lost: bool = False
 
 
-def route_of(table: SlotTable, slot: Slot) -> Route:
-    """What a proxy does with a slot, by its state and by the locks of its groups."""
+def route_of(table: SlotTable, slot: Slot, stood_down: Set[int] = frozenset()) -> Route:
+    """What a proxy does with a slot, by its state, the locks of its groups, and those that it may not use for now."""
     route = _route_by_state(table, slot)
     if route.state == OFFLINE:
         return route
@@ -62,6 +65,9 @@ def route_of(table: SlotTable, slot: Slot) -> Route:
         return replace(route, state=LOCKED, lost=True)
     if at_rest and any(group.locked for group in groups):
         return replace(route, state=LOCKED)
+    # drained: what the table locks is locked as the table says.
+    if route.state != LOCKED and any(group.id in stood_down for group in groups):
+        return replace(route, state=LOCKED, lost=True)
     return route
 
 
@@ -106,6 +112,8 @@ class Routing:
         slots_leaving: Callable[[Collection[int]], None],
     ) -> None:
         self.table: SlotTable | None = None
+        self.stood_down: frozenset[int] = frozenset()
+        """Groups that the proxy may not use for now."""
         self._router = router
         self._replicas = replicas
         self._holding = holding
@@ -128,8 +136,8 @@ class Routing:
         self._unacknowledged: int | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def apply(self, table: SlotTable) -> None:
-        """Put a table in force, and acknowledge it when it holds."""
+    def apply(self, table: SlotTable, stood_down: frozenset[int] = frozenset()) -> None:
+        """Put a table in force, and acknowledge it when it holds. ``stood_down`` are as for :meth:`stand_down`."""
         old = self.table
         if old is not None and table.epoch < old.epoch:
             log.warning("older_table_ignored", epoch=table.epoch, own_epoch=old.epoch)
@@ -137,11 +145,16 @@ class Routing:
         self.table = table
         # caught-up: before anything is acknowledged.
         self._replicas.apply(table)
-        groups_changed = old is None or any(
-            (former := old.groups.get(group_id)) is None
-            or (former.master, former.locked, former.lost) != (group.master, group.locked, group.lost)
-            for group_id, group in table.groups.items()
+        groups_changed = (
+            old is None
+            or stood_down != self.stood_down
+            or any(
+                (former := old.groups.get(group_id)) is None
+                or (former.master, former.locked, former.lost) != (group.master, group.locked, group.lost)
+                for group_id, group in table.groups.items()
+            )
         )
+        self.stood_down = stood_down
         # Hundreds of slots change alike, and clients wait meanwhile. The table keeps the actions alive.
         routes: dict[tuple[int, int], Route] = {}
         for index, slot in enumerate(table.slots):
@@ -151,7 +164,7 @@ class Routing:
                 alike = slot.group_id, id(slot.action)
                 route = routes.get(alike)
                 if route is None:
-                    route = routes[alike] = route_of(table, slot)
+                    route = routes[alike] = route_of(table, slot, self.stood_down)
                 self._set(slot.id, route)
         self._router.next_generation()
         self._mover.leave(self._former_sources)
@@ -168,6 +181,24 @@ class Routing:
             # drained: what waits at a server on a connection of a session's own would hold the lock up.
             self._slots_leaving(frozenset(self._undrained))
         self.check()
+
+    def stand_down(self, groups: frozenset[int]) -> None:
+        """Hold requests for the slots of these groups, and of others no longer, but for those that the table locks."""
+        self.stood_down = groups
+        if self.table is None:
+            return
+        for slot in self.table.slots:
+            route = route_of(self.table, slot, groups)
+            if route != self._routes.get(slot.id):
+                self._set(slot.id, route)
+        self._router.next_generation()
+        self._holding.release()
+        self.check()
+
+    def is_stood_down(self, slot: int) -> bool:
+        """Whether a slot is locked because the proxy may not use a group of its."""
+        table, route = self.table, self._routes.get(slot, UNKNOWN)
+        return table is not None and route.state == LOCKED and route != route_of(table, table.slots[slot])
 
     def _leave_lost(self, table: SlotTable) -> None:
         """Wait no more for what masters that have failed owe: what they answer now may be lost with them."""

@@ -9,7 +9,7 @@ Upholds **epochs** (an older table is refused) and, for workers that died, **dra
 import asyncio
 import signal
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -27,6 +27,7 @@ from proxy.metrics import MetricsServer, Number, ProxyCollector
 from proxy.processes import WORKER_COMMAND, Inherited, Worker
 from proxy.settings import ProxySettings
 from proxy.sharedscripts import SharedScripts
+from proxy.standdown import StandDown
 from proxy.tablefile import Kept
 from proxy.tablekeeping import TableKeeping
 from proxy.workforce import Workforce
@@ -97,8 +98,9 @@ class Supervisor:
         self._workforce = Workforce(worker_command, self, self._scripts)
         self._places = Reservations(settings)
         self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
+        self._standdown = StandDown(settings.redis_access, self)
         self._control = Control(
-            settings.topom, settings.token.get_secret_value(), self, self._scripts, self._announcements
+            settings.topom, settings.token.get_secret_value(), self, self._scripts, self._announcements, self._standdown
         )
         self._answers = Answers(
             self._acks,
@@ -141,12 +143,11 @@ class Supervisor:
             log.info("proxy_starts", address=self.address, instance=self.instance, metrics=self.metrics_address)
             self._controlling = self._begin(self._control.run())
             self._begin(self._tick())
+            self._begin(self._standdown.run())
             if kept is not None:
                 self._begin(self._start_alone(kept))
             await self._draining.wait()
-            self._control.send(
-                {"type": "heartbeat", **self.heartbeat()}
-            )  # cluster clients are sent elsewhere from now on
+            self.beat()  # cluster clients are sent elsewhere from now on
             endings = [self._begin(self._drain()), self._begin(self._aborted.wait())]
             await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
             return 1 if self._aborted.is_set() or self._failed else 0
@@ -216,7 +217,7 @@ class Supervisor:
             await asyncio.sleep(TICK_SECONDS)
             ticks += 1
             self._workforce.tick()
-            if ticks % CONFIRM_TICKS == 0 and self._control.connected:
+            if ticks % CONFIRM_TICKS == 0 and self._control.connected and not self._standdown.doubts:
                 self._keeping.confirmed()
             if ticks % WAITING_TICKS == 0 and not self._draining.is_set() and (missing := self._missing()):
                 log.warning("proxy_waits", reason="; ".join(missing))
@@ -237,6 +238,7 @@ class Supervisor:
             self._table = kept.table
             self._acks.received(kept.table)
             self._keeping.served(kept)
+            self._standdown.start_alone(kept.stand_down, age + alone.MARGIN_SECONDS)
             self._fill_seats(kept.product)
         self._controlling = self._begin(self._control.run())
 
@@ -265,6 +267,7 @@ class Supervisor:
                 "incarnation": worker.incarnation,
                 "instance": worker.instance,
                 "script_flushes": self._scripts.flushes,
+                "allowance": self._standdown.grant(),
                 "listen_fds": {place: shared.fileno() for place, shared in self._places.inherited.items()},
                 **self._product.to_wire(),
             }
@@ -293,8 +296,10 @@ class Supervisor:
                 worker.ready = True
                 log.info("worker_ready", address=message["address"], **worker.describe())
                 self._announce()
+            case "limited":
+                worker.limited = True
             case "fenced":
-                self._fenced(worker, str(message["server"]))
+                self.fence_found(str(message["server"]), **worker.describe())
             case unknown:
                 log.warning("worker_message_unknown", message_type=unknown, **worker.describe())
 
@@ -312,10 +317,10 @@ class Supervisor:
             self._leftovers.begin(prefix)
         worker.retired_prefixes.clear()
 
-    def _fenced(self, worker: Worker, server: str) -> None:
-        """A worker found the proxy fenced: topom takes it for lost, and has to be met anew."""
+    def fence_found(self, server: str, **by: Any) -> None:
+        """The proxy was found to be fenced: topom takes it for lost, and has to be met anew."""
         if not self._identity_is_new:
-            log.warning("fence_found", server=server, **worker.describe())
+            log.warning("fence_found", server=server, **by)
             self.shut_out("fenced")
             self._control.register_again()
 
@@ -330,6 +335,30 @@ class Supervisor:
         if proxies is not None:
             for worker in self._workforce.alive.values():
                 worker.send(proxies)
+
+    # The rule of standing down (proxy.standdown.Proxy)
+
+    def group_replicas(self) -> Mapping[int, Collection[str]]:
+        """By group, its replicas."""
+        return {group.id: group.replicas for group in self._table.groups.values()} if self._table is not None else {}
+
+    def tell_workers(self, message: Message) -> None:
+        """Tell every worker what it may use."""
+        for worker in self._workforce.alive.values():
+            worker.limited = worker.limited and message["all"] is not None
+            worker.send(message)
+
+    def workers_limited(self) -> bool:
+        """Whether every worker has said that it holds a limit."""
+        return all(worker.limited for worker in self._workforce.alive.values())
+
+    def beat(self) -> None:
+        """Send a heartbeat now."""
+        self._control.send({"type": "heartbeat", **self.heartbeat()})
+
+    def keeps_rule(self, seconds: float | None) -> bool:
+        """Have the rule kept with the table; whether nobody can start from a file with a laxer one."""
+        return self._keeping.keeps_rule(seconds)
 
     # What topom says (proxy.control.Handler)
 
@@ -351,6 +380,7 @@ class Supervisor:
             "counters": self._workforce.counters.total(),
             "draining": self._draining.is_set(),
             "servers": self._probing.silences(unanswered_from=UNANSWERED_SECONDS),
+            **self._standdown.heartbeat(),
         }
 
     def registered(self, product: Product) -> None:
@@ -412,6 +442,7 @@ class Supervisor:
         if not self._identity_is_new:
             self._former_instance = self.instance
         self._identity_is_new = self._product is not None
+        self._standdown.new_identity(workers_have_it=not self._identity_is_new)
         self.instance = uuid.uuid4().hex
         self._acks.new_identity()
         log.info("identity_changed", instance=self.instance, reason=reason)
@@ -419,10 +450,11 @@ class Supervisor:
     def _take_identity(self, table: SlotTable) -> None:
         """Give the workers the new identity with its table; what the old one left at the servers is settled."""
         self._identity_is_new = False
+        self._standdown.identity_taken()
         for worker in self._workforce.alive.values():
             # drained: as long as the servers have not confirmed it, old connections may still have commands to run.
             self._leftovers.hold(worker_prefix(worker.instance, worker.incarnation), worker.servers)
-            worker.send_identity(self.instance, table)
+            worker.send_identity(self.instance, table, self._standdown.grant())
 
     # What others may see
 
@@ -446,6 +478,7 @@ class Supervisor:
             "workers_ready": self._workforce.ready,
             "epoch": self._acks.acked,
             "topom_connected": self._control.connected,
+            "groups_stood_down": self._standdown.groups_over(),
             "servers_unsettled": self._leftovers.servers,
         }
         return not missing, shown
@@ -454,6 +487,10 @@ class Supervisor:
         return {
             "epoch": ("Epoch of the slot table that all workers apply.", self._acks.acked),
             "topom_connected": ("1 while the control stream to topom stands.", int(self._control.connected)),
+            "groups_stood_down": (
+                "Groups that are not served because neither topom nor all of their replicas answer.",
+                len(self._standdown.groups_over()),
+            ),
             "workers": ("Worker processes that there should be.", self._seats),
             "workers_ready": ("Worker processes that serve clients.", self._workforce.ready),
             "servers_unsettled": ("Servers where a dead worker's connections may live.", len(self._leftovers.servers)),

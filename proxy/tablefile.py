@@ -8,7 +8,9 @@ A proxy that is started while topom is away may serve by it (:mod:`proxy.alone` 
    is no file. So what topom may believe of this member holds by the table in the file too, and any barrier of a newer
    epoch has passed without this member only after it was fenced (**drained**, **one-owner**).
 3. **Gone before the proxy leaves.** A member that leaves is neither waited for nor fenced, so the file goes first.
-4. **One at a time.** Who uses the file holds a lock on the file beside it, and so do the workers: as long as one worker
+4. **The rule is in the file** by which the proxy stands down while topom is silent, or a stricter one than that which
+   topom counts on.
+5. **One at a time.** Who uses the file holds a lock on the file beside it, and so do the workers: as long as one worker
    of a former process lives, which could connect under the same identity, nobody starts from the file.
 
 While a slot is about to be locked, or is, there is no file: writing one would make the lock last longer.
@@ -31,6 +33,8 @@ from slots.table import SlotTable, TableError
 
 HEAD = "slotferry-table 1"
 """What the file begins with; the SHA-256 of the rest follows."""
+RULED_HEAD = "slotferry-table 2"
+"""The same where there is a rule, which a proxy of a version that does not know it must not pass over."""
 MOST_BYTES = 64 * 1024 * 1024
 
 log = structlog.get_logger()
@@ -43,6 +47,8 @@ class Kept:
     instance: str
     product: Product
     table: SlotTable
+    stand_down: float | None = None
+    """The allowance in seconds that topom has told the proxy of (:mod:`proxy.standdown`); None for no rule."""
 
 
 class TableFile:
@@ -77,7 +83,8 @@ class TableFile:
         except FileNotFoundError:
             return None
         head, _, body = data.partition(b"\n")
-        if head.decode(errors="replace") != f"{HEAD} {hashlib.sha256(body).hexdigest()}":
+        digest = hashlib.sha256(body).hexdigest()
+        if head.decode(errors="replace") not in (f"{HEAD} {digest}", f"{RULED_HEAD} {digest}"):
             log.error("table_file_damaged", path=str(self.path), reason="its checksum is wrong; it is not used")
             return None
         try:
@@ -93,12 +100,18 @@ class TableFile:
     def write(self, kept: Kept) -> None:
         """Replace the file, all of it or nothing. When this returns, the new one outlives a power failure."""
         body = json.dumps(
-            {"instance": kept.instance, "product": kept.product.to_wire(), "table": kept.table.to_wire()},
+            {
+                "instance": kept.instance,
+                "product": kept.product.to_wire(),
+                "table": kept.table.to_wire(),
+                "stand_down": kept.stand_down,
+            },
             separators=(",", ":"),
         ).encode()
+        head = HEAD if kept.stand_down is None else RULED_HEAD
         new = self.path.with_name(self.path.name + ".new")
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(f"{HEAD} {hashlib.sha256(body).hexdigest()}\n".encode() + body)
+            file.write(f"{head} {hashlib.sha256(body).hexdigest()}\n".encode() + body)
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.path)
@@ -126,4 +139,6 @@ def _from_wire(wire: Mapping[str, Any]) -> Kept:
     table = SlotTable.from_wire(wire["table"])
     if len(table.slots) != product.number_of_slots:
         raise TableError(f"it has {len(table.slots)} slots, the product has {product.number_of_slots}")
-    return Kept(str(wire["instance"]), product, table)
+    return Kept(
+        str(wire["instance"]), product, table, None if (rule := wire.get("stand_down")) is None else float(rule)
+    )

@@ -50,6 +50,8 @@ class TableKeeping:
         self._wanted: Kept | None = None
         self._working: asyncio.Task[None] | None = None
         self._removed = False
+        self._stand_down: float | None = None
+        self._disk: Kept | None = None  # what is on the disk, while nothing is being done about it
         self.covered = 0 if path else EVERYTHING
         """The newest epoch that may be acknowledged, by what is on the disk."""
         self.lock: IO[bytes] | None = None
@@ -66,7 +68,8 @@ class TableKeeping:
                 await asyncio.sleep(LOCK_RETRY_SECONDS)
                 self.lock = self._file.lock()
             if self.lock is not None:
-                return self._file.read()
+                self._disk = self._file.read()
+                return self._disk
             reason = "another proxy, or a worker of one that has just ended, uses it"
         except OSError as error:
             reason = str(error)
@@ -84,6 +87,7 @@ class TableKeeping:
     def served(self, kept: Kept) -> None:
         """The proxy serves by what was in the file, under the identity there."""
         self._instance = kept.instance
+        self._stand_down = kept.stand_down
         self.covered = kept.table.epoch
 
     def received(self, instance: str, product: Product, table: SlotTable) -> None:
@@ -94,9 +98,23 @@ class TableKeeping:
             # What is on the disk is another member's, and says nothing of what this one may acknowledge.
             self._instance = instance
             self.covered = 0
-        self._wanted = Kept(instance, product, table)
+        self._wanted = Kept(instance, product, table, self._stand_down)
         if self._working is None:
             self._working = asyncio.create_task(self._work())
+
+    def keeps_rule(self, stand_down: float | None) -> bool:
+        """Have a rule kept with the table from now on; whether the disk has none that is laxer, for this identity."""
+        self._stand_down = stand_down
+        disk = self._disk
+        if self._file is None or self._removed:
+            return True
+        if self._working is not None:
+            return False
+        if disk is None or disk.instance != self._instance:
+            return True
+        if disk.stand_down != stand_down:
+            self.received(disk.instance, disk.product, disk.table)
+        return stand_down is None or (disk.stand_down is not None and disk.stand_down <= stand_down)
 
     def confirmed(self) -> None:
         """topom is there, and has no newer table than that in the file."""
@@ -149,11 +167,13 @@ class TableKeeping:
                 self.covered = min(self.covered, kept.table.epoch)
                 await asyncio.to_thread(self._file.write, kept)
                 covered = kept.table.epoch
+                self._disk = kept
             elif self.covered == EVERYTHING:
                 return True
             else:
                 await asyncio.to_thread(self._file.remove)
                 covered = EVERYTHING
+                self._disk = None
         except OSError as error:
             log.error("table_not_kept", path=str(self._file.path), epoch=kept.table.epoch, reason=str(error))
             self._refused(kept.table.epoch, f"the proxy's table_file cannot be written: {error}")

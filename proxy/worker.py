@@ -19,6 +19,7 @@ import structlog
 import uvloop
 
 from proxy import openfiles, scheduling
+from proxy.allowances import UNLIMITED
 from proxy.arrivals import Arrivals
 from proxy.backends import BackendOptions
 from proxy.channel import Channel, Message
@@ -98,6 +99,10 @@ class Worker:
             self._send_verdict,
             self._slots_leaving,
         )
+        self._holding.is_stood_down = self._routing.is_stood_down
+        self._confirmed_limit = False
+        self._loop.on_alarm = self._stand_down
+        self._options.allowances.take(start.get("allowance", UNLIMITED))
         self._cluster: ClusterView | None = None
         slow_log = SlowLog(settings.slow_log_entries, self._index, settings.worker_count)
         if settings.slow_log_microseconds:
@@ -158,6 +163,8 @@ class Worker:
                 self._take_table(message)
             case "identity":
                 self._take_identity(message)
+            case "allowance":
+                self._take_allowance(message)
             case "proxies":
                 self._cluster = ClusterView(
                     Node.from_wire(message["own"]), [Node.from_wire(node) for node in message["nodes"]]
@@ -198,12 +205,43 @@ class Worker:
             backend.reset(reason)
         self._own.reset(reason)
         self._replicas.reset(reason)
+        self._options.allowances.take(message.get("allowance", UNLIMITED))
         if message.get("table") is not None:
             self._apply(SlotTable.from_wire(message["table"]))
         self._mover.reset(reason)
 
+    def _take_allowance(self, message: Message) -> None:
+        # one-owner: what was granted to an earlier identity does not count for this one.
+        if message["instance"] != self._options.instance:
+            return
+        allowances = self._options.allowances
+        allowances.take(message)
+        self._stand_down()
+        if allowances.limited and not self._confirmed_limit:
+            self._channel.send({"type": "limited"})
+        self._confirmed_limit = allowances.limited
+
+    def _stand_down(self) -> None:
+        """Hold requests for groups that may not be used any more, and let go those for groups that may be again."""
+        allowances = self._options.allowances
+        over = allowances.over()
+        if over:
+            self._loop.end_over()
+        if over != self._routing.stood_down:
+            log.warning("groups_stood_down", groups=sorted(over), before=sorted(self._routing.stood_down))
+            self._routing.stand_down(over)
+        self._loop.alarm = time.monotonic() + allowances.seconds_left()
+
     def _apply(self, table: SlotTable) -> None:
-        self._routing.apply(table)
+        allowances = self._options.allowances
+        if self._routing.table is None or table.epoch >= self._routing.table.epoch:
+            allowances.applied(table)
+        over = allowances.over()
+        if over:
+            self._loop.end_over()
+        # one-owner: nothing that was held by the table before goes anywhere by that one.
+        self._routing.apply(table, over)
+        self._loop.alarm = time.monotonic() + allowances.seconds_left()
         self._own.keep_servers({server for group in table.groups.values() for server in group.servers})
         self._slow_path.table_applied(table)
 
@@ -309,6 +347,7 @@ class Worker:
         elapsed = SLOW_TICK_SECONDS
         while True:
             self._loop.tick()
+            self._stand_down()
             for backend in self._router.shared_backends:
                 backend.check_time()
             self._mover.check_time()

@@ -75,6 +75,8 @@ class ServerAccess:
         # Not at the top: who only needs to know what a slot is does not need redis-py.
         from redis.asyncio import Redis
 
+        from slots.cancelling import HeedingConnection
+
         client = Redis(
             host=host,
             port=port,
@@ -83,14 +85,16 @@ class ServerAccess:
             ssl=self._certificates is not None,
             **{"protocol": 2, **options},
         )
-        if self._certificates is not None:
-            client.connection_pool.connection_class = _connection_class(self._certificates)
+        certificates = self._certificates
+        client.connection_pool.connection_class = _tls_connection(certificates) if certificates else HeedingConnection
         return client
 
 
-def _connection_class(certificates: Certificates) -> "type[SSLConnection]":
+def _tls_connection(certificates: Certificates) -> "type[SSLConnection]":
     """A connection of redis-py whose context is ours: told of files, it would trust the system's authorities too."""
-    from redis.asyncio.connection import RedisSSLContext, SSLConnection
+    from redis.asyncio.connection import RedisSSLContext
+
+    from slots.cancelling import HeedingTlsConnection
 
     class Context(RedisSSLContext):
         """Gives ours, as it stands when a connection is made."""
@@ -98,7 +102,7 @@ def _connection_class(certificates: Certificates) -> "type[SSLConnection]":
         def get(self) -> ssl.SSLContext:
             return certificates.context
 
-    class Connection(SSLConnection):
+    class Connection(HeedingTlsConnection):
         """Asks :class:`Context`."""
 
         def __init__(self, **options: Any) -> None:

@@ -107,6 +107,18 @@ async def fence(client: RedisClient, instance: str) -> int:
     return await end_connections(client, proxy_prefix(instance))
 
 
+async def is_fenced(client: RedisClient, instance: str) -> bool:
+    """Whether the server of ``client`` has a mark of this proxy's fence. Errors are those of ``client``."""
+    if await client.execute_command("HEXISTS", FENCED, instance):
+        return True
+    try:
+        return await client.execute_command("ACL", "GETUSER", fence_user(instance)) is not None
+    except ResponseError as error:
+        if "unknown command" in str(error).lower():  # a server without ACL has the hash only
+            return False
+        raise
+
+
 # The first write is one that is let through at maxmemory; after it a script may write anything.
 _MARK = (
     BY_EFFECTS

@@ -5,6 +5,7 @@ import asyncio
 import faulthandler
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Generator, Iterator
@@ -74,4 +75,6 @@ def _commands_are_forked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patching:
         if sys.platform == "linux":
             patching.setattr(ManagedProcess, "_spawn", forked)
+            # Some are stopped just then.
+            patching.setattr(ManagedProcess, "orphaned", signal.SIGKILL)
         yield

@@ -2,7 +2,8 @@
 
 A process started so is one of its own that runs a module's ``main``, as one is that was started by its command. The
 forking process, of which there is one a module, ends with the test process, whose end of their socket closes then. A
-forked process that starts others itself has a forking process of its own, which ends with it.
+forked process that starts others itself has a forking process of its own, which ends with it. Nothing outlives the test
+process, also one that was killed: whoever looks after a process then ends it, a stopped one too.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ import importlib
 import json
 import os
 import resource
+import select
+import shutil
 import signal
 import socket
 import struct
@@ -26,6 +29,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 NUMBER = struct.Struct("=q")
 MOST_DESCRIPTORS = 64
+
+_first = os.getpid()
+"""The forking process that ends with the test process, for all that descend from it."""
 
 
 class Forked:
@@ -107,6 +113,14 @@ def imports_more(environment: Mapping[str, str], python_path: str) -> bool:
     return not known.issuperset(environment.get("PYTHONPATH", "").split(os.pathsep))
 
 
+def bound(command: Sequence[str]) -> list[str]:
+    """A command that is killed with the thread that starts it, where the system can do that.
+
+    Unlike a ``preexec_fn`` that asks for it, that is safe in a process with threads.
+    """
+    return [*(("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()), *command]
+
+
 def own_server(module: str) -> socket.socket:
     """Fork a forking process off this one, which has imported the module and runs no event loop yet."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -168,9 +182,26 @@ def keep(module: str, request: dict, descriptors: list[int]) -> None:  # type: i
     for descriptor in inherited:
         os.close(descriptor)
     os.write(status, NUMBER.pack(process))
+    if hasattr(os, "pidfd_open"):
+        _wait_for_either(process)
     _, ended = os.waitpid(process, 0)
-    os.write(status, NUMBER.pack(os.waitstatus_to_exitcode(ended)))
+    # Nobody may be left to hear it.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status, NUMBER.pack(os.waitstatus_to_exitcode(ended)))
     os._exit(0)
+
+
+def _wait_for_either(process: int) -> None:
+    """Return once a process has ended; end it once the test process has."""
+    running = os.pidfd_open(process)
+    try:
+        first = os.pidfd_open(_first)
+    except ProcessLookupError:
+        ended = []
+    else:
+        ended, _, _ = select.select([running, first], [], [])
+    if running not in ended:
+        os.kill(process, signal.SIGKILL)
 
 
 def become(module: str, request: dict, inherited: list[int]) -> None:  # type: ignore[type-arg]

@@ -20,6 +20,7 @@ SHARED = {
 LONGEST = (
     "tests/integration/sizing/test_job.py",
     "tests/integration/faults/",
+    "tests/behaviour/",
     "tests/integration/sizing/test_runs.py",
     "tests/integration/sizing/test_cluster.py",
     "tests/integration/test_model.py",

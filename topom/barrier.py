@@ -49,6 +49,7 @@ class Barrier:
         self._ledger = ledger
         self._members = members
         self._fencer = fencer
+        self._emptied: dict[str, int] = {}
 
     def passed(self, epoch: int, servers: Collection[str]) -> bool:
         """Whether every member acknowledged ``epoch``, and every fenced one is cut off from ``servers``."""
@@ -104,6 +105,7 @@ class Barrier:
     async def fence_removed(self, servers: Collection[str]) -> dict[str, str]:
         """Fence every removed instance where it is not yet known to be fenced; reasons by server that failed."""
         unfenced = self._unfenced(servers)
+        before = dict(self._emptied)
         outcomes = await asyncio.gather(
             *(self._fencer.fence(instance, sorted(missing)) for instance, missing in unfenced.items())
         )
@@ -111,14 +113,20 @@ class Barrier:
         failures: dict[str, str] = {}
         for instance, outcome in zip(unfenced, outcomes, strict=True):
             for address, reason in outcome.items():
-                if reason is None:
-                    done.setdefault(instance, []).append(address)
-                else:
+                if reason is not None:
                     failures[address] = reason
+                elif before.get(address) != self._emptied.get(address):
+                    failures[address] = "it was told to follow another server meanwhile"
+                else:
+                    done.setdefault(instance, []).append(address)
         if done:
             await self._members.fenced_at(done)
             log.info("proxies_fenced", instances=sorted(done), servers=sorted(servers), failed=sorted(failures))
         return failures
+
+    def emptied(self, server: str) -> None:
+        """A server is about to lose what it holds, marks among it, or may just have: fences under way do not count."""
+        self._emptied[server] = self._emptied.get(server, 0) + 1
 
     async def tell_again(self) -> None:
         """Give a refused table out again under a new epoch, until it is acknowledged; runs for ever.

@@ -193,6 +193,7 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
                 "slot_function": product.slot_function,
                 "databases": product.databases,
                 "heartbeat_seconds": topom.settings.heartbeat_seconds,
+                "stand_down_seconds": topom.members.stand_down,
                 "scripts_generation": topom.scripts.generation,
                 "scripts_sequence": topom.scripts.sequence,
             }
@@ -238,10 +239,14 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
             case Heartbeat():
                 member.counters = frame.counters
                 topom.health.heard(member.record.id, frame.servers)
+                if frame.number is not None and topom.counts(member):
+                    link.say({"type": "heard", "number": frame.number})
                 if frame.draining:
                     # If that cannot be stored now, the next heartbeat says it again.
                     with suppress(StoreError):
                         await members.drains(member)
+                with suppress(StoreError):
+                    await members.stands_down(member, frame.stands_down)
             case Ack():
                 members.acknowledge(member, frame.epoch)
             case Nack():

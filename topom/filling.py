@@ -6,8 +6,12 @@ done in one way and in one order:
 1. Every proxy has the newest table, or is fenced off the server: none takes it for a replica of a group that it was in
    before.
 2. Nobody can lock slots or groups from here on (``locking``), and the table names the master (**one-owner**).
-3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced.
+3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced, and so
+   are those that are put up until it is told.
 4. It is asked whether anything would be lost that nobody said may be, and only then told.
+
+Before all of that, Redis Sentinels are kept from taking it for a whole copy, where they say who is master
+(:mod:`topom.sentinels.electable`).
 
 **bounded**: a node gives one copy at a time, and takes one, whoever makes it. The copies of a placement are those that
 are stored as ``copying``; those of servers that join are noted here while they are made.
@@ -40,12 +44,18 @@ def unmarked(state: ClusterState, server: str) -> ClusterState:
     return replace(state, fenced=fenced)
 
 
+async def _nothing(server: str, group_id: int) -> None:
+    """What is done before a server is told, where nobody else chooses masters."""
+
+
 class Filling:
     """The servers that one topom has filled.
 
     Args:
         locking: held while slots or a group are locked.
         barrier_seconds: how long proxies may take to acknowledge a table.
+        prepare: given a server and the group that it is to be filled for, before it is told. Raises a TopomError if it
+            is not to be told now.
     """
 
     def __init__(
@@ -55,7 +65,9 @@ class Filling:
         replication: ServerReplication,
         locking: asyncio.Lock,
         barrier_seconds: float,
+        prepare: Callable[[str, int], Awaitable[None]] = _nothing,
     ) -> None:
+        self._prepare = prepare
         self._ledger = ledger
         self._barrier = barrier
         self._replication = replication
@@ -81,15 +93,23 @@ class Filling:
             ProxiesNotReady: a proxy has an older table; nothing was done.
             FillingOvertaken: the group has another master, or is getting one.
             ServerFailed: it is not known whether the server was told.
-            TopomError: as ``look``, ``require`` and :meth:`topom.ledger.Ledger.change`; it was not told.
+            TopomError: as ``prepare``, ``look``, ``require`` and :meth:`topom.ledger.Ledger.change`; it was not told.
         """
+        await self._prepare(server, group_id)
         await self._barrier.everyone_current([server], self._barrier_seconds)
         async with self._locking:
             await look()
-            await self._ledger.change(lambda state, epoch: unmarked(state, server))
+            await self._unmark(server)
             _require_master(self._ledger.table, group_id, master)
             require()
-            await self._replication.follow(server, master)
+            try:
+                await self._replication.follow(server, master)
+            finally:
+                await self._unmark(server)
+
+    async def _unmark(self, server: str) -> None:
+        self._barrier.emptied(server)
+        await self._ledger.change(lambda state, epoch: unmarked(state, server))
 
     def note(self, server: str, nodes: frozenset[str]) -> None:
         """A server that joins is being filled, which concerns these nodes."""

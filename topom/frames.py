@@ -40,6 +40,8 @@ class Register(_Frame):
     version: str = Field(max_length=100)
     epoch: int = Field(ge=0)
     draining: bool = False
+    stands_down: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The allowance by which it stands down now (:mod:`topom.standdown`); None for one that does not."""
     group_locks: bool = False
     """Whether it holds requests for the slots of a locked group; others acknowledge such a table all the same."""
     scripts: ScriptsKnown | None = None
@@ -52,6 +54,8 @@ class Heartbeat(_Frame):
     """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it lets its clients go.
 
     ``servers``: seconds since each server's latest answer to the proxy, by address (:mod:`topom.detector`).
+    ``stands_down``: as of :class:`Register`. One with a ``number`` is answered by ``heard`` with that number, by a
+    topom that leads and has the proxy as a member.
     """
 
     type: Literal["heartbeat"]
@@ -59,6 +63,8 @@ class Heartbeat(_Frame):
     counters: dict[str, int | float] = Field(default_factory=dict, max_length=100)
     draining: bool = False
     servers: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict, max_length=100_000)
+    number: int | None = Field(default=None, ge=0)
+    stands_down: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 class Ack(_Frame):

@@ -7,8 +7,9 @@ something else. (Proxies look for themselves, and read from no replica that does
 link up, in the master's stream: :mod:`proxy.replicagroup`.)
 
 What may be the only copy of something is told to follow only if an operator has said that it may be wiped: a master
-with keys of its own, and a replica of somebody else that has lost its link to them. **one-owner**: a server is told
-only while nobody can lock slots or groups, and only if the table names it as a replica of that master at that instant.
+with keys of its own, and a replica of somebody else that has lost its link to them. Of one that joins again, because it
+follows its master no more, less is asked (:mod:`topom.strays`). **one-owner**: a server is told only while nobody can
+lock slots or groups, and only if the table names it as a replica of that master at that instant.
 **bounded**: of the servers of a node, one at a time is filled, or fills another (:mod:`topom.filling`).
 """
 
@@ -41,6 +42,11 @@ FILLING_SECONDS = 10.0
 
 class NotWhole(Conflict):
     """The server was never seen to hold a whole copy of its group's data."""
+
+
+async def _nothing(server: str, master: str) -> str:
+    """What is held against wiping a server, where nobody has joined again."""
+    return ""
 
 
 def homes(table: SlotTable) -> dict[str, Group]:
@@ -97,7 +103,7 @@ def require_whole(state: ClusterState, address: str) -> None:
     """Raises NotWhole for a server that is joining: as a master it would have nothing, or something else."""
     if address in state.joining:
         raise NotWhole(
-            f"{address} joins its group and was never seen whole, so it may hold nothing, or old data; bring the "
+            f"{address} joins its group and was not seen whole since, so it may hold nothing, or old data; bring the "
             "master back. If it is gone for good and this is to be its successor all the same, take the group's slots "
             "offline and assign them to a new group with this server"
         )
@@ -117,6 +123,7 @@ class Joins:
     Args:
         filling: has servers filled.
         problem_of: why a server is not to be wiped unasked, empty if nothing would be lost. Raises TopomError.
+        problem_again: the same of one that was whole once, given its master, too.
     """
 
     def __init__(
@@ -125,11 +132,13 @@ class Joins:
         replication: ServerReplication,
         filling: Filling,
         problem_of: Callable[[str], Awaitable[str]],
+        problem_again: Callable[[str, str], Awaitable[str]] = _nothing,
     ) -> None:
         self._ledger = ledger
         self._replication = replication
         self._filling = filling
         self._problem_of = problem_of
+        self._problem_again = problem_again
         self._news = asyncio.Event()
         self._told: dict[str, float] = {}
         self._noted: set[str] = set()
@@ -234,7 +243,8 @@ class Joins:
         entry = self._ledger.state.joining.get(server)
         if entry is None or entry.wipe or said.follows(master) or (not said.is_master and said.link_up):
             return
-        if problem := await self._problem_of(server):
+        problem = await (self._problem_again(server, master) if entry.again else self._problem_of(server))
+        if problem:
             raise HoldsKeys(f"{problem}; empty it, or remove it and add it again with --wipe")
 
     def _require_free(self, group: Group, server: str) -> None:

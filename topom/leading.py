@@ -22,6 +22,8 @@ these ways, none of which asks the late one to notice anything in time, but the 
   master, and until then the table's master is made a master again (:mod:`topom.followers`). A late
   ``REPLICAOF NO ONE`` makes a second master that no table names, so nobody writes to it; it is made a replica again.
 - What is checked before slots move (:mod:`migrator.checks`) writes a key of its own, which expires within seconds.
+- A late answer to a proxy's heartbeat counts from when the proxy sent that, and the look at the clock came after; so it
+  allows the proxy nothing beyond what its successor waits for (:mod:`topom.standdown`).
 - Scripts that a late leader stores are of the same generation, and stay true; sizes say when they were measured.
 """
 

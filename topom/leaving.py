@@ -13,12 +13,12 @@ from dataclasses import replace
 import structlog
 
 from slots import ranges
-from slots.backoff import Backoff
 from slots.states import SlotState
 from slots.table import Slot, SlotTable
 from topom import interventions, topology
-from topom.errors import Conflict, TopomError
+from topom.errors import Conflict
 from topom.ledger import Ledger
+from topom.looking import keep_looking
 from topom.rebalancing import Rebalancing
 from topom.state import ClusterState, Leaving, leaving_groups
 
@@ -26,9 +26,6 @@ log = structlog.get_logger(__name__)
 
 DRAINED = "an operator drains it"
 """Why something leaves, where nobody said."""
-PAUSE_SECONDS = 0.2
-"""Between two looks at what is left to move."""
-RETRY_SECONDS_MAX = 10.0
 
 
 class GroupLeaving(Conflict):
@@ -139,20 +136,8 @@ class Departures:
     async def run(self) -> None:
         """Plan moves for what is on the list, again and again, and remove what is empty; for ever."""
         self._ledger.listen(lambda old, new: self._news.set())
-        backoff = Backoff(PAUSE_SECONDS, RETRY_SECONDS_MAX)
-        while True:
-            self._news.clear()
-            try:
-                await self._look()
-                backoff.reset()
-            except TopomError as error:
-                wait = backoff.next()
-                log.warning("groups_cannot_leave_yet", reason=str(error), retry_seconds=wait)
-                await asyncio.sleep(wait)
-                continue
-            # Every step of a batch changes the state.
-            await asyncio.sleep(PAUSE_SECONDS)
-            await self._news.wait()
+        # Every step of a batch changes the state.
+        await keep_looking(self._news, self._look, "groups_cannot_leave_yet")
 
     async def _look(self) -> None:
         leaving = leaving_groups(self._ledger.state)

@@ -188,14 +188,12 @@ class NodeDepartures:
 
     Args:
         problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
-        by_sentinels: whether Redis Sentinels say who is master.
     """
 
-    def __init__(self, ledger: Ledger, pool: Pool, problem_of: Callable[[str], str | None], by_sentinels: bool) -> None:
+    def __init__(self, ledger: Ledger, pool: Pool, problem_of: Callable[[str], str | None]) -> None:
         self._ledger = ledger
         self._pool = pool
         self._problem_of = problem_of
-        self._by_sentinels = by_sentinels
         self._short_since: dict[str, float] = {}
 
     async def drain(self, node: str, why: str, fewer_copies: bool) -> None:
@@ -237,7 +235,7 @@ class NodeDepartures:
             return
         if group.id in leaving_groups(state):
             raise NotReady(f"it goes with group {group.id}, which is on its way out")
-        if state.placement.run is not None or (state.placement.auto and not self._by_sentinels):
+        if state.placement.run is not None or state.placement.auto:
             # Both would take servers of the pool for the same copy.
             raise NotReady(f"group {group.id} gets copies elsewhere by placement: slotferry placement show")
         leaving = leaving_servers(state)

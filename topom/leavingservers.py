@@ -24,7 +24,7 @@ import structlog
 from slots.backoff import Backoff
 from slots.table import Group, SlotTable
 from topom import interventions, leavingnodes, topology
-from topom.errors import Conflict, NodeLeaving, SentinelsDecide, ServerNotFound, TopomError
+from topom.errors import Conflict, NodeLeaving, ServerNotFound, TopomError
 from topom.lastcopy import require_copy
 from topom.leaving import off_the_list
 from topom.leavingnodes import NodeDepartures, ShortOfCopies
@@ -51,31 +51,21 @@ def group_with(table: SlotTable, address: str) -> Group | None:
     return next((group for group in table.groups.values() if address in group.servers), None)
 
 
-def with_server(
-    state: ClusterState, epoch: int, group_id: int, address: str, why: str, now: float, by_sentinels: bool = False
-) -> ClusterState:
+def with_server(state: ClusterState, epoch: int, group_id: int, address: str, why: str, now: float) -> ClusterState:
     """The state without a replica, or with the master of a group on the list.
 
     A master that is alone in a group which no slot needs is gone at once, too.
 
     Args:
         now: in seconds since 1970, UTC.
-        by_sentinels: whether Redis Sentinels say who is master.
 
     Raises:
         GroupNotFound, ServerNotFound: there is none.
         GroupLocked: it is being decided whether the server is the master.
-        SentinelsDecide: it is a master, and not topom's to replace.
     """
     group = _require(state.table, group_id, address)
     if address != group.master or _is_unused(state.table, group):
         return off_the_list(_without(state, epoch, group_id, address), _key(address))
-    if by_sentinels:
-        raise SentinelsDecide(
-            f"{address} is the master of group {group_id}, and Redis Sentinels say who is: have a replica take over "
-            f"first (slotferry group promote {group_id} HOST:PORT), or drain the whole group: "
-            f"slotferry group drain {group_id}"
-        )
     if _key(address) in state.leaving:
         return state
     entry = Leaving("server", address, why, now)
@@ -223,7 +213,6 @@ class ServerDepartures:
         nodes: replaces servers of nodes that leave.
         problem_of: as for :func:`successor`.
         has_failed: whether a server counts as failed (:mod:`topom.detector`).
-        by_sentinels: whether Redis Sentinels say who is master.
     """
 
     def __init__(
@@ -234,7 +223,6 @@ class ServerDepartures:
         nodes: NodeDepartures,
         problem_of: Callable[[str], str | None],
         has_failed: Callable[[str], bool],
-        by_sentinels: bool,
     ) -> None:
         self._ledger = ledger
         self._promotions = promotions
@@ -242,7 +230,6 @@ class ServerDepartures:
         self._nodes = nodes
         self._problem_of = problem_of
         self._has_failed = has_failed
-        self._by_sentinels = by_sentinels
         self._news = asyncio.Event()
         self._backoffs: dict[str, Backoff] = {}
         self._not_before: dict[str, float] = {}
@@ -259,9 +246,7 @@ class ServerDepartures:
         if address in group.replicas and address not in state.joining and _slots_of(state.table, group_id):
             said = await look_at_all(self._replication, list(group.servers))
             require_copy(group, address, said, state.joining.keys(), self._problem_of)
-        state = await self._ledger.change(
-            lambda state, epoch: with_server(state, epoch, group_id, address, why, now, self._by_sentinels)
-        )
+        state = await self._ledger.change(lambda state, epoch: with_server(state, epoch, group_id, address, why, now))
         log.info("server_leaves", group=group_id, server=address, why=why)
         return state.table
 
@@ -326,8 +311,6 @@ class ServerDepartures:
     async def _replace(self, group: Group) -> None:
         """Have another server take a master's place. Raises what says why that cannot be now."""
         master = group.servers[0]
-        if self._by_sentinels:
-            raise SentinelsDecide(f"Redis Sentinels watch group {group.id}: slotferry group promote first")
         state = self._ledger.state
         said = await look_at_all(self._replication, list(group.servers))
         if _key(master) not in state.leaving:

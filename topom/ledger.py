@@ -254,7 +254,8 @@ class Ledger:
             who = actor.get()
             noted = self._notes.take(who)
             try:
-                new = self._recorded(old, replace(new, version=version).with_assigned(), [*noted, *said])
+                new = replace(new, version=version).with_assigned().with_unwatched(old)
+                new = self._recorded(old, new, [*noted, *said])
                 await self._store.write(old.version, version, records.differences(old, new))
             except BaseException as error:
                 unknown = isinstance(error, StoreError) and not isinstance(error, StoreConflict)

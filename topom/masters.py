@@ -2,8 +2,8 @@
 
 It takes the agreement of the majority of views that the master has failed (:mod:`topom.detector`), that protection mode
 is off (:mod:`topom.protection`), and that no replica still hears from the master. Then every proxy stops sending to it
-(**one-owner**; a lost proxy has to be fenced off it, or ``ha_lost_proxies`` to say that it does not matter), and the
-replica takes over (:meth:`topom.promotions.Promotions.fail_over`). What the master had acknowledged and not yet
+(**one-owner**; a lost proxy has to be fenced off it, or to have stood down: :mod:`topom.standdown`), and the replica
+takes over (:meth:`topom.promotions.Promotions.fail_over`). What the master had acknowledged and not yet
 sent to that replica is lost, which is in the nature of Redis's replication; a replica that is further behind than
 ``ha_lag_bytes_max`` is left for an operator to decide on. The former master is made a replica as soon as it answers;
 until then nobody reads from it, and proxies write only to whom the table names.
@@ -27,6 +27,7 @@ from topom.errors import TopomError
 from topom.events import What
 from topom.health import Health
 from topom.ledger import Ledger
+from topom.lostproxies import LostProxies, StandingDown
 from topom.members import Members
 from topom.promotions import NotReady, Promotions
 from topom.protection import Protection
@@ -41,6 +42,8 @@ TELL_SECONDS = 60.0
 """Between two events of one group that say why its failed master is not replaced."""
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
+MOST_WAIT_SECONDS = 0.5
+"""Between two looks whether lost proxies have stood down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Masters:
     Args:
         settings: when masters are replaced; if they are not, protection mode is kept up to date all the same.
         problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+        lost_proxies: has lost proxies stand down; None if that is not relied on.
     """
 
     def __init__(
@@ -81,8 +85,10 @@ class Masters:
         protection: Protection,
         settings: MastersSettings,
         problem_of: Callable[[str], str | None] = lambda server: None,
+        lost_proxies: LostProxies | None = None,
     ) -> None:
         self._problem_of = problem_of
+        self._lost_proxies = lost_proxies
         self._ledger = ledger
         self._members = members
         self._barrier = barrier
@@ -160,6 +166,8 @@ class Masters:
         servers = all_servers(self._ledger.table)
         alive = [server for server in servers if self._health.of(server).condition is Condition.ALIVE]
         try:
+            if self._lost_proxies is not None:
+                await self._lost_proxies.note_watched()
             await self._barrier.fence_removed(alive)
         except TopomError as error:
             log.debug("proxies_fenced_later", reason=str(error))
@@ -179,10 +187,22 @@ class Masters:
         loop = asyncio.get_running_loop()
         if loop.time() < self._not_before.get(group.id, 0.0):
             return
+        lost_proxies = self._lost_proxies
         try:
-            await self._promotions.fail_over(
-                group.id, lambda: self._choose(group), self._settings.wait_for_lost_proxies
+            if lost_proxies is not None:
+                server = await self._choose(group)
+                await lost_proxies.prepare(group)
+                lost_proxies.require(group, server)
+            table = await self._promotions.fail_over(
+                group.id, lambda: self._choose(group), self._settings.wait_for_lost_proxies, lost_proxies
             )
+            if lost_proxies is not None and (server := table.master_of(group.id) or group.servers[0]) != group.master:
+                await lost_proxies.replaced(group, server)
+        except StandingDown as waiting:
+            if group.id not in self.reasons:
+                log.warning("master_replaced_later", group=group.id, master=group.master, reason=str(waiting))
+            self._not_before[group.id] = loop.time() + min(waiting.seconds, MOST_WAIT_SECONDS)
+            self.reasons[group.id] = str(waiting)
         except TopomError as error:
             backoff = self._backoffs.setdefault(group.id, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS))
             self._not_before[group.id] = loop.time() + backoff.next()

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from topom import standdown
 from topom.batches import all_servers
 from topom.errors import ProxyNotFound
 from topom.events import What
@@ -110,8 +111,10 @@ class Wait:
 class Members:
     """All members, in step with the store: a ledger's listener adds and drops them as soon as that is stored."""
 
-    def __init__(self, ledger: Ledger, lease_seconds: float) -> None:
+    def __init__(self, ledger: Ledger, lease_seconds: float, stand_down: float | None = None) -> None:
         self._ledger = ledger
+        self.stand_down = stand_down
+        """The allowance by which proxies are to stand down (:mod:`topom.standdown`); None if they are not to."""
         self._lease = lease_seconds
         self._members: dict[int, Member] = {}
         self._waits: set[Wait] = set()
@@ -166,6 +169,7 @@ class Members:
                 workers=frame.workers,
                 version=frame.version,
                 draining=frame.draining or bool(known and self._has_yet_to_drain(known, frame)),
+                stand_down=standdown.registered(self.stand_down, frame.stands_down),
             )
             if record == known:
                 return state
@@ -226,6 +230,19 @@ class Members:
             if epoch >= wait.epoch and member.record.id in wait.pending:
                 wait.refusals[member.record.id] = reason
                 wait.event.set()
+
+    async def stands_down(self, member: Member, seconds: float | None) -> None:
+        """A proxy says that it stands down by this allowance: once that is the one it was told, it is counted on."""
+        proxy_id = member.record.id
+
+        def note(state: ClusterState, epoch: int) -> ClusterState:
+            record = state.proxies.get(proxy_id)
+            if record is None or record.stand_down == seconds:
+                return state
+            return replace(state, proxies={**state.proxies, proxy_id: replace(record, stand_down=seconds)})
+
+        if seconds is not None and seconds == self.stand_down != member.record.stand_down:
+            await self._ledger.change(note)
 
     def disconnected(self, member: Member, link: Link) -> None:
         """The connection ended. Membership goes on until the lease ends and a fence is up."""
@@ -290,7 +307,7 @@ class Members:
                 return state
             for member in parting:
                 member.parting = (reason, message)
-            entries = [Fenced(member.record.instance, member.record.id) for member in parting]
+            entries = [standdown.entry_of(state, state.proxies[member.record.id]) for member in parting]
             fenced = {**state.fenced, **{entry.instance: entry for entry in entries}}
             return replace(
                 state,

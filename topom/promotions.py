@@ -24,7 +24,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -60,6 +60,16 @@ Observer = Callable[[str], Awaitable[None]]
 
 Choose = Callable[[], Awaitable[str]]
 """Says which replica is to become the master."""
+
+
+class StoodDown(Protocol):
+    """Knows of lost proxies that they use a master no more off which they cannot be fenced."""
+
+    async def confirm(self, group: Group, server: str) -> None:
+        """Ask again what :meth:`require` relies on. Raises :class:`NotReady`."""
+
+    def require(self, group: Group, server: str) -> None:
+        """Raises :class:`NotReady` if one may still use the group's master when ``server`` takes its place."""
 
 
 class NotReady(Conflict):
@@ -149,24 +159,31 @@ class Promotions:
         work = self.outcomes.of(Kind.FORCED, self._fail_over(group_id, choose, wait_for_lost_proxies=False))
         return await self._finished(work, name)
 
-    async def fail_over(self, group_id: int, choose: Choose, wait_for_lost_proxies: bool) -> SlotTable:
+    async def fail_over(
+        self, group_id: int, choose: Choose, wait_for_lost_proxies: bool, stood_down: StoodDown | None = None
+    ) -> SlotTable:
         """Make a replica the master of a group whose master is lost; the table that then holds.
 
         **one-owner**: the replica becomes a master only after every proxy has acknowledged that it sends nothing to the
-        former one any more. A proxy that is lost is fenced off it first, if ``wait_for_lost_proxies``; as long as that
-        cannot be done, there is no other master.
+        former one any more. A proxy that is lost is fenced off it first, if ``wait_for_lost_proxies``, or has
+        ``stood_down``; as long as that is not so, there is no other master.
 
         Args:
             group_id: of the group.
             choose: says which replica; asked again once no proxy sends anything. Raises :class:`NotReady`.
             wait_for_lost_proxies: False if it is sure that no lost proxy can reach the former master.
+            stood_down: knows which lost proxies need not be fenced off it.
 
         Raises:
             as :meth:`promote`, but for LeaderSilent.
         """
-        return await self.outcomes.of(Kind.FAILOVER, self._fail_over(group_id, choose, wait_for_lost_proxies))
+        return await self.outcomes.of(
+            Kind.FAILOVER, self._fail_over(group_id, choose, wait_for_lost_proxies, stood_down)
+        )
 
-    async def _fail_over(self, group_id: int, choose: Choose, wait_for_lost_proxies: bool) -> SlotTable:
+    async def _fail_over(
+        self, group_id: int, choose: Choose, wait_for_lost_proxies: bool, stood_down: StoodDown | None = None
+    ) -> SlotTable:
         group = topology.group_of(self._ledger.table, group_id)
         if group.master is None:
             raise NotReady(f"group {group_id} has no master")
@@ -177,7 +194,9 @@ class Promotions:
             try:
                 await self._lock(group_id, promotion, lost=True)
                 servers = group.servers if wait_for_lost_proxies else group.replicas
-                return await self._take_over(group_id, promotion, choose, servers)
+                if stood_down is not None:
+                    servers = (promotion.server,)
+                return await self._take_over(group_id, promotion, choose, servers, stood_down)
             finally:
                 self._busy.discard(group_id)
                 self._wake.set()
@@ -294,7 +313,12 @@ class Promotions:
         return await self._complete(group_id, promotion)
 
     async def _take_over(
-        self, group_id: int, promotion: Promotion, choose: Choose, servers: Collection[str]
+        self,
+        group_id: int,
+        promotion: Promotion,
+        choose: Choose,
+        servers: Collection[str],
+        stood_down: StoodDown | None,
     ) -> SlotTable:
         """As :meth:`_switch`, while the former master does not answer. Lost proxies are fenced off ``servers``."""
         table = self._ledger.table
@@ -303,6 +327,10 @@ class Promotions:
             await self._observe("lock acknowledged")
             if await choose() != promotion.server:
                 raise NotReady(f"{promotion.server} is not the best choice any more")
+            if stood_down is not None:
+                await stood_down.confirm(table.groups[group_id], promotion.server)
+                # one-owner: others may have been lost meanwhile.
+                stood_down.require(table.groups[group_id], promotion.server)
             self._require_locked(table.epoch, servers)
             await self._replication.make_master(promotion.server)
         except Exception as error:

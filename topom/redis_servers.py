@@ -5,16 +5,19 @@ Every call has a short limit: a server that hangs costs its caller that long, ne
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import BusyLoadingError, ResponseError
 
 from slots import connections
 from slots.access import ServerAccess
 from slots.failures import FAILURES
+from slots.moving import RESERVED_KEYS
 from topom.topology import parse_address
 
 AT_ONCE = 64
@@ -25,7 +28,7 @@ FRESH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """``keys`` counts over all databases; ``used_memory`` is in bytes. Both None, and ``role`` too, when not up."""
+    """``keys`` as :func:`look_inside` counts them, ``used_memory`` in bytes. All None when not up."""
 
     up: bool
     role: str | None = None
@@ -69,6 +72,25 @@ class RedisServers:
         outcomes = await asyncio.gather(*(self._fence_one(instance, address) for address in wanted))
         return dict(zip(wanted, outcomes, strict=True))
 
+    async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
+        """Which of these proxies have no mark of their fence at a server, or cannot be asked about, and why.
+
+        Does not raise.
+        """
+        found: dict[str, str] = {}
+
+        async def look(instance: str) -> None:
+            async def ask(client: Redis) -> None:
+                if not await connections.is_fenced(client, instance):
+                    found[instance] = "the mark is gone"
+
+            reason = await self.guarded(address, ask)
+            if reason is not None:
+                found[instance] = reason
+
+        await asyncio.gather(*(look(instance) for instance in instances))
+        return found
+
     async def unreachable(self, addresses: Iterable[str]) -> Mapping[str, str]:
         """Why servers do not answer, by address; those that do are left out."""
         wanted = list(addresses)
@@ -103,12 +125,12 @@ class RedisServers:
         found: list[ServerStatus] = []
 
         async def info(client: Redis) -> None:
-            answer = await client.info()
+            answer, keys = await look_inside(client)
             found.append(
                 ServerStatus(
                     up=True,
                     role=str(answer.get("role", "")),
-                    keys=count_keys(answer),
+                    keys=keys,
                     used_memory=int(answer.get("used_memory", 0)),
                 )
             )
@@ -161,6 +183,27 @@ class RedisServers:
             await self._clients.pop(address).aclose()
 
 
-def count_keys(info: Mapping[str, Any]) -> int:
-    """Keys over all databases, of a server that said ``info``."""
+async def look_inside(client: Redis) -> tuple[Mapping[str, Any], int]:
+    """What INFO says of a server, and its keys over all databases without Slotferry's own, which nobody would miss.
+
+    Whether a server is empty is decided by this number alone. Both are asked in one step: a mark that came or went in
+    between would hide a key of somebody. A server that cannot be asked for the marks, because it is just loading its
+    data for instance, has as many keys as it says. Errors are those of ``client``.
+    """
+    with suppress(ResponseError, BusyLoadingError):
+        async with client.pipeline(transaction=True) as together:
+            together.info()
+            together.exists(*RESERVED_KEYS)
+            info, marks = await together.execute()
+        return info, _count_keys(info) - marks
+    info = await client.info()
+    return info, _count_keys(info)
+
+
+def is_proxy(info: Mapping[str, Any]) -> bool:
+    """Whether it was a proxy of ours that said ``info``: its section ``Slotferry`` tells of the masters behind it."""
+    return "masters_without_answer" in info
+
+
+def _count_keys(info: Mapping[str, Any]) -> int:
     return sum(int(value["keys"]) for name, value in info.items() if name.startswith("db") and name[2:].isdigit())

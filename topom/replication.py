@@ -17,6 +17,8 @@ Answer = TypeVar("Answer")
 
 REPLICAOF = "SLAVEOF"
 """The name that servers of all versions know."""
+PRIORITY = "slave-priority"
+"""Likewise: the setting by which Sentinels choose among replicas. Of 0, they never elect the server."""
 
 
 class ServerFailed(Unavailable):
@@ -118,6 +120,26 @@ class ServerReplication:
 
         await self._run(address, follow)
 
+    async def priority(self, address: str) -> int:
+        """The server's :data:`PRIORITY`."""
+
+        async def ask(client: Redis) -> int:
+            found = await client.config_get(PRIORITY)
+            value = found.get(PRIORITY)
+            if value is None:
+                raise ResponseError(f"it does not say its {PRIORITY}")
+            return int(value)
+
+        return await self._run(address, ask, changes=False)
+
+    async def set_priority(self, address: str, priority: int) -> None:
+        """Change the server's :data:`PRIORITY`, until it is restarted."""
+
+        async def change(client: Redis) -> None:
+            await client.config_set(PRIORITY, priority)
+
+        await self._run(address, change)
+
     async def keep(self, address: str) -> None:
         """Have the server write its role into its configuration file, if it has one, to have it after a restart."""
 
@@ -187,7 +209,10 @@ def obstacle(address: str, master: str, ahead: Replication, behind: Replication,
 
 
 def shortcomings(
-    group: Group, said: Mapping[str, Replication | ServerFailed], problem_of: Callable[[str], str | None]
+    group: Group,
+    said: Mapping[str, Replication | ServerFailed],
+    problem_of: Callable[[str], str | None],
+    near: int | None = None,
 ) -> dict[str, str | None]:
     """Of each of a group's servers, why it does not count as a whole copy now; None if it does.
 
@@ -197,6 +222,7 @@ def shortcomings(
         group: with a master.
         said: by each of its servers.
         problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+        near: as for :func:`obstacle`.
     """
     master = group.servers[0]
     ahead = said[master]
@@ -212,7 +238,7 @@ def shortcomings(
         if isinstance(behind, ServerFailed):
             found[server] = str(behind)
         else:
-            found[server] = problem_of(server) or obstacle(server, master, ahead, behind)
+            found[server] = problem_of(server) or obstacle(server, master, ahead, behind, near)
     return found
 
 

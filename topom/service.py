@@ -11,10 +11,11 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, leavingnodes, topology
+from topom import interventions, joining, leaving, leavingnodes, strays, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
+from topom.detector import Condition
 from topom.digests.checks import Digests
 from topom.digests.differing import Differing
 from topom.errors import ProxiesNotReady, ServersUnreachable
@@ -31,8 +32,9 @@ from topom.leaving import Departures
 from topom.leavingnodes import NodeDepartures
 from topom.leavingservers import ServerDepartures
 from topom.ledger import Ledger
+from topom.lostproxies import LostProxies
 from topom.masters import Masters
-from topom.members import Members
+from topom.members import Member, Members
 from topom.moving import RedisMover
 from topom.placements import pool
 from topom.placements.applying import Placements
@@ -52,6 +54,7 @@ from topom.sizes import Freshness, freshness
 from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store
+from topom.strays import Strays
 from topom.tablehistory import TableHistory
 from topom.waiters import Waiters
 
@@ -95,7 +98,7 @@ class Topom:
         """Set once it does not lead any more, for good."""
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term, url)
         self.waiters = Waiters(self.ledger, settings.waiters)
-        self.members = Members(self.ledger, settings.proxy_lease_seconds)
+        self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
         self.proxies = ProxyList(self.members)
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
@@ -115,7 +118,7 @@ class Topom:
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
         )
-        self.differing = Differing()
+        self.differing = Differing(lambda: self.sentinels.copies.reconsider())
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
@@ -138,6 +141,9 @@ class Topom:
             self.protection,
             settings.masters_settings(),
             self.differing.problem,
+            LostProxies(self.ledger, self.members, self.servers, settings.masters_settings().proxy_suspect_seconds)
+            if settings.stand_down_rule() is not None
+            else None,
         )
         self.gone = Gone(
             self.ledger,
@@ -160,8 +166,7 @@ class Topom:
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
         self.pool = Pool(self.ledger, self.servers)
-        by_sentinels = settings.ha == "sentinel"
-        self.node_departures = NodeDepartures(self.ledger, self.pool, self.differing.problem, by_sentinels)
+        self.node_departures = NodeDepartures(self.ledger, self.pool, self.differing.problem)
         self.server_departures = ServerDepartures(
             self.ledger,
             self.promotions,
@@ -169,7 +174,6 @@ class Topom:
             self.node_departures,
             self.differing.problem,
             self.health.has_failed,
-            by_sentinels,
         )
         filling = Filling(
             self.ledger,
@@ -177,28 +181,42 @@ class Topom:
             ServerReplication(self.servers, leads),
             self.actions.steps.locking,
             settings.barrier_seconds,
+            lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
         )
-        self.joins = Joins(self.ledger, ServerReplication(self.servers, leads), filling, self.pool.problem)
+        self.joins = Joins(
+            self.ledger,
+            ServerReplication(self.servers, leads),
+            filling,
+            self.pool.problem,
+            lambda server, master: strays.problem_of(self.pool.content, server, master),
+        )
+        self.strays = Strays(
+            self.ledger,
+            ServerReplication(self.servers, leads),
+            lambda server: self.health.of(server).condition is Condition.ALIVE,
+            lambda: self.protection.active,
+            settings.ha == "sentinel",
+        )
+        stepping = Stepping(
+            self.ledger,
+            self.barrier,
+            self.health,
+            self.promotions,
+            ServerReplication(self.servers, leads),
+            self.pool,
+            self.actions.steps.locking,
+            filling,
+            settings.stepping_settings(),
+            self.differing.problem,
+        )
         self.placements = Placements(
             self.ledger,
             self.health,
             self.pool,
             self.protection,
-            Stepping(
-                self.ledger,
-                self.barrier,
-                self.health,
-                self.promotions,
-                ServerReplication(self.servers, leads),
-                self.pool,
-                self.actions.steps.locking,
-                filling,
-                settings.stepping_settings(),
-                self.differing.problem,
-            ),
+            stepping,
             settings.placement_rules(),
             settings.placement_settle_seconds,
-            by_sentinels,
         )
         self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
@@ -210,6 +228,9 @@ class Topom:
             settings.sentinel_access,
             settings.redis_timeout_seconds,
             leads,
+            lambda server: self.differing.of(server) is not None,
+            self.health.has_failed,
+            stepping.detach,
         )
         self._frames: TableFrames | None = None
         self._history: TableHistory | None = None
@@ -249,6 +270,10 @@ class Topom:
         else:
             self.ledger.show(state)
 
+    def counts(self, member: Member) -> bool:
+        """Whether a proxy may be told, as of now, that it is a member and not fenced (:mod:`topom.standdown`)."""
+        return self.leads() and not self.ledger.lost.is_set() and member.record.id in self.ledger.state.proxies
+
     def retire(self) -> None:
         """End every proxy's control stream, and all waits for news: another leads, or will, or the process ends."""
         self.retired.set()
@@ -271,6 +296,7 @@ class Topom:
             group.create_task(self.departures.run())
             group.create_task(self.server_departures.run())
             group.create_task(self.joins.run())
+            group.create_task(self.strays.run())
             group.create_task(self.sentinels.run())
             group.create_task(self.digests.run())
             group.create_task(self.placements.run())

@@ -218,10 +218,16 @@ class TopomSettings(BaseSettings):
         ge=0,
         description='Bytes that a replica may be behind a failed master to take its place, with ha = "topom". 64 MiB.',
     )
-    ha_lost_proxies: Literal["wait", "ignore"] = Field(
-        default="wait",
-        description='Whether a failed master is replaced while a proxy is lost that may still write to it: "wait": not '
-        'before the proxy is back, or removed and fenced; "ignore": it is.',
+    ha_lost_proxies: Literal["stand_down", "wait", "ignore"] = Field(
+        default="stand_down",
+        description='When a failed master is replaced while a proxy is lost that may still write to it: "stand_down": '
+        "once the proxy has surely stood down, which proxies do that hear neither topom nor all replicas of a group; "
+        '"wait": once it is back, or fenced; "ignore": at once.',
+    )
+    stand_down_seconds: Seconds = Field(
+        default=5.0,
+        description="Seconds for which a proxy serves a group after topom, or all of the group's replicas, have "
+        'answered it for the last time, with ha_lost_proxies = "stand_down". At least three heartbeats.',
     )
     redis_timeout_seconds: Seconds = Field(
         default=1.0, description="Seconds that a Redis server may take to answer topom's own questions."
@@ -264,7 +270,9 @@ class TopomSettings(BaseSettings):
         default=0, ge=0, description="Sentinels that have to find a master down. 0: a majority of them."
     )
     sentinel_down_after_milliseconds: int = Field(
-        default=5_000, ge=100, description="Milliseconds without an answer after which a Sentinel finds a server down."
+        default=5_000,
+        ge=1_500,
+        description="Milliseconds without an answer after which a Sentinel finds a server down. It asks each second.",
     )
     sentinel_failover_timeout_milliseconds: int = Field(
         default=60_000,
@@ -429,6 +437,8 @@ class TopomSettings(BaseSettings):
             raise ValueError("server_suspect_seconds: may not be larger than server_fail_seconds")
         if self.ha == "sentinel" and not SENTINEL_NAME.fullmatch(self.product):
             raise ValueError("product: may have letters, digits, dots, hyphens and underscores only for Sentinels")
+        if self.stand_down_rule() is not None and self.stand_down_seconds < 3 * self.heartbeat_seconds:
+            raise ValueError("stand_down_seconds: has to be three times heartbeat_seconds at least")
         if self.store != "sqlite" and not self.store_servers:
             raise ValueError(f"store_servers: is needed for a store in {self.store}")
         if bool(self.store_user) != bool(self.store_password.get_secret_value()):
@@ -502,9 +512,13 @@ class TopomSettings(BaseSettings):
             self.ha == "topom",
             self.ha_lag_bytes_max,
             self.server_fail_seconds,
-            self.ha_lost_proxies == "wait",
+            self.ha_lost_proxies != "ignore",
             max(self.proxy_lease_seconds / 2, 2 * self.heartbeat_seconds),
         )
+
+    def stand_down_rule(self) -> float | None:
+        """The allowance by which proxies are to stand down (:mod:`topom.standdown`); None if they are not to."""
+        return self.stand_down_seconds if self.ha == "topom" and self.ha_lost_proxies == "stand_down" else None
 
     def placement_rules(self) -> Rules:
         """How groups are placed on nodes."""

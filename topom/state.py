@@ -33,7 +33,8 @@ class ProxyRecord:
 
     ``address`` is ``host:port`` for clients, ``hostname`` and ``pid`` tell the operator where it runs,
     ``workers`` is its number of worker processes, ``version`` that of its program. ``draining``: it lets its clients
-    go, or has been told to, and then leaves.
+    go, or has been told to, and then leaves. ``stand_down`` is the allowance in seconds by which it surely stands down
+    when it hears nobody (:mod:`topom.standdown`), or a longer one than it goes by; None if that is not sure.
     """
 
     id: int
@@ -44,15 +45,22 @@ class ProxyRecord:
     workers: int
     version: str
     draining: bool = False
+    stand_down: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A proxy that may still run and that must not reach servers any more: ``at`` lists where that is sure."""
+    """A proxy that may still run and that must not reach servers any more: ``at`` lists where that is sure.
+
+    ``stand_down`` is as it was in its record, and ``watches`` the servers of each group that are surely in its table as
+    such; empty where it does not stand down.
+    """
 
     instance: str
     proxy_id: int
     at: frozenset[str] = frozenset()
+    stand_down: float | None = None
+    watches: Mapping[int, frozenset[str]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +91,14 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A replica that was not seen whole yet (:mod:`topom.joining`). ``wipe``: the keys that it had may be lost."""
+    """A replica that was not seen whole yet (:mod:`topom.joining`). ``wipe``: the keys that it had may be lost.
+
+    ``again``: it was whole once, and follows its master no more (:mod:`topom.strays`).
+    """
 
     address: str
     wipe: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +200,10 @@ class ClusterState:
     removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no group, by
     address; none of them is in a group of the table. ``joining`` has the replicas that were not seen whole yet.
     ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what is
-    being applied of one, and whether that is done by itself (:mod:`topom.placements`).
+    being applied of one, and whether that is done by itself (:mod:`topom.placements`). ``priorities`` has, by address,
+    the ``replica-priority`` that servers had which Sentinels are kept from electing (:mod:`topom.sentinels.electable`).
+    ``unwatched`` has the servers that came to their groups since every proxy was last known to have the table
+    (:mod:`topom.standdown`).
     """
 
     version: int
@@ -212,11 +227,24 @@ class ClusterState:
     joining: Mapping[str, Joining] = field(default_factory=dict)
     protection_lifted: Lifting | None = None
     placement: Kept = NOTHING_KEPT
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    unwatched: frozenset[str] = frozenset()
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
         assigned = self.assigned or any(slot.destination_id != OFFLINE for slot in self.table.slots)
         return self if assigned is self.assigned else replace(self, assigned=assigned)
+
+    def with_unwatched(self, old: ClusterState) -> ClusterState:
+        """This state, in which those are :attr:`unwatched` that were in no group of ``old``, or in another one."""
+        if self.table.groups is old.table.groups:
+            return self
+        new: set[str] = set()
+        for group_id, group in self.table.groups.items():
+            before = old.table.groups.get(group_id)
+            if before is not group:
+                new |= set(group.servers) - set(before.servers if before is not None else ())
+        return replace(self, unwatched=self.unwatched | new) if new - self.unwatched else self
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set.

@@ -19,13 +19,26 @@ MOST_DROPPED = 256
 """Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
 
 UNTOLD = frozenset(
-    {"version", "next_proxy_id", "moved", "speed", "promotions", "events", "assigned", "joining", "term"}
+    {
+        "version",
+        "next_proxy_id",
+        "moved",
+        "speed",
+        "promotions",
+        "events",
+        "assigned",
+        "joining",
+        "priorities",
+        "term",
+        "unwatched",
+    }
 )
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
 
 Who writes, and in which term, is told when that changes hands.
 What promotions are about is told by their groups, which are locked, get another master and are unlocked; a server that
-joins is told of when it is added, and by :mod:`topom.joining` when it is whole.
+joins is told of when it is added, or by :mod:`topom.strays` when it joins again, and by :mod:`topom.joining` when it is
+whole.
 """
 
 _OF_STATE = {
@@ -193,6 +206,8 @@ def _proxies(old: ClusterState, new: ClusterState) -> Iterator[Said]:
                 yield Said(What.PROXY_LEFT, f"{named} has left; it had nothing under way")
         elif before != after:
             named = f"proxy {proxy_id} ({after.address} on {after.hostname}, process {after.pid})"
+            if before is not None and replace(before, stand_down=after.stand_down) == after:
+                continue
             if before is not None and replace(before, draining=True) == after:
                 yield Said(What.PROXY_DRAINS, f"{named} lets its clients go, and then leaves")
                 continue

@@ -81,7 +81,8 @@ def group_of(table: SlotTable, group_id: int) -> Group:
     """The group of that id. Raises :class:`GroupNotFound`."""
     group = table.groups.get(group_id)
     if group is None:
-        raise GroupNotFound(f"there is no group {group_id}; add it first")
+        known = f"there are {ranges.show(sorted(table.groups))}" if table.groups else "add one first"
+        raise GroupNotFound(f"there is no group {group_id}; {known}")
     return group
 
 
@@ -140,8 +141,8 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
         using = _users(table, group_id)
         if using:
             raise ServerInUse(
-                f"{address} is the master of group {group_id}, which slots {ranges.show(using)} need; "
-                "move them to another group first"
+                f"{address} is the master of group {group_id}, which slots {ranges.show(using)} need; have a replica "
+                f"take its place (slotferry server drain {group_id} {address}), or move them to another group first"
             )
     placeless = _on_node(_in_datacenter(group, address, ""), address, "")
     without = replace(placeless, servers=tuple(server for server in group.servers if server != address))

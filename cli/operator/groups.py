@@ -46,7 +46,7 @@ def add_group(
             return await client.add_group(group_id, servers or [], datacenter, node, wipe)
 
     found = run(work())
-    answer(found, as_json, lambda: say(f"group {group_id} added"))
+    answer(found, as_json, lambda: say(f"group {group_id} added{_silence(found)}"))
 
 
 @group.command("remove")
@@ -167,7 +167,7 @@ def add_server(
             return await client.add_server(group_id, address, datacenter, node, wipe)
 
     found = run(work())
-    answer(found, as_json, lambda: say(f"server {address} added to group {group_id}"))
+    answer(found, as_json, lambda: say(f"server {address} added to group {group_id}{_silence(found)}"))
 
 
 @server.command("set")
@@ -218,3 +218,9 @@ def remove_server(
 
     found = run(work())
     answer(found, as_json, lambda: say(f"server {address} removed from group {group_id}"))
+
+
+def _silence(found: Answer) -> str:
+    """What to say of servers that were added and do not answer."""
+    silent = found.get("silent", [])
+    return f"; no answer now from {', '.join(silent)}: start it, or look at the address" if silent else ""

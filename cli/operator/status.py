@@ -37,8 +37,10 @@ def _say_status(found: Answer) -> None:
         say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}{waits}")
     for group in found["groups"]:
         for server in group["servers"]:
-            if server.get("joining"):
-                waits = f": {server['waits_for']}" if server.get("waits_for") else ""
+            waits = f": {server['waits_for']}" if server.get("waits_for") else ""
+            if waits and not server.get("joining"):
+                say(f"server {server['address']} does not follow the master of group {group['id']}{waits}")
+            elif server.get("joining"):
                 say(f"server {server['address']} joins group {group['id']} and is not whole yet{waits}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])

@@ -59,6 +59,7 @@ cdef class Backend(ServerConnection):
     cdef void end_run(self, run_t* run, const char* data, size_t end) noexcept
     cdef size_t take_replies(self, const char* data, size_t size)
     cdef void send_out(self) noexcept
+    cdef void _end_over(self) noexcept
     cdef object _refuse_reply(self, request_t* request)
     cdef void acknowledge(self) noexcept
     cdef object ready(self, uint32_t events)

@@ -19,6 +19,7 @@ from libc.string cimport memset, strlen
 
 from cpython.ref cimport Py_INCREF
 
+from proxy.engine.allowance cimport is_over
 from proxy.engine.buffer cimport buffer_append, buffer_consume, buffer_free, buffer_length, buffer_reserve
 from proxy.engine.memory cimport LARGE_ROOM, kept_t
 from proxy.engine.poller cimport READABLE, WRITABLE
@@ -37,6 +38,8 @@ from proxy.engine.statistics cimport observe
 from proxy.engine.stream cimport receive, transmit
 
 from proxy.engine.serverconnection import command as command
+
+OVER = "is not used by this proxy for now: it hears no topom, and another server may have become the master"
 
 cdef extern from *:
     """
@@ -124,6 +127,9 @@ cdef class Backend(ServerConnection):
         if self.state == BACKEND_READY or self.state == BACKEND_GREETING or self.state == BACKEND_CONNECTING:
             return True
         if self.state == BACKEND_DOWN and self.loop.now >= self.next_try:
+            if is_over(self.allowance):
+                self.reset(f"{OVER}; nothing was run")
+                return False
             try:
                 self.connect()
             except Exception as error:
@@ -312,6 +318,11 @@ cdef class Backend(ServerConnection):
         if self.state != BACKEND_CLOSED:
             self._lose(reason, closing=True)
 
+    def end_if_over(self):
+        if self.state != BACKEND_CLOSED and is_over(self.allowance):
+            # It is the limit that keeps it from connecting again, and no failure of the server.
+            self.reset(f"{OVER}; the command may or may not have run")
+
     def check_time(self):
         """Give up a connection that does not come up, or whose oldest request has waited too long (**bounded**)."""
         if self.state == BACKEND_CONNECTING or self.state == BACKEND_GREETING:
@@ -338,6 +349,10 @@ cdef class Backend(ServerConnection):
         length = buffer_length(&self.out)
         if length == 0:
             return
+        if is_over(self.allowance):
+            # one-owner: the limit may have passed since the requests were read, however short ago that seems to be.
+            self._end_over()
+            return
         self.used = True
         sent = transmit(self.fd, self.tls, self.out.data + self.out.start, length)
         if sent < 0:
@@ -353,6 +368,12 @@ cdef class Backend(ServerConnection):
         if <size_t> sent < length:
             self.writing = True
             self.loop.poller.want(&self.watch, READABLE | WRITABLE)
+
+    cdef void _end_over(self) noexcept:
+        try:
+            self.end_if_over()
+        except Exception as error:
+            self.loop.event_loop.call_exception_handler({"message": "closing a backend", "exception": error})
 
     cdef object writable(self):
         self.writing = False
@@ -386,6 +407,10 @@ cdef class Backend(ServerConnection):
             if received < 0 and (errno == EAGAIN or errno == EINTR):
                 return
             self._lose("closed the connection; the command may or may not have run")
+            return
+        if is_over(self.allowance):
+            # one-owner: what is acknowledged from now on may be unknown to the master that there is by now.
+            self._end_over()
             return
         self.progress = self.loop.ticks
         self.reply_bytes += received

@@ -420,6 +420,11 @@ cdef class Loop(UnderWay):
             except Exception as error:
                 self.event_loop.call_exception_handler({"message": "limiting what is kept", "exception": error})
 
+    def end_over(self):
+        """End the connections to servers that may not be used any more; what they owe is answered with an error."""
+        for connection in list(self.connected):
+            connection.end_if_over()
+
     def tick(self):
         """Move the coarse clock on; the worker calls it a few times a second."""
         self.set_clock()

@@ -23,6 +23,9 @@ cdef class Sending:
         # The same in ticks of 4.096 microseconds, and as of when the request in hand was read.
         uint32_t ticks
         uint32_t since
+        # When ``on_alarm`` is to be called, by the coarse clock, before anything of that batch is looked at.
+        public double alarm
+        public object on_alarm
 
     cdef void list_client(self, sender_t* sender) noexcept
     cdef void list_backend(self, sender_t* sender) noexcept

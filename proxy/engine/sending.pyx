@@ -6,6 +6,7 @@ of ready sockets at hand has been dealt with: a hundred requests of fifty client
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from proxy.engine.allowance cimport INFINITY
 from proxy.engine.poller cimport Poller
 from proxy.engine.records cimport sender_t, senders_t
 
@@ -26,6 +27,12 @@ cdef enum:
 cdef void before_batch(void* owner) noexcept:
     cdef Sending loop = <Sending> owner
     loop.set_clock()
+    if loop.now >= loop.alarm:
+        loop.alarm = INFINITY
+        try:
+            loop.on_alarm()
+        except Exception as error:
+            loop.event_loop.call_exception_handler({"message": "acting on an alarm", "exception": error})
     # What is listed now is sent at the end of the batch.
     loop.scheduled = True
 
@@ -77,6 +84,7 @@ cdef class Sending:
 
     def __cinit__(self, event_loop, *arguments, **options):
         self.event_loop = event_loop
+        self.alarm = INFINITY
         self.set_clock()
 
     def __init__(self, event_loop, bint portable=False):

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t
 
+from proxy.engine.allowance cimport Allowance
 from proxy.engine.poller cimport watch_t
 from proxy.engine.requests cimport Loop
 
@@ -26,6 +27,8 @@ cdef class ServerConnection:
         readonly int protocol
         readonly object name
         object options
+        # Until when the server may be used.
+        Allowance allowance
         object host
         object sock
         # The socket, once it is an ssl.SSLSocket.

@@ -54,6 +54,7 @@ cdef class ServerConnection:
         self.database = database
         self.protocol = protocol
         self.options = options
+        self.allowance = options.allowances.of(address)
 
     cdef object became_ready(self):
         """The server knows who it is talking to, and has not fenced it off."""
@@ -62,6 +63,9 @@ cdef class ServerConnection:
     def _lose(self, reason, closing=False, own=None):
         """The connection cannot be used, or no longer."""
         raise TypeError("a connection that nobody uses")
+
+    def end_if_over(self):
+        """End the connection if its server may not be used any more."""
 
     # -- connecting ----------------------------------------------------------------------------------------
 

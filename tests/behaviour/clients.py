@@ -17,7 +17,7 @@ import itertools
 import secrets
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import redis.asyncio
 from redis.asyncio.retry import Retry
@@ -25,7 +25,6 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from tests.integration.cluster.harness import LIMIT, eventually, plain_client
-from tests.integration.cluster.test_leaving import Everywhere
 
 KEYS = 12
 """Of one client, spread over all groups."""
@@ -101,6 +100,22 @@ class BareClient(Client):
                 writer.close()
 
 
+class Everywhere(redis.asyncio.Connection):
+    """A connection of redis-py that goes to the first proxy that lets it in."""
+
+    addresses: ClassVar[list[str]] = []
+
+    async def _connect(self) -> None:
+        for address in self.addresses:
+            self.host, _, port = address.rpartition(":")
+            self.port = int(port)
+            try:
+                return await super()._connect()
+            except ConnectionRefusedError:
+                continue
+        raise ConnectionRefusedError("no proxy lets us in")
+
+
 class LibraryClient(Client):
     """One that uses redis-py, with a few retries."""
 
@@ -124,7 +139,8 @@ class Clients:
     """Several clients of both kinds, at work inside the block."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
-        self.clients: list[Client] = [BareClient(addresses, pipelined) for pipelined in PIPELINES]
+        turned = itertools.cycle([*addresses[at:], *addresses[:at]] for at in range(len(addresses)))
+        self.clients: list[Client] = [BareClient(next(turned), pipelined) for pipelined in PIPELINES]
         self.clients += [LibraryClient(addresses) for _ in range(LIBRARY_CLIENTS)]
         self._tasks: list[asyncio.Task[None]] = []
 

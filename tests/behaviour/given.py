@@ -4,27 +4,19 @@ import itertools
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from slots.functions import slot
 from tests.behaviour import then, when
 from tests.behaviour.clients import Clients
 from tests.behaviour.whole import GROUPS, WholeCluster
-from tests.integration.cluster.harness import Counting, eventually, plain_client
+from tests.integration.cluster.harness import Counting, check_clean, eventually, plain_client, traffic_on
+from tests.integration.cluster.held import Move, migrating
 
 SLOTS = 1024
-MOVED = 128
-"""Slots that go to and fro between groups 1 and 2: the first ones."""
-SLOW = 40
-"""Keys a second, of some hundreds that nobody but the migrator moves."""
-
-
-@dataclass(frozen=True)
-class Move:
-    """Slots on their way."""
-
-    source: int
-    target: int
+OLD = next(key for key in (f"old:{n}" for n in range(9999)) if 342 <= slot("crc32", key.encode(), SLOTS) < 683)
+"""A key of group 2."""
+FIRST, SECOND, THIRD, FOURTH = "rack-1", "rack-2", "rack-3", "rack-4"
+"""Nodes."""
 
 
 async def all_is_well(cluster: WholeCluster) -> None:
@@ -49,6 +41,22 @@ async def clients_at_work(cluster: WholeCluster) -> AsyncIterator[Clients]:
         await clients.check(address)
 
 
+@asynccontextmanager
+async def checked_traffic(cluster: WholeCluster) -> AsyncIterator[None]:
+    """Commands of many kinds in two databases; at the end every key is as it was last written, and where it has to be.
+
+    There is no error, at any time. What earlier traffic has left is removed first.
+    """
+    for database, master in itertools.product((0, 3), (await cluster.masters()).values()):
+        async with plain_client(master, db=database) as client:
+            if left := [key async for key in client.scan_iter("traffic:*", 1000)]:
+                await client.unlink(*left)
+    async with traffic_on(cluster.proxy_addresses, keys=500, rate=200) as traffic:
+        yield
+        await cluster.online(2)
+        await check_clean(traffic, await cluster.layout())
+
+
 async def clients_of_group(cluster: WholeCluster, group: int) -> Counting:
     """They use keys of this group alone, of slots that no feature moves, and go on whatever errors they get."""
     owners = [entry["group_id"] for entry in (await cluster.api.slots())["slots"]]
@@ -60,11 +68,8 @@ async def clients_of_group(cluster: WholeCluster, group: int) -> Counting:
 
 async def slots_on_their_way(cluster: WholeCluster) -> Move:
     """Some slots have begun to move, and are slow."""
-    source = (await cluster.api.slots())["slots"][0]["group_id"]
-    move = Move(source, 3 - source)
-    await cluster.api.set_migration(keys_per_second=SLOW)
-    await cluster.api.move_slots(f"0-{MOVED - 1}", move.target)
-    await cluster.moving(SLOW // 4)
+    move = Move(cluster, (await cluster.api.slots())["slots"][0]["group_id"])
+    await migrating(move)
     return move
 
 
@@ -115,3 +120,39 @@ async def what_masters_have_is_at_their_replicas(cluster: WholeCluster) -> None:
     for master in (await cluster.masters()).values():
         async with plain_client(master) as client:
             assert await client.wait(1, 60_000) == 1
+
+
+async def an_empty_server(cluster: WholeCluster) -> str:
+    """One that is in no group; its address."""
+    return (await cluster.add_server(0)).address
+
+
+async def a_server_with_old_data(cluster: WholeCluster) -> str:
+    """One that is in no group, and has another value of :data:`OLD` and a key that is gone since; its address."""
+    address = await an_empty_server(cluster)
+    async with plain_client(address) as client:
+        await client.mset({OLD: "old", "gone": "old"})
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await client.set(OLD, "new")
+    return address
+
+
+async def a_group_of_its_own(cluster: WholeCluster, group: int, slots: str) -> None:
+    """Another group, of one server, which has some slots."""
+    address = await an_empty_server(cluster)
+    await cluster.api.add_group(group, [address])
+    await cluster.api.move_slots(slots, group)
+    await cluster.at_rest()
+
+
+async def servers_are_on_two_nodes(cluster: WholeCluster, one: str, other: str) -> None:
+    """Of each group one server; the masters of groups 1 and 3 are on the first node."""
+    for group, (master, replica) in (await cluster.members()).items():
+        for address, node in zip((master, replica), (other, one) if group == 2 else (one, other), strict=True):
+            await cluster.api.set_place(group, address, node=node)
+
+
+async def servers_of_the_pool(cluster: WholeCluster, node: str) -> None:
+    """One for each group, empty, on a node of their own."""
+    for _ in GROUPS:
+        await cluster.api.add_to_pool(await an_empty_server(cluster), node=node)

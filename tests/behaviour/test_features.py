@@ -1,9 +1,9 @@
 """What Slotferry does when something is changed or breaks, over everything that a real cluster has, while clients work.
 
-Each feature is short. The tests of the parts go further: the leader in each state of a slot
-(``cluster/test_leaders.py``), Sentinels (``test_sentinels.py``), failures of masters (``test_masters.py``), promotions
-(``test_promotion.py``), what leaves (``test_leaving.py``), all of them in ``tests/integration``. What an operator does
-here is what ``docs/deploy.md`` and ``docs/operations.md`` say.
+Each feature is short, and leaves the cluster well; they run fastest in this order. The tests of the parts go further:
+what late leaders do (``cluster/test_leaders.py``), Sentinels (``test_sentinels.py``), failures of masters
+(``test_masters.py``), promotions (``test_promotion.py``), all of them in ``tests/integration``. What an operator does
+here is what ``docs/deploy.md``, ``docs/leaving.md`` and ``docs/operations.md`` say.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.behaviour import given, then, when
+from tests.behaviour.unusual import Amid, Reader
 from tests.behaviour.whole import WholeCluster
 from tests.integration.cluster.harness import running
+from tests.integration.cluster.held import MOVED, STATES, held
 from tests.integration.stores.servers import need_etcd
 
 
@@ -49,21 +51,8 @@ async def test_a_master_that_is_killed_is_replaced_by_its_replica(cluster: Whole
         await then.its_clients_had_no_error(others)
         await when.they_are_started_again(cluster, [master])
         await when.moving_may_be_fast_again(cluster)
-        await then.the_slots_arrive(cluster, move.target, given.MOVED)
+        await then.the_slots_arrive(cluster, move.target, MOVED)
     await others.check()
-    await then.no_key_is_lost_or_misplaced(cluster)
-
-
-async def test_the_topom_that_leads_is_killed_while_slots_move(cluster: WholeCluster) -> None:
-    """Another one leads and brings the slots to where they go; clients notice nothing."""
-    async with given.clients_at_work(cluster) as clients:
-        move = await given.slots_on_their_way(cluster)
-        killed = await when.the_leader_is_killed(cluster)
-        await when.another_topom_leads(cluster, killed)
-        await when.moving_may_be_fast_again(cluster)
-        await then.the_slots_arrive(cluster, move.target, given.MOVED)
-        await then.clients_go_on_without_an_error(clients)
-        cluster.topoms[killed].start()
     await then.no_key_is_lost_or_misplaced(cluster)
 
 
@@ -77,7 +66,7 @@ async def test_the_store_is_cut_off_while_slots_move_and_comes_back(cluster: Who
         await when.the_store_is_back(cluster)
         await then.topoms_are_well_again(cluster)
         await when.moving_may_be_fast_again(cluster)
-        await then.the_slots_arrive(cluster, move.target, given.MOVED)
+        await then.the_slots_arrive(cluster, move.target, MOVED)
         await then.clients_go_on_without_an_error(clients)
     await then.no_key_is_lost_or_misplaced(cluster)
 
@@ -117,7 +106,7 @@ async def test_topoms_and_proxies_are_upgraded_one_by_one(cluster: WholeCluster)
             await then.the_proxy_says_that_it_serves(cluster, proxy)
             await then.clients_go_on_without_an_error(clients)
         await when.moving_may_be_fast_again(cluster)
-        await then.the_slots_arrive(cluster, move.target, given.MOVED)
+        await then.the_slots_arrive(cluster, move.target, MOVED)
         await then.clients_go_on_without_an_error(clients)
     await then.no_proxy_was_lost(cluster)
     await then.no_key_is_lost_or_misplaced(cluster)
@@ -132,6 +121,33 @@ async def test_a_replica_is_promoted_by_the_operator_without_sentinels(cluster: 
         await then.the_master_is(cluster, 3, master)
         await then.clients_go_on_without_an_error(clients)
         await then.the_others_follow(cluster, 3)
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_the_leader_is_killed_while_slots_are(cluster: WholeCluster, state: str) -> None:
+    """Another topom leads and brings the slots to where they go; clients notice nothing."""
+    await given.topoms_decide_who_is_master(cluster)
+    async with given.checked_traffic(cluster):
+        async with held(cluster, state) as move:
+            killed = await when.the_leader_is_killed(cluster)
+            leader = await when.another_topom_leads(cluster, killed)
+            await then.the_slots_have_not_gone_back(cluster, state)
+        await then.the_new_leader_brings_the_slots(cluster, leader, move.target)
+        await when.a_killed_topom_is_started_again(cluster, killed)
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
+@pytest.mark.parametrize("state", ["prepared", "finished"])
+async def test_the_leader_is_paused_while_slots_are(cluster: WholeCluster, state: str) -> None:
+    """The same, as others see it; and when it wakes it changes nothing."""
+    await given.topoms_decide_who_is_master(cluster)
+    async with given.checked_traffic(cluster):
+        async with held(cluster, state) as move:
+            paused = await when.the_leader_is_paused(cluster)
+            leader = await when.another_topom_leads(cluster, paused)
+        await then.the_new_leader_brings_the_slots(cluster, leader, move.target)
+        await then.a_former_leader_changes_nothing(cluster, leader, paused)
     await then.no_key_is_lost_or_misplaced(cluster)
 
 
@@ -179,4 +195,147 @@ async def test_half_of_the_servers_are_gone(cluster: WholeCluster) -> None:
         await then.the_others_follow(cluster, 2)
     await two.check()
     await three.check()
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
+async def test_a_replica_leaves_and_an_empty_server_joins(cluster: WholeCluster) -> None:
+    """The one is gone at once, the other read from as soon as it is whole."""
+    await given.topoms_decide_who_is_master(cluster)
+    await given.every_master_has_its_replica(cluster)
+    master, replica = (await cluster.members())[1]
+    empty = await given.an_empty_server(cluster)
+    async with given.clients_at_work(cluster) as clients:
+        assert "has left group 1" in await when.a_server_is_drained(cluster, 1, replica, "it is noisy")
+        await then.the_servers_are(cluster, 1, master)
+        await then.nobody_leaves_any_more(cluster)
+        await when.a_server_joins(cluster, 1, empty)
+        await then.the_servers_are(cluster, 1, master, empty)
+        await then.it_has_what_its_master_has(cluster, 1, empty)
+        await then.clients_go_on_without_an_error(clients)
+    await when.what_has_left_is_switched_off(cluster)
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
+async def test_a_master_leaves_once_a_server_with_old_data_has_joined(cluster: WholeCluster) -> None:
+    """Until that is whole it is neither read nor promoted; then it takes over, and nothing old is left."""
+    await given.topoms_decide_who_is_master(cluster)
+    master, replica = (await cluster.members())[2]
+    stale = await given.a_server_with_old_data(cluster)
+    async with given.clients_at_work(cluster) as clients, Reader(cluster.proxy_addresses[0], given.OLD) as reader:
+        await when.a_server_is_drained(cluster, 2, replica, "it is as old")
+        await when.a_server_is_drained(cluster, 2, master, "its disk is old")
+        await then.the_list_says(cluster, f"server {master}", "its disk is old", "add a replica")
+        await then.clients_go_on_without_an_error(clients)
+        await then.it_is_not_taken_without_leave(cluster, 2, stale)
+        async with when.no_copy_is_begun(cluster):
+            await when.a_server_joins(cluster, 2, stale, "--wipe")
+            await then.the_list_says(cluster, f"server {master}", "its disk is old", "can take over yet")
+            await then.the_servers_are(cluster, 2, master, stale)
+        await then.the_servers_are(cluster, 2, stale)
+        await then.nobody_leaves_any_more(cluster)
+        empty = await when.an_empty_server_fills_the_gap(cluster, 2)
+        await then.it_has_what_its_master_has(cluster, 2, empty)
+        await then.it_is_read_from(cluster, empty)
+        await then.clients_go_on_without_an_error(clients)
+    assert reader.seen == {"new"}
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
+async def test_a_group_leaves(cluster: WholeCluster) -> None:
+    """Its slots go to the others while it serves them, and then it is gone."""
+    await given.topoms_decide_who_is_master(cluster)
+    await given.a_group_of_its_own(cluster, 4, "200-259")
+    async with given.clients_at_work(cluster) as clients:
+        await when.moving_is_to_be_slow(cluster)
+        await when.a_group_is_drained(cluster, 4, "too many groups")
+        await then.the_list_says(cluster, "group 4", "too many groups", "slots have to move to other groups first")
+        await when.moving_may_be_fast_again(cluster)
+        await then.the_group_is_gone(cluster, 4)
+        await then.clients_go_on_without_an_error(clients)
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
+@pytest.mark.parametrize("leave", [when.a_proxy_is_drained, when.a_proxy_is_told_to_end])
+async def test_a_proxy_leaves(cluster: WholeCluster, leave: when.Leave) -> None:
+    """Its clients come back at the other one, and none has an error; whoever is amid something may end that."""
+    proxy = 0 if leave is when.a_proxy_is_drained else 1
+    async with given.clients_at_work(cluster) as clients:
+        moved = clients.moved
+        async with Amid(cluster.proxy_addresses[proxy]) as amid:
+            await leave(cluster, proxy)
+            await then.its_clients_go_when_they_can(cluster, proxy, amid)
+        assert clients.moved > moved, "it had clients"
+        await then.clients_go_on_without_an_error(clients)
+        cluster.proxies[proxy].start()
+        await then.the_proxy_says_that_it_serves(cluster, proxy)
+    await then.no_proxy_was_lost(cluster)
+
+
+async def test_a_master_leaves_though_the_leader_hangs(cluster: WholeCluster) -> None:
+    """That happens while the group is locked for its successor; another topom goes on, and the one that hung changes
+    nothing when it wakes."""
+    await given.topoms_decide_who_is_master(cluster)
+    await given.every_master_has_its_replica(cluster)
+    master, replica = (await cluster.members())[3]
+    async with given.clients_at_work(cluster) as clients:
+        async with when.a_proxy_acknowledges_nothing(cluster):
+            await when.a_server_is_drained(cluster, 3, master, "its memory fails")
+            await then.a_group_is_locked(cluster)
+            paused = await when.the_leader_is_paused(cluster)
+            leader = await when.another_topom_leads(cluster, paused)
+        async with cluster.asking(leader):
+            await then.the_servers_are(cluster, 3, replica)
+            await then.nobody_leaves_any_more(cluster)
+        await then.a_former_leader_changes_nothing(cluster, leader, paused)
+        await when.an_empty_server_fills_the_gap(cluster, 3)
+        await then.clients_go_on_without_an_error(clients)
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
+async def test_a_node_leaves_while_topoms_die_and_hang(cluster: WholeCluster) -> None:
+    """Its masters hand over, and servers of the pool take the places of all that were there.
+
+    One leader is killed before any of them has gone, the next one while a server joins, and the third one hangs then.
+    """
+    await given.topoms_decide_who_is_master(cluster)
+    await given.every_master_has_its_replica(cluster)
+    await given.servers_are_on_two_nodes(cluster, given.FIRST, given.SECOND)
+    await given.servers_of_the_pool(cluster, given.THIRD)
+    async with given.clients_at_work(cluster) as clients:
+        async with when.no_copy_is_begun(cluster):
+            async with when.a_proxy_acknowledges_nothing(cluster):
+                await when.a_node_is_drained(cluster, given.FIRST, "its power supply fails")
+                await then.the_list_says(cluster, f"node {given.FIRST}", "its power supply fails", "3 of its servers")
+                killed = await when.the_leader_is_killed(cluster)
+                await when.another_topom_leads(cluster, killed)
+            await when.a_killed_topom_is_started_again(cluster, killed)
+            await then.a_server_of_the_pool_joins(cluster, given.THIRD)
+            killed = await when.the_leader_is_killed(cluster)
+            await when.another_topom_leads(cluster, killed)
+            await when.a_killed_topom_is_started_again(cluster, killed)
+            await then.a_server_of_the_pool_joins(cluster, given.THIRD)
+            paused = await when.the_leader_is_paused(cluster)
+            leader = await when.another_topom_leads(cluster, paused)
+        async with cluster.asking(leader):
+            await then.every_group_is_on(cluster, given.SECOND, given.THIRD)
+        await then.a_former_leader_changes_nothing(cluster, leader, paused)
+        await then.clients_go_on_without_an_error(clients)
+    await when.what_has_left_is_switched_off(cluster)
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
+async def test_a_node_leaves_where_placement_is_by_itself(cluster: WholeCluster) -> None:
+    """It makes the copies elsewhere, the drain has what was there leave; neither undoes the other, and both rest."""
+    await given.topoms_decide_who_is_master(cluster)
+    await given.every_master_has_its_replica(cluster)
+    await given.servers_are_on_two_nodes(cluster, given.SECOND, given.THIRD)
+    await given.servers_of_the_pool(cluster, given.FOURTH)
+    async with given.clients_at_work(cluster) as clients, when.placement_is_by_itself(cluster):
+        await when.a_node_is_drained(cluster, given.SECOND, "its rack is needed")
+        await then.every_group_is_on(cluster, given.THIRD, given.FOURTH)
+        await then.placement_has_made_the_copies(cluster)
+        await then.it_rests(cluster)
+        await then.every_group_is_on(cluster, given.THIRD, given.FOURTH)
+        await then.clients_go_on_without_an_error(clients)
+    await when.what_has_left_is_switched_off(cluster)
     await then.no_key_is_lost_or_misplaced(cluster)

@@ -7,10 +7,13 @@ import httpx
 import pytest
 
 from cli.calls import TopomRefused
+from slots.moving import RESERVED
 from tests.behaviour import when
 from tests.behaviour.clients import Clients
-from tests.behaviour.whole import WholeCluster
-from tests.integration.cluster.harness import Counting, eventually, log_of, plain_client
+from tests.behaviour.unusual import Amid
+from tests.behaviour.whole import GROUPS, WholeCluster
+from tests.integration.cluster.harness import LIMIT, Counting, eventually, log_of, plain_client
+from tests.integration.cluster.held import goes_on, wakes_in_vain
 
 
 async def clients_go_on_without_an_error(clients: Clients) -> None:
@@ -168,3 +171,146 @@ async def topom_says_why_the_master_is_not_replaced(cluster: WholeCluster, group
 async def nothing_was_changed(cluster: WholeCluster, epoch: int) -> None:
     """The slot table is the same."""
     assert (await cluster.api.status())["epoch"] == epoch
+
+
+async def a_former_leader_changes_nothing(cluster: WholeCluster, leader: int, former: int) -> None:
+    """It goes on as if nothing had been, finds that another one leads, and follows."""
+    await wakes_in_vain(cluster, leader, former)
+
+
+async def the_new_leader_brings_the_slots(cluster: WholeCluster, leader: int, group: int) -> None:
+    """To where they go."""
+    await goes_on(cluster, leader, group)
+
+
+async def the_slots_have_not_gone_back(cluster: WholeCluster, state: str) -> None:
+    """What was stored is gone on with: nothing is begun by itself, and from ``migrating`` on nothing is undone."""
+    may_be = {"preparing": {"pending", "preparing", "prepared"}, "prepared": {"preparing", "prepared"}}
+    assert set(await cluster.states()) <= {""} | may_be.get(state, {state})
+
+
+async def a_group_is_locked(cluster: WholeCluster) -> None:
+    """Another server of it is being made its master."""
+    await eventually(
+        cluster.api.groups,
+        lambda found: any(group["locked"] for group in found),
+        "a group to be locked for a promotion",
+    )
+
+
+async def a_server_of_the_pool_joins(cluster: WholeCluster, node: str) -> None:
+    """It is in a group, and not whole."""
+
+    async def found() -> bool:
+        servers = [server for group in await cluster.api.groups() for server in group["servers"]]
+        return any(server["node"] == node and server["joining"] for server in servers)
+
+    await eventually(found, bool, f"a server on {node} to join")
+
+
+async def the_list_says(cluster: WholeCluster, who: str, why: str, waits_for: str) -> None:
+    """Of those leaving: who, why, and what is waited for."""
+    await eventually(
+        lambda: leaving(cluster), lambda found: any(waits_for in one for one in found), f"{waits_for!r} to be said"
+    )
+    said = (await when.operator_says(cluster, "status")).out
+    line = next(line for line in said.splitlines() if line.startswith(f"{who} leaves: "))
+    assert line.startswith(f"{who} leaves: {why}; ")
+    assert waits_for in line, line
+
+
+async def leaving(cluster: WholeCluster) -> list[str]:
+    """Who is on the list of those leaving, why, and what is waited for."""
+    entries = (await cluster.api.status())["leaving"]
+    return [f"{entry['kind']} {entry['id']}: {entry['why']}: {entry['waits_for']}" for entry in entries]
+
+
+async def nobody_leaves_any_more(cluster: WholeCluster) -> None:
+    """All who were on the list are gone."""
+    await eventually(lambda: leaving(cluster), lambda found: not found, "the list of those leaving to be empty")
+
+
+async def the_servers_are(cluster: WholeCluster, group: int, *addresses: str) -> None:
+    """By the slot table, the master first."""
+    await eventually(cluster.members, lambda found: found[group] == [*addresses], f"group {group} to be {addresses}")
+
+
+async def it_is_read_from(cluster: WholeCluster, address: str) -> None:
+    """By clients that take replicas."""
+
+    async def gets() -> int:
+        async with plain_client(address) as client:
+            said = await client.info("commandstats")
+        return int(said.get("cmdstat_get", {}).get("calls", 0))
+
+    await eventually(gets, bool, f"{address} to be read from")
+
+
+async def it_is_not_taken_without_leave(cluster: WholeCluster, group: int, address: str) -> None:
+    """It has keys, and nobody has said that they may be lost."""
+    before = await cluster.members()
+    outcome = await when.operator_says(cluster, "server", "add", str(group), address)
+    assert outcome.status != 0
+    assert "--wipe" in outcome.err, outcome
+    assert await cluster.members() == before
+
+
+async def it_has_what_its_master_has(cluster: WholeCluster, group: int, address: str) -> None:
+    """Nothing of what it had before is left."""
+    await the_others_follow(cluster, group)
+    async with plain_client(address) as client:
+        assert await client.exists("gone") == 0
+
+
+async def the_group_is_gone(cluster: WholeCluster, group: int) -> None:
+    """And nothing is left at its server."""
+    await nobody_leaves_any_more(cluster)
+    assert group not in await cluster.masters()
+    async with plain_client(cluster.groups[0][-1]) as client:
+        assert [key async for key in client.scan_iter() if not key.startswith(RESERVED)] == []
+
+
+async def its_clients_go_when_they_can(cluster: WholeCluster, number: int, amid: Amid) -> None:
+    """A proxy that drains is left by all but those that are amid something; it ends after them, and has left topom."""
+    process, address = cluster.proxies[number], cluster.proxy_addresses[number]
+    assert await amid.blocked.ended() == b""
+
+    async def clients() -> list[tuple[bool, str, int]]:
+        found = [proxy for proxy in await cluster.api.proxies() if proxy["address"] == address]
+        return [(proxy["draining"], proxy["state"], proxy["counters"]["clients"]) for proxy in found]
+
+    await eventually(clients, lambda found: found == [(True, "online", 2)], "the rest to leave")
+    assert process.running
+    await amid.come_to_their_ends()
+    assert await process.wait(LIMIT) == 0
+    assert address not in [proxy["address"] for proxy in await cluster.api.proxies()]
+    worker = [entry for entry in log_of(process) if entry.get("event") == "worker_drained"][-1]
+    assert worker["cut"] == worker["unanswered"] == 0
+
+
+async def every_group_is_on(cluster: WholeCluster, *nodes: str) -> None:
+    """With one server on each of these nodes, all of them whole, and none elsewhere."""
+    await nobody_leaves_any_more(cluster)
+    found = await cluster.api.groups()
+    assert {group["id"]: sorted(server["node"] for server in group["servers"]) for group in found} == dict.fromkeys(
+        GROUPS, sorted(nodes)
+    )
+    for group in GROUPS:
+        await the_others_follow(cluster, group)
+
+
+async def placement_has_made_the_copies(cluster: WholeCluster) -> None:
+    """The drain has left them to it, and has taken no server of the pool by itself."""
+    events = [event["what"] for event in (await cluster.api.events(limit=500))["events"]]
+    assert "placement_begun" in events
+
+
+async def it_rests(cluster: WholeCluster) -> None:
+    """Nothing is being placed, nothing is to be, and for longer than things take to settle nothing happens."""
+    await eventually(
+        cluster.api.placement,
+        lambda found: found["run"] is None and not found["plan"]["steps"],
+        "nothing to be placed",
+    )
+    last = (await cluster.api.events(limit=1))["newest"]
+    assert (await cluster.api.events(since=last, wait=2.5))["events"] == []

@@ -2,12 +2,16 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from tests.behaviour.whole import WholeCluster, follow
 from tests.integration.cluster.commands import Outcome, slotferry
-from tests.integration.cluster.harness import LIMIT, eventually
+from tests.integration.cluster.harness import LIMIT, eventually, plain_client
+from tests.integration.cluster.held import SLOW
+
+Leave = Callable[[WholeCluster, int], Awaitable[None]]
+"""Has a proxy leave, by its place among them."""
 
 
 async def operator_says(cluster: WholeCluster, *arguments: str) -> Outcome:
@@ -41,15 +45,28 @@ async def the_leader_is_killed(cluster: WholeCluster) -> int:
     return leader
 
 
+async def the_leader_is_paused(cluster: WholeCluster) -> int:
+    """The topom that leads stands still; which it is."""
+    leader = await cluster.all_well()
+    cluster.pause_topom(leader)
+    return leader
+
+
+async def a_killed_topom_is_started_again(cluster: WholeCluster, number: int) -> None:
+    """Once it runs, all is as it was."""
+    cluster.topoms[number].start()
+    await cluster.all_well()
+
+
 async def the_store_loses_its_majority(cluster: WholeCluster) -> None:
     """Two of the three etcd are killed."""
-    for etcd in cluster.etcds[:2]:
+    for etcd in cluster.stores[:2]:
         await etcd.kill()
 
 
 async def the_store_is_back(cluster: WholeCluster) -> None:
     """They are started again, with what they had."""
-    for etcd in cluster.etcds[:2]:
+    for etcd in cluster.stores[:2]:
         etcd.start()
 
 
@@ -89,6 +106,11 @@ async def the_replica_is_promoted(cluster: WholeCluster, group: int) -> str:
     return replica
 
 
+async def moving_is_to_be_slow(cluster: WholeCluster) -> None:
+    """The operator sets a limit."""
+    await cluster.api.set_migration(keys_per_second=SLOW)
+
+
 async def moving_may_be_fast_again(cluster: WholeCluster) -> None:
     """The operator takes the limit off."""
     await cluster.api.set_migration(keys_per_second=0)
@@ -98,7 +120,8 @@ async def another_topom_leads(cluster: WholeCluster, former: int) -> int:
     """One waits until it is so; which it is."""
     leader, seconds = await cluster.taken_over(former)
     print(f"another topom leads after {seconds:.2f} s")
-    await eventually(cluster.api.status, lambda status: not status["problem"], "changes to be possible")
+    async with cluster.asking(leader):
+        await eventually(cluster.api.status, lambda status: not status["problem"], "changes to be possible")
     return leader
 
 
@@ -111,3 +134,107 @@ async def a_sentinel_hangs(cluster: WholeCluster) -> AsyncIterator[None]:
         yield
     finally:
         os.kill(process, signal.SIGCONT)
+
+
+async def a_server_is_drained(cluster: WholeCluster, group: int, address: str, why: str) -> str:
+    """By the operator; what he was told."""
+    return await _done(cluster, "server", "drain", str(group), address, "--why", why)
+
+
+async def a_group_is_drained(cluster: WholeCluster, group: int, why: str) -> None:
+    """By the operator."""
+    assert "leaves" in await _done(cluster, "group", "drain", str(group), "--why", why)
+
+
+async def a_node_is_drained(cluster: WholeCluster, node: str, why: str) -> None:
+    """By the operator."""
+    assert f"node {node} leaves" in await _done(cluster, "node", "drain", node, "--why", why)
+
+
+async def a_proxy_is_drained(cluster: WholeCluster, number: int) -> None:
+    """By the operator."""
+    address = cluster.proxy_addresses[number]
+    (proxy_id,) = [proxy["id"] for proxy in await cluster.api.proxies() if proxy["address"] == address]
+    assert f"proxy {proxy_id} at {address} drains" in await _done(cluster, "proxy", "drain", str(proxy_id))
+
+
+async def a_proxy_is_told_to_end(cluster: WholeCluster, number: int) -> None:
+    """By SIGTERM."""
+    os.kill(cluster.proxies[number].pid, signal.SIGTERM)
+
+
+async def a_server_joins(cluster: WholeCluster, group: int, address: str, *options: str) -> None:
+    """Added by the operator."""
+    await _done(cluster, "server", "add", str(group), address, *options)
+
+
+async def an_empty_server_fills_the_gap(cluster: WholeCluster, group: int) -> str:
+    """It joins, and is whole; its address. What has left is switched off."""
+    address = (await cluster.add_server(0)).address
+    await a_server_joins(cluster, group, address)
+    await eventually(
+        lambda: joining(cluster, group),
+        lambda found: found == {address: False} | dict.fromkeys(found, False),
+        "an empty server to be whole",
+    )
+    await what_has_left_is_switched_off(cluster)
+    return address
+
+
+async def joining(cluster: WholeCluster, group: int) -> dict[str, bool]:
+    """Of each server of a group, whether it still joins."""
+    (found,) = [found for found in await cluster.api.groups() if found["id"] == group]
+    return {server["address"]: server["joining"] for server in found["servers"]}
+
+
+async def what_has_left_is_switched_off(cluster: WholeCluster) -> None:
+    """Servers that are in no group and not in the pool."""
+    known = {server["address"] for group in await cluster.api.groups() for server in group["servers"]}
+    known |= {server["address"] for server in (await cluster.api.pool())["servers"]}
+    for server in [server for servers in cluster.servers.values() for server in servers]:
+        if server.address not in known:
+            await server.stop()
+
+
+@asynccontextmanager
+async def no_copy_is_begun(cluster: WholeCluster) -> AsyncIterator[None]:
+    """Inside the block, whoever is master has those wait that are to be filled."""
+    servers = [address for addresses in (await cluster.members()).values() for address in addresses]
+    await _set(servers, "repl-diskless-sync-delay", 3600)
+    try:
+        yield
+    finally:
+        await _set(servers, "repl-diskless-sync-delay", 0)
+
+
+async def _set(servers: Sequence[str], name: str, value: int) -> None:
+    for address in servers:
+        async with plain_client(address) as client:
+            await client.config_set(name, value)
+
+
+@asynccontextmanager
+async def a_proxy_acknowledges_nothing(cluster: WholeCluster) -> AsyncIterator[None]:
+    """Inside the block, its worker stands still: whoever waits for all proxies to have the newest table waits."""
+    worker = cluster.worker_pids(1)[0]
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def placement_is_by_itself(cluster: WholeCluster) -> AsyncIterator[None]:
+    """Inside the block: ``slotferry placement auto on``."""
+    await _done(cluster, "placement", "auto", "on")
+    try:
+        yield
+    finally:
+        await cluster.api.set_auto_placement(False)
+
+
+async def _done(cluster: WholeCluster, *arguments: str) -> str:
+    outcome = await operator_says(cluster, *arguments)
+    assert outcome.status == 0, outcome
+    return outcome.out

@@ -1,6 +1,7 @@
 """Everything at a time: three topoms over three etcd, three groups of two servers, three Sentinels, two proxies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ TOPOM_SETTINGS = {
     "promotion_seconds": 20.0,
     # Three of the eight members, that is half of the servers, are more than may be lost at a time.
     "protection_share": 0.3,
+    "placement_settle_seconds": 1.0,
 }
+# Those that are amid something when their proxy drains are waited for.
+PROXY_SETTINGS = {**PATIENT, "replica_check_seconds": 0.2, "drain_last_seconds": 30.0}
 REDIS_ARGUMENTS = (
-    *("--repl-diskless-sync-delay", "0"),
+    *("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"),
     # A server that is killed and started again has what it had.
     *("--appendonly", "yes", "--appendfsync", "no"),
 )
@@ -44,7 +48,7 @@ class WholeCluster(SeveralTopoms):
             groups=len(GROUPS),
             proxies=2,
             topom_settings=TOPOM_SETTINGS,
-            proxy_settings=PATIENT,
+            proxy_settings=PROXY_SETTINGS,
             redis_arguments=REDIS_ARGUMENTS,
         )
         self.sentinels: list[Sentinel] = []
@@ -74,6 +78,16 @@ class WholeCluster(SeveralTopoms):
     def server(self, address: str) -> RedisServer:
         """The process at this address."""
         return next(server for servers in self.servers.values() for server in servers if server.address == address)
+
+    @asynccontextmanager
+    async def stalled(self, group: int) -> AsyncIterator[None]:
+        """As :meth:`Cluster.stalled`; it answers whoever asks whether it is there, and does not count as failed."""
+        async with plain_client((await self.masters())[group]) as client:
+            await client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+            try:
+                yield
+            finally:
+                await client.execute_command("CLIENT", "UNPAUSE")
 
     async def layout(self) -> Layout:
         """Which master has to have which slot; replicas are not looked at."""

@@ -21,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from slots.table import SlotTable
+from tests.forking import bound
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "integration"
@@ -51,7 +52,7 @@ def redis_server(directory: Path) -> Iterator[redis.Redis]:
         port = probe.getsockname()[1]
     directory.mkdir(parents=True, exist_ok=True)
     arguments = ["--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(directory)]
-    process = subprocess.Popen([redis_binary(), *arguments], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(bound([redis_binary(), *arguments]), stdout=subprocess.DEVNULL)
     client = redis.Redis(port=port, protocol=2)
     try:
         for _ in range(500):
@@ -113,7 +114,7 @@ class TopomProcess:
             self.data.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM], cwd=ROOT, env={**os.environ, **environment}, stderr=output
+                bound([sys.executable, "-c", PROGRAM]), cwd=ROOT, env={**os.environ, **environment}, stderr=output
             )
         return self._process
 

@@ -24,8 +24,12 @@ class Server(BaseModel):
     )
     silent: int = Field(default=0, description="How many of them have had no answer for `server_fail_seconds`.")
     views: int = Field(default=0, description="How many of them have said something lately.")
-    joining: bool = Field(default=False, description="Whether it is a replica that was not seen whole yet.")
-    waits_for: str = Field(default="", description="Why it is not whole yet, in words; empty where it is not known.")
+    joining: bool = Field(
+        default=False, description="Whether it is a replica that was not seen whole yet, or not since it strayed."
+    )
+    waits_for: str = Field(
+        default="", description="Why it is not whole yet, or no replica any more, in words; empty where not known."
+    )
 
 
 class Group(BaseModel):
@@ -94,6 +98,9 @@ class GroupChanged(BaseModel):
     epoch: int
     id: int
     servers: list[str]
+    silent: list[str] = Field(
+        default_factory=list, description="Of the servers that were added, those that do not answer now."
+    )
 
 
 class Changed(BaseModel):

@@ -1,6 +1,7 @@
 """Groups and their servers."""
 
-from contextlib import suppress
+import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -43,7 +44,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
                     joining=address in topom.ledger.state.joining,
-                    waits_for=topom.joins.reasons.get(address, ""),
+                    waits_for=topom.joins.reasons.get(address) or topom.strays.reasons.get(address, ""),
                 )
                 for address in table.groups[group_id].servers
             ],
@@ -77,12 +78,11 @@ async def list_groups(topom: ServedTopom) -> models.Groups:
 @router.post("", status_code=201)
 async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupChanged:
     """Make a group."""
-    for server in new.servers[1:]:
-        await _require_wiped(topom, server, new.wipe)
+    silent = await _look(topom, new.servers, new.servers[1:], new.wipe)
     table = await topom.edit(
         lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node), new.wipe
     )
-    return models.GroupChanged(epoch=table.epoch, id=new.id, servers=list(new.servers))
+    return models.GroupChanged(epoch=table.epoch, id=new.id, servers=list(new.servers), silent=silent)
 
 
 @router.delete("/{group_id}")
@@ -109,13 +109,13 @@ async def keep_group(topom: ServedTopom, group_id: int) -> leaving_models.Leavin
 @router.post("/{group_id}/servers", status_code=201)
 async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -> models.GroupChanged:
     """Add a server to a group: its master if the group was empty, else a replica, which is filled by the master."""
-    if topology.group_of(topom.ledger.table, group_id).servers:
-        await _require_wiped(topom, new.address, new.wipe)
+    replicas = [new.address] if topology.group_of(topom.ledger.table, group_id).servers else []
+    silent = await _look(topom, [new.address], replicas, new.wipe)
     table = await topom.edit(
         lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node),
         new.wipe,
     )
-    return _changed(group_id, table)
+    return _changed(group_id, table, silent)
 
 
 @router.post("/{group_id}/promote")
@@ -167,19 +167,31 @@ async def keep_server(topom: ServedTopom, group_id: int, address: str) -> models
     return _changed(group_id, table)
 
 
-async def _require_wiped(topom: Topom, address: str, wipe: bool) -> None:
-    """Refuse a replica that is a master with keys of its own. Raises HoldsKeys, InvalidAddress.
+async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], wipe: bool) -> list[str]:
+    """Look at servers that are to be in a group, some of them as replicas; those that do not answer now.
 
-    One that does not answer now is looked at again before it is filled.
+    Raises:
+        InvalidAddress: one is no server's.
+        NoRedisServer: one is a proxy's.
+        HoldsKeys: a replica is a master with keys of its own, and nobody said that it may be wiped. One that does not
+            answer now is looked at again before it is filled.
     """
-    topology.parse_address(address)
-    if wipe:
-        return
-    with suppress(ServersUnreachable):
-        content = await topom.pool.content(address)
-        if content.keys and not content.following:
+    for address in servers:
+        topology.parse_address(address)
+
+    async def answers(address: str) -> bool:
+        try:
+            content = await topom.pool.content(address)
+        except ServersUnreachable:
+            return False
+        if address in replicas and not wipe and content.keys and not content.following:
             raise HoldsKeys(f"{content.problem(address)}; empty it first, or say that its keys may be lost (--wipe)")
+        return True
+
+    found = await asyncio.gather(*(answers(address) for address in servers))
+    return [address for address, answered in zip(servers, found, strict=True) if not answered]
 
 
-def _changed(group_id: int, table: SlotTable) -> models.GroupChanged:
-    return models.GroupChanged(epoch=table.epoch, id=group_id, servers=list(table.groups[group_id].servers))
+def _changed(group_id: int, table: SlotTable, silent: Sequence[str] = ()) -> models.GroupChanged:
+    servers = list(table.groups[group_id].servers)
+    return models.GroupChanged(epoch=table.epoch, id=group_id, servers=servers, silent=list(silent))

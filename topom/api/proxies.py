@@ -52,6 +52,7 @@ def _describe(member: Member, known: bool) -> models.Proxy:
         version=record.version,
         state=cast(Literal["online", "lost"], member.state) if known else "unknown",
         draining=record.draining,
+        stand_down_seconds=record.stand_down,
         epoch=member.acked,
         counters=dict(member.counters),
     )

@@ -19,6 +19,9 @@ class Proxy(BaseModel):
         description="`lost`: nothing heard within the lease; `unknown`: no topom leads that could have heard of it."
     )
     draining: bool = Field(description="It lets its clients go, or is to, and then leaves by itself.")
+    stand_down_seconds: float | None = Field(
+        description="For so long it serves a group after topom and the group's replicas were heard; null: unlimited."
+    )
     epoch: int = Field(description="The newest epoch that all its workers acknowledged to this topom.")
     counters: dict[str, int | float]
 

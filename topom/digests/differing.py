@@ -3,7 +3,7 @@
 Kept in the memory of the topom that leads: one that comes to lead later knows of none before it has checked, itself.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 
@@ -17,19 +17,26 @@ class Mark:
 
 
 class Differing:
-    """Marks by server. **bounded**: whoever adds one says which servers there are, and others are forgotten."""
+    """Marks by server. **bounded**: whoever adds one says which servers there are, and others are forgotten.
 
-    def __init__(self) -> None:
+    Args:
+        changed: called when another server is marked, or none any more.
+    """
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self._changed = changed
         self._marks: dict[str, Mark] = {}
 
     def mark(self, found: Mark, servers: Collection[str]) -> None:
         """Remember a replica; those that are not among ``servers`` any more are forgotten."""
         self._marks[found.server] = found
         self._marks = {server: mark for server, mark in self._marks.items() if server in servers}
+        self._changed()
 
     def clear(self, server: str) -> None:
         """It was filled anew, or a later check found it whole."""
-        self._marks.pop(server, None)
+        if self._marks.pop(server, None) is not None:
+            self._changed()
 
     def of(self, server: str) -> Mark | None:
         """The mark of a server, if it has one."""

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from slots.backoff import Backoff
 from topom.detector import Condition
-from topom.errors import SentinelsDecide, TopomError
+from topom.errors import TopomError
 from topom.events import actor
 from topom.health import Health
 from topom.ledger import Ledger
+from topom.looking import keep_looking
 from topom.placements import changes
 from topom.placements.beginnings import Beginning, Beginnings
 from topom.placements.changes import NothingToPlace
@@ -36,11 +36,8 @@ from topom.state import ClusterState, known_servers
 
 log = structlog.get_logger(__name__)
 
-PAUSE_SECONDS = 0.2
-"""Between two looks at what is under way."""
 IDLE_SECONDS = 0.5
-"""Between two looks while nothing is."""
-RETRY_SECONDS_MAX = 10.0
+"""Between two looks while nothing is under way."""
 KNOWN_SECONDS = 3.0
 """How long it is waited, before a placement is begun, for servers that topom has not looked at yet."""
 KNOWN_POLL_SECONDS = 0.05
@@ -62,7 +59,6 @@ class Placements:
 
     Args:
         settle_seconds: for how long nothing has to have changed before something is done by itself.
-        by_sentinels: whether Redis Sentinels say who is master.
     """
 
     def __init__(
@@ -74,7 +70,6 @@ class Placements:
         stepping: Stepping,
         rules: Rules,
         settle_seconds: float,
-        by_sentinels: bool,
     ) -> None:
         self._ledger = ledger
         self._health = health
@@ -83,7 +78,6 @@ class Placements:
         self._stepping = stepping
         self.rules = rules
         self._settle_seconds = settle_seconds
-        self._by_sentinels = by_sentinels
         self._news = asyncio.Event()
         self._seen: object = None
         self._seen_at = 0.0
@@ -112,11 +106,9 @@ class Placements:
         """Begin to do what a plan says; how it then stands.
 
         Raises:
-            SentinelsDecide: leaders are not topom's to place.
             PlacementRuns: it is being done already.
             NothingToPlace: there is nothing to change, or nothing that can be; the message says what is missing.
         """
-        self._require_own()
         with suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_SECONDS):
                 while self._unknown():
@@ -146,9 +138,7 @@ class Placements:
         await self._stepping.detach([server for server in copying if server in self._ledger.state.pool])
 
     async def set_auto(self, on: bool) -> None:
-        """Have topom place by itself, or not any more; what is under way goes on. Raises SentinelsDecide."""
-        if on:
-            self._require_own()
+        """Have topom place by itself, or not any more; what is under way goes on."""
         self._seen = None
         await self._ledger.change(lambda state, epoch: changes.with_auto(state, on))
         log.info("placement_auto", on=on)
@@ -156,29 +146,15 @@ class Placements:
     async def run(self) -> None:
         """Do what is to be done, until cancelled."""
         self._ledger.listen(lambda old, new: self._news.set())
-        backoff = Backoff(PAUSE_SECONDS, RETRY_SECONDS_MAX)
-        while True:
-            self._news.clear()
-            try:
-                await self._look()
-                backoff.reset()
-            except TopomError as error:
-                wait = backoff.next()
-                log.warning("placement_waits", reason=str(error), retry_seconds=wait)
-                await asyncio.sleep(wait)
-                continue
-            if self._ledger.state.placement.run is not None:
-                await asyncio.sleep(PAUSE_SECONDS)
-            else:
-                await self._rest()
 
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(IDLE_SECONDS if self._ledger.state.placement.auto else None):
-                await self._news.wait()
-        except TimeoutError:
-            return
-        await asyncio.sleep(PAUSE_SECONDS)
+        async def look() -> float | None:
+            await self._look()
+            kept = self._ledger.state.placement
+            if kept.run is not None:
+                return 0.0
+            return IDLE_SECONDS if kept.auto else None
+
+        await keep_looking(self._news, look, "placement_waits")
 
     async def _look(self) -> None:
         kept = self._ledger.state.placement
@@ -238,10 +214,6 @@ class Placements:
             f"{self._protection.lost} of {self._protection.members} members are lost at a time, so nothing is done; "
             "bring them back, or say 'slotferry protection off'"
         )
-
-    def _require_own(self) -> None:
-        if self._by_sentinels:
-            raise SentinelsDecide('Redis Sentinels say who is master (ha = "sentinel"), so topom places no leaders')
 
     def _condition(self, server: str) -> Condition:
         return self._health.of(server).condition

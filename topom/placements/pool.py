@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 
 from slots.table import SlotTable
 from topom import topology
-from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable
+from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable, TopomError
 from topom.ledger import Ledger
-from topom.redis_servers import RedisServers, count_keys
+from topom.redis_servers import RedisServers, is_proxy, look_inside
 from topom.state import ClusterState, PoolServer, known_servers, leaving_nodes
 
 
@@ -28,13 +28,17 @@ class InPool(Conflict):
     """The server is in the pool, so it cannot be in a group as well."""
 
 
+class NoRedisServer(Conflict):
+    """What answers at the address is a proxy: it holds nothing, and cannot be a server of a group."""
+
+
 class HoldsKeys(Conflict):
     """The server holds keys, or has replicas or a master, and nobody said that it may be wiped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a server of no group holds: keys over all databases, replicas, and the master it follows, if any.
+    """What a server holds: keys (:func:`topom.redis_servers.look_inside`), replicas, and the master it follows, if any.
 
     ``run_id`` is what its process calls itself, whatever its address; empty where it does not say.
     """
@@ -109,7 +113,7 @@ class Pool:
         """Register a server that answers and that nothing would be lost of; or change what is said of one.
 
         Raises:
-            ServersUnreachable: it does not answer.
+            ServersUnreachable, NoRedisServer: as :meth:`content`.
             HoldsKeys: something would be lost, and ``entry`` does not say that it may be.
             ServerInUse: it is a server of a group, or another of the pool, by another name.
             TopomError: as :func:`with_server`, and StoreError.
@@ -131,19 +135,30 @@ class Pool:
         return (await self.content(address)).problem(address)
 
     async def content(self, address: str) -> Content:
-        """What a server holds now. Raises :class:`~topom.errors.ServersUnreachable`."""
+        """What a server holds now.
+
+        Raises:
+            ServersUnreachable: it does not answer.
+            NoRedisServer: it is a proxy, of this product or another.
+        """
+        _require_no_member(self._ledger.state, address)
         found: list[Content] = []
+        proxies: list[str] = []
 
         async def look(client: Redis) -> None:
-            answer = await client.info()
+            answer, keys = await look_inside(client)
+            if is_proxy(answer):
+                proxies.append(address)
             host, port = answer.get("master_host"), answer.get("master_port")
             following = f"{host}:{port}" if answer.get("role") == "slave" else ""
             replicas, run_id = int(answer.get("connected_slaves", 0)), str(answer.get("run_id", ""))
-            found.append(Content(count_keys(answer), replicas, following, run_id))
+            found.append(Content(keys, replicas, following, run_id))
 
         reason = await self._servers.guarded(address, look)
         if reason is not None:
             raise ServersUnreachable(f"{address} does not answer ({reason}); start it, or look at the address")
+        if proxies:
+            raise _no_server(address)
         return found[0]
 
     async def _require_other(self, address: str, run_id: str) -> None:
@@ -153,10 +168,20 @@ class Pool:
         async def same(server: str) -> bool:
             try:
                 return (await self.content(server)).run_id == run_id
-            except ServersUnreachable:
+            except TopomError:
                 return False
 
         found = await asyncio.gather(*(same(server) for server in others)) if run_id else []
         for server, is_same in zip(others, found, strict=False):
             if is_same:
                 raise ServerInUse(f"{address} is the same server as {server}, which topom has already")
+
+
+def _require_no_member(state: ClusterState, address: str) -> None:
+    """Raises NoRedisServer for the address of one of topom's proxies, whatever is thought of what answers there."""
+    if any(proxy.address == address for proxy in state.proxies.values()):
+        raise _no_server(address)
+
+
+def _no_server(address: str) -> NoRedisServer:
+    return NoRedisServer(f"{address} is a Slotferry proxy, not a Redis server; name the Redis servers themselves")

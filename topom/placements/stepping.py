@@ -33,7 +33,7 @@ from topom.placements.picture import draw
 from topom.placements.pool import HoldsKeys, Pool
 from topom.placements.run import Run, Step
 from topom.promotions import NotReady, Promotions
-from topom.replication import ServerFailed, ServerReplication, obstacle
+from topom.replication import ServerFailed, ServerReplication, look_at_all, obstacle, shortcomings
 from topom.store import StoreError
 
 log = structlog.get_logger(__name__)
@@ -144,11 +144,15 @@ class Stepping:
         for server in alive:
             try:
                 async with self._locking:
-                    if server in self._ledger.state.pool:
+                    if server in self._ledger.state.pool and not self._is_copying(server):
                         await self._replication.make_master(server)
                         await self._replication.keep(server)
             except ServerFailed as error:
                 log.info("old_copy_still_follows", server=server, reason=str(error))
+
+    def _is_copying(self, server: str) -> bool:
+        run = self._ledger.state.placement.run
+        return run is not None and any(step.server == server and step.state == "copying" for step in run.steps)
 
     def _is_promoting(self, group_id: int) -> bool:
         """Whether a promotion of this group is to come in the round; looked up once for each state of the steps."""
@@ -298,7 +302,7 @@ class Stepping:
         if step.server not in picture.gone.get(group.id, (step.server,)):
             await self._drop(step, f"{step.server} is there again, and stays")
             return
-        whole = await self._whole_nodes(group, master, step.server)
+        whole = await self._whole_nodes(group, step.server)
         if len(whole) < step.keep:
             raise TooFewCopies(f"group {group.id} has whole copies on {len(whole)} of {step.keep} nodes")
         await self._leave(step, [step.server])
@@ -318,17 +322,17 @@ class Stepping:
         await self._ledger.change(lambda state, epoch: changes.left(state, epoch, step, servers, master))
         await self.detach([one for one in servers if one in self._ledger.state.pool])
 
-    async def _whole_nodes(self, group: Group, master: str, without: str) -> set[str]:
-        """Nodes with a whole copy of the group, the master's among them."""
-        ahead = await self._replication.look(master)
-        found = {group.node_of(master)} if ahead.is_master else set()
-        for server in group.replicas:
-            if server == without or self._health.of(server).condition is Condition.FAILED or self._problem_of(server):
-                continue
-            behind = await self._replication.look(server)
-            if behind.follows(master) and obstacle(server, master, ahead, behind, self._settings.lag_bytes) is None:
-                found.add(group.node_of(server))
-        return found
+    async def _whole_nodes(self, group: Group, without: str) -> set[str]:
+        """Nodes with a whole copy of the group, the master's among them; servers that have failed are not asked."""
+        asked = [
+            server
+            for server in group.servers
+            if server != without and self._health.of(server).condition is not Condition.FAILED
+        ]
+        unasked = dict.fromkeys(group.servers, ServerFailed("it was not asked"))
+        said = {**unasked, **await look_at_all(self._replication, asked)}
+        problems = shortcomings(group, said, self._problem_of, self._settings.lag_bytes)
+        return {group.node_of(server) for server, problem in problems.items() if problem is None}
 
     async def _drop(self, step: Step, why: str) -> None:
         log.warning("placement_step_dropped", step=step.text, reason=why)

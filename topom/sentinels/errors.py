@@ -25,3 +25,11 @@ class SentinelUnusable(Conflict):
 
 class SentinelWatches(Conflict):
     """A Sentinel could not be told to leave a group to topom for a moment."""
+
+
+class SentinelsRemember(Conflict):
+    """Sentinels count the server to another group, and would take it back there."""
+
+
+class StillElectable(Conflict):
+    """Sentinels could elect the server before it holds a whole copy."""

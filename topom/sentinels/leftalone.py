@@ -7,7 +7,7 @@ has them begin.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 import structlog
@@ -49,27 +49,43 @@ class LeftAlone:
         Raises:
             SentinelWatches: one could not be told.
         """
+        # Whoever tries again and again must not have the others begin anew each time.
+        _require_all([self._unheard(address) for address in self._known()], group_id)
         self.groups.add(group_id)
         try:
-            outcomes = await asyncio.gather(*(self._forget(address, group_id) for address in self._known()))
-            if silent := [reason for reason in outcomes if reason]:
-                raise SentinelWatches(
-                    f"{silent[0]}, and might undo a change of group {group_id}'s master; bring it back, or remove it "
-                    "with 'slotferry sentinel remove'; nothing was changed"
-                )
+            _require_all(
+                await asyncio.gather(*(self._forget(address, group_id) for address in self._known())), group_id
+            )
             log.info("sentinels_leave_alone", group=group_id)
             yield
         finally:
             self.groups.discard(group_id)
             self._over()
 
+    def _unheard(self, address: str) -> str:
+        """Why a Sentinel cannot be told, as it was last asked; empty if it answered."""
+        link = self._links.get(address)
+        if link is None:
+            return f"Sentinel {address} is not known for long enough"
+        return "" if link.up else f"Sentinel {address} does not answer ({link.reason})"
+
     async def _forget(self, address: str, group_id: int) -> str:
         """Why a Sentinel could not be told; empty if it was."""
         link = self._links.get(address)
         if link is None:
-            return f"Sentinel {address} is not known for long enough"
+            return self._unheard(address)
         try:
             await self._telling.leave_alone(link, group_id)
         except FAILURES as error:
             return f"Sentinel {address} does not answer ({str(error) or 'no answer in time'})"
         return ""
+
+
+def _require_all(problems: Iterable[str], group_id: int) -> None:
+    """Raises SentinelWatches for the first problem that there is."""
+    for problem in problems:
+        if problem:
+            raise SentinelWatches(
+                f"{problem}, and might undo a change of group {group_id}'s master; bring it back, or remove it with "
+                "'slotferry sentinel remove'; nothing was changed"
+            )

@@ -29,6 +29,8 @@ FRESH_SECONDS = 5.0
 """For how long what a Sentinel said counts: it is asked each second, so longer means that somebody was held up."""
 SWITCH = "+switch-master"
 """The channel on which a Sentinel says that a group has another master."""
+NAMES_A_CALL = 64
+"""Of how many names it is asked for the replicas at a time."""
 NO_SUCH_MASTER = "no such master"
 
 
@@ -38,6 +40,7 @@ class SentinelLink:
     Attributes:
         reason: why it cannot be used; empty while it answers.
         correcting: held while it is told what to watch.
+        listed: the replicas of each name that it listed when it was last asked, ``host:port``.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class SentinelLink:
         self._leads = leads
         self.reason = "it was not asked yet"
         self.correcting = asyncio.Lock()
+        self.listed: Mapping[str, frozenset[str]] = {}
         self.wake = asyncio.Event()
         """Set to have it asked at once."""
         self.told: set[str] = set()
@@ -102,6 +106,25 @@ class SentinelLink:
             log.info("sentinel_up", sentinel=self.address)
             self.reason = ""
 
+    async def list_replicas(self, names: Sequence[str]) -> None:
+        """Ask for the replicas of these names. Raises as :meth:`call`."""
+        found: dict[str, frozenset[str]] = {}
+        for start in range(0, len(names), NAMES_A_CALL):
+            asked = names[start : start + NAMES_A_CALL]
+            async with asyncio.timeout(self._timeout):
+                async with self._client.pipeline(transaction=False) as pipeline:
+                    for name in asked:
+                        pipeline.execute_command("SENTINEL", "REPLICAS", name)
+                    answers = await pipeline.execute(raise_on_error=False)
+            for name, answer in zip(asked, answers, strict=True):
+                if isinstance(answer, ResponseError):
+                    if NO_SUCH_MASTER not in str(answer).lower():
+                        raise answer
+                    continue
+                listed = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in answer]
+                found[name] = frozenset(addresses.text(one["ip"], one["port"]) for one in listed)
+        self.listed = found
+
     async def masters(self) -> dict[str, dict[str, str]]:
         """All that it watches, by name: the fields of SENTINEL MASTERS. Raises as :meth:`call`."""
         listed = await self.call(("MASTERS",))
@@ -128,6 +151,8 @@ class SentinelLink:
         except ResponseError as error:
             if NO_SUCH_MASTER not in str(error).lower():
                 raise
+        # What it said of it is no news any more.
+        self._named = {one: master for one, master in self._named.items() if one != name}
 
     def lost(self, error: BaseException) -> None:
         """It did not answer: nothing of what it said counts any more."""

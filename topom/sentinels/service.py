@@ -6,7 +6,7 @@ does. Another decides (:mod:`topom.sentinels.following`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -19,8 +19,10 @@ from slots.failures import FAILURES
 from topom.events import What, actor
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers
+from topom.replication import ServerReplication
 from topom.sentinels import monitoring
 from topom.sentinels.addresses import Resolver
+from topom.sentinels.copies import Copies
 from topom.sentinels.errors import (
     SentinelKnown,
     SentinelNotFound,
@@ -32,6 +34,7 @@ from topom.sentinels.following import Astray, Following, Verdict, View
 from topom.sentinels.leftalone import LeftAlone
 from topom.sentinels.link import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, SentinelLink
 from topom.sentinels.monitoring import SentinelSettings
+from topom.sentinels.strangers import Strangers
 from topom.sentinels.telling import Telling
 from topom.state import ClusterState
 from topom.topology import parse_address
@@ -61,6 +64,10 @@ class SentinelStatus:
     masters: Mapping[int, str]
 
 
+async def _release_nobody(servers: Collection[str]) -> None:
+    """What becomes of servers of the pool that follow a master, where nobody sees to them."""
+
+
 class Sentinels:
     """All of them. :meth:`run` does what goes on by itself; nothing does while ``mode`` is not ``sentinel``.
 
@@ -68,6 +75,8 @@ class Sentinels:
         configured: those that the settings name, which count until an operator adds or removes one.
         access: how to get in at the Sentinels.
         leads: whether this topom may change anything at this instant.
+        differs, has_failed: as for :func:`topom.sentinels.electable.barred`.
+        release: has servers of the pool follow nobody. Raises nothing.
     """
 
     def __init__(
@@ -80,6 +89,9 @@ class Sentinels:
         access: ServerAccess,
         timeout_seconds: float,
         leads: Callable[[], bool] = lambda: True,
+        differs: Callable[[str], bool] = lambda server: False,
+        has_failed: Callable[[str], bool] = lambda server: False,
+        release: Callable[[Collection[str]], Awaitable[None]] = _release_nobody,
     ) -> None:
         self.mode = mode
         self._ledger = ledger
@@ -95,6 +107,10 @@ class Sentinels:
         self._astray = Astray()
         self._telling = Telling(ledger, servers, self._resolver, settings, self.watched, lambda: len(self.known))
         self._left_alone = LeftAlone(self._telling, lambda: self.known, self._links, self._begin_again)
+        strangers = Strangers(ledger, servers, self._resolver, self._telling, self.watched, self._links, release)
+        self.copies = Copies(
+            mode == "sentinel", ledger, ServerReplication(servers, leads), strangers, differs, has_failed
+        )
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
         # Groups of which Sentinels and slot table do not agree, and since when.
@@ -249,19 +265,23 @@ class Sentinels:
     async def run(self) -> None:
         """Watch and follow, until cancelled."""
         if self.mode != "sentinel":
+            # What it was kept from electing while they did say who is master is given back.
+            await self.copies.run()
             return
         deciding = asyncio.create_task(self._decide())
+        copies = asyncio.create_task(self.copies.run())
         try:
             while True:
                 self._listed.clear()
                 await self._attend_to_known()
                 waiting = asyncio.create_task(self._listed.wait())
-                await asyncio.wait((waiting, deciding), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((waiting, deciding, copies), return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
-                if deciding.done():
-                    deciding.result()
+                for task in (deciding, copies):
+                    if task.done():
+                        task.result()
         finally:
-            await _end([deciding])
+            await _end([deciding, copies])
             for address in list(self._links):
                 await self._leave(address)
 

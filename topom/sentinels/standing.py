@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from topom.redis_servers import RedisServers
+from topom.redis_servers import RedisServers, look_inside
 
 NO_STREAM = "0" * 40
 """The id of a stream that there never was."""
@@ -18,7 +18,7 @@ class Standing:
         is_master: whether it takes writes of its own.
         stream: the id of its stream; ``former`` of the one that it went on from.
         offset: bytes of the stream that it has run.
-        keys: that it holds, over all databases.
+        keys: that it holds, as :func:`topom.redis_servers.look_inside` counts them.
     """
 
     is_master: bool
@@ -33,7 +33,7 @@ class Standing:
 
         A group's replica has. What is at its address with nothing in it came up without its data, or is another one.
         """
-        return self.keys > 0 or self.former not in ("", NO_STREAM)
+        return self.keys > 0 or self.former != NO_STREAM
 
 
 async def standing_of(servers: RedisServers, address: str) -> Standing | None:
@@ -41,15 +41,16 @@ async def standing_of(servers: RedisServers, address: str) -> Standing | None:
     found: list[Standing] = []
 
     async def ask(client: Redis) -> None:
-        replication = await client.info("replication")
-        keyspace = await client.info("keyspace")
+        said, keys = await look_inside(client)
+        # redis-py makes a number of an id that is one, as NO_STREAM is; servers before Redis 4 say nothing.
+        former = str(said.get("master_replid2", ""))
         found.append(
             Standing(
-                is_master=replication.get("role") == "master",
-                stream=str(replication.get("master_replid", "")),
-                former=str(replication.get("master_replid2", "")),
-                offset=int(replication.get("master_repl_offset", 0)),
-                keys=sum(int(database["keys"]) for database in keyspace.values()),
+                is_master=said.get("role") == "master",
+                stream=str(said.get("master_replid", "")),
+                former=former if former.strip("0") else NO_STREAM,
+                offset=int(said.get("master_repl_offset", 0)),
+                keys=keys,
             )
         )
 

@@ -115,6 +115,31 @@ class Telling:
                 await self._begin(link, group_id, end)
         link.wake.set()
 
+    async def begin_one_anew(self, link: SentinelLink, group_id: int) -> bool:
+        """Have a Sentinel begin a group as if it had known none of its replicas; whether it has.
+
+        Only one that names the group's master, takes it for up and is about no failover; and only while the master says
+        that it is one. Raises as :meth:`keep_in_step` does.
+        """
+        master = self._watched().get(group_id)
+        if master is None:
+            return False
+        name = monitoring.name_of(self._ledger.state.product.name, group_id)
+        async with link.correcting:
+            found = (await link.masters()).get(name)
+            if found is None or found["flags"] != "master":
+                return False
+            end = (await self.masters_that_are({group_id: master})).get(group_id)
+            named = addresses.text(found["ip"], found["port"])
+            if end is None or await self._resolver.same(named, [master]) is None:
+                return False
+            if self._watched().get(group_id) != master:
+                return False
+            await link.forget(name)
+            await self._begin(link, group_id, end)
+        link.wake.set()
+        return True
+
     async def correct(self, view: View, links: Sequence[SentinelLink]) -> None:
         """Tell Sentinels the master in the slot table instead of the one they name."""
         end = (await self.masters_that_are({view.group_id: view.master})).get(view.group_id)

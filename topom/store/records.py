@@ -2,7 +2,7 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch of the table, topom that wrote and its term, next proxy's id, whether slots had a group |
+| ``cluster`` | product, epoch, who wrote it and its term, next proxy's id, if slots had a group, who is unwatched |
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -17,6 +17,7 @@
 | ``promotions`` | changes of masters that are not over, by group; missing until there was one |
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
+| ``priorities`` | the replica-priority that servers are to have again; missing until there was one |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
@@ -52,7 +53,13 @@ def decode(stored: Stored) -> ClusterState | None:
         groups = [Group.from_wire(raw) for raw in documents["groups"]]
         proxies = [made(ProxyRecord, raw) for name, raw in documents.items() if name.startswith("proxies/")]
         fenced = [
-            Fenced(raw["instance"], raw["proxy_id"], frozenset(raw["at"]))
+            Fenced(
+                raw["instance"],
+                raw["proxy_id"],
+                frozenset(raw["at"]),
+                raw.get("stand_down"),
+                {int(name): frozenset(found) for name, found in raw.get("watches", {}).items() if name.isdigit()},
+            )
             for name, raw in documents.items()
             if name.startswith("fenced/")
         ]
@@ -81,7 +88,10 @@ def decode(stored: Stored) -> ClusterState | None:
             leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
             joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
             pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
+            priorities={str(server): int(value) for server, value in documents.get("priorities", {}).items()},
             placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
+            # A version that does not keep it, and may have written last, leaves it out of what it writes each time.
+            unwatched=frozenset(cluster.get("unwatched", [server for group in groups for server in group.servers])),
         )
         # Stores of versions that did not keep it say it by their tables.
         return state if "assigned" in cluster else state.with_assigned()
@@ -102,6 +112,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "term": new.term,
                 "next_proxy_id": new.next_proxy_id,
                 "assigned": new.assigned,
+                "unwatched": sorted(new.unwatched),
             }
         )
     }
@@ -131,6 +142,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["speed"] = _encode(asdict(new.speed))
     if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):
         documents["sentinels"] = _encode(list(new.sentinels))
+    if new.priorities != ({} if old is None else old.priorities):
+        documents["priorities"] = _encode(dict(new.priorities))
     if new.protection_lifted != (None if old is None else old.protection_lifted):
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
     documents |= event_records.differences(old.events if old else (), new.events)

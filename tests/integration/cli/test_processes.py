@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.processes import ManagedProcess, ProcessError, free_ports, port_is_free, until
+from tests.forking import ROOT
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 
@@ -17,10 +18,10 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 def gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        # A zombie of another parent answers signals too.
+        return sys.platform == "linux" and "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
         return True
-    # A zombie of another parent answers signals too.
-    return sys.platform == "linux" and "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
 
 
 @pytest.fixture
@@ -104,6 +105,26 @@ def test_a_killed_parent_leaves_no_child(log: Path) -> None:
     while not gone(child) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert gone(child)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells whether another one's child runs")
+def test_a_killed_test_leaves_nothing_that_was_forked() -> None:
+    code = (
+        "import os; from tests.forking import fork\n"
+        "print(fork('timeit', ['-n1', '-r1', 'import time; time.sleep(60)'], {}, os.environ).pid, flush=True)\n"
+        "input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        forked = int(parent.stdout.readline())
+        os.kill(forked, signal.SIGSTOP)
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while not gone(forked) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert gone(forked)
 
 
 def test_free_ports_are_different_and_free() -> None:

@@ -15,6 +15,8 @@ from typing import Any, Self
 
 import pytest
 
+from tests.forking import bound
+
 FOLDER = Path(__file__).parents[2] / "clients"
 INSTALL_SECONDS = 150
 RUN_SECONDS = 60
@@ -88,7 +90,7 @@ class RunningApplication:
     def __init__(self, name: str, address: tuple[str, int]) -> None:
         host, port = address
         self._process = subprocess.Popen(
-            [find_node(), name, host, str(port)],
+            bound([find_node(), name, host, str(port)]),
             cwd=FOLDER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -16,6 +16,7 @@ from celery import chord, group
 from celery.exceptions import TimeoutError as NotInTime
 
 from cli.local import LocalCluster
+from tests.forking import bound
 
 ROOT = Path(__file__).parents[3]
 APPLICATION = "tests.integration.clients.celery_application"
@@ -47,7 +48,7 @@ def tasks(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> It
         sys.modules.pop(APPLICATION, None)
         module = __import__(APPLICATION, fromlist=["application"])
         worker = subprocess.Popen(
-            [sys.executable, *command], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT
+            bound([sys.executable, *command]), cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT
         )
         try:
             yield module

@@ -195,10 +195,10 @@ class Cluster(LocalCluster):
     async def held_locked(self, begin: Callable[[], Awaitable[object]], source: int, slots: int) -> AsyncIterator[None]:
         """Inside the block, slots that ``begin`` sends away from group ``source`` stay ``prepared``.
 
-        Their source is stopped and owes a reply for one of the slots below ``slots``. It has to answer until they are
+        Their source is stalled and owes a reply for one of the slots below ``slots``. It has to answer until they are
         about to be locked, for it is checked first: until then a worker of the second proxy is what holds them up.
         """
-        worker, server = self.worker_pids(1)[0], self.servers[source][0].pid
+        worker = self.worker_pids(1)[0]
         names = (f"locked:{number}" for number in range(10_000))
         key = next(name for name in names if slot("crc32", name.encode(), self._number_of_slots) < slots)
         proxy = self.proxy_addresses[0]
@@ -206,18 +206,27 @@ class Cluster(LocalCluster):
             os.kill(worker, signal.SIGSTOP)
             await begin()
             await self.in_state("preparing")
-            os.kill(server, signal.SIGSTOP)
-            reply = asyncio.create_task(waiting.get(key))
-            await eventually(
-                other.client_list,
-                lambda clients: any(client["name"] == "waits" and client["owed"] == "1" for client in clients),
-                "a command to be in flight at the source",
-            )
-            os.kill(worker, signal.SIGCONT)
-            await self.in_state("prepared")
+            async with self.stalled(source):
+                reply = asyncio.create_task(waiting.persist(key))
+                await eventually(
+                    other.client_list,
+                    lambda clients: any(client["name"] == "waits" and client["owed"] == "1" for client in clients),
+                    "a command to be in flight at the source",
+                )
+                os.kill(worker, signal.SIGCONT)
+                await self.in_state("prepared")
+                yield
+            assert not await reply
+
+    @asynccontextmanager
+    async def stalled(self, group: int) -> AsyncIterator[None]:
+        """Inside the block, the master of a group answers no command that writes; here it answers nothing at all."""
+        server = self.servers[group][0].pid
+        os.kill(server, signal.SIGSTOP)
+        try:
             yield
+        finally:
             os.kill(server, signal.SIGCONT)
-            assert await reply is None
 
     def resume_all(self) -> None:
         """Let every process that was stopped run on, so that it can end."""

@@ -1,10 +1,10 @@
-"""A cluster with several topoms over etcd, of which any may be killed or paused."""
+"""A cluster with several topoms over etcd or ZooKeeper, of which any may be killed or paused."""
 
 import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -14,31 +14,30 @@ from cli.client import TopomClient
 from cli.local import HOST, environment_of
 from cli.processes import ManagedProcess, free_ports
 from tests.integration.cluster.harness import Cluster, eventually
-from tests.integration.stores.servers import EtcdServer, start_etcd, stop
+from tests.integration.stores.servers import StoreServer, start_etcd, start_zookeeper, stop
 
 LEASE_SECONDS = 1.5
 """etcd makes leases of whole seconds, and by these settings none below two."""
 
 
 class SeveralTopoms(Cluster):
-    """``topoms`` are their processes, ``urls`` their addresses, in one order; ``etcds`` the servers of their store."""
+    """``topoms`` are their processes, ``urls`` their addresses, in one order; ``stores`` the servers of their store.
 
-    def __init__(self, topoms: int, stores: int = 1, **options: Any) -> None:
+    ``store`` is which one, by topom's setting.
+    """
+
+    def __init__(self, topoms: int, stores: int = 1, store: str = "etcd", **options: Any) -> None:
         super().__init__(**options)
         self._count = topoms
-        self._stores = stores
+        self._store_count = stores
+        self._store = store
         self.topoms: list[ManagedProcess] = []
         self.urls: list[str] = []
-        self.etcds: list[EtcdServer] = []
-
-    @property
-    def etcd(self) -> EtcdServer:
-        """The store, if it is one server."""
-        (etcd,) = self.etcds
-        return etcd
+        self.stores: Sequence[StoreServer] = []
 
     async def _start_topom(self) -> None:
-        self.etcds = await start_etcd(self.directory, self._stores)
+        start = {"etcd": start_etcd, "zookeeper": start_zookeeper}[self._store]
+        self.stores = await start(self.directory, self._store_count)
         ports = free_ports(self._count)
         self.urls = [f"http://{HOST}:{port}" for port in ports]
         for number, port in enumerate(ports):
@@ -48,8 +47,8 @@ class SeveralTopoms(Cluster):
                 "token": self.token,
                 "data": str(self.directory / f"topom-{number}"),
                 "number_of_slots": self._number_of_slots,
-                "store": "etcd",
-                "store_servers": ",".join(etcd.address for etcd in self.etcds),
+                "store": self._store,
+                "store_servers": ",".join(server.address for server in self.stores),
                 "leader_lease_seconds": LEASE_SECONDS,
                 "store_timeout_seconds": 1,
                 **self._topom_settings,
@@ -73,12 +72,12 @@ class SeveralTopoms(Cluster):
         try:
             await super().stop()
         finally:
-            await stop(self.etcds)
+            await stop(self.stores)
 
     @property
     def processes(self) -> list[ManagedProcess]:
         first = [process for process in super().processes if process not in self.topoms]
-        return [*self.etcds, *self.topoms, *first]
+        return [*self.stores, *self.topoms, *first]
 
     async def health(self, number: int) -> dict[str, Any]:
         """What a topom says of itself; empty while nobody answers."""
@@ -107,10 +106,10 @@ class SeveralTopoms(Cluster):
         assert leader is not None
         return leader
 
-    async def taken_over(self, former: int) -> tuple[int, float]:
-        """Wait until another one leads; which, and how many seconds that took."""
+    async def taken_over(self, *former: int) -> tuple[int, float]:
+        """Wait until another one leads than those that are gone; which, and how many seconds that took."""
         began = time.monotonic()
-        others = set(range(self._count)) - {former}
+        others = set(range(self._count)) - {*former}
         async with asyncio.timeout(60):
             while (leader := await self.leads(others)) is None:
                 await asyncio.sleep(0.02)

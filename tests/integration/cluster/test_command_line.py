@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cli
+from cli.calls import TopomRefused
 from tests.integration.cluster.commands import Outcome, slotferry
 from tests.integration.cluster.harness import Cluster, eventually, running
 
@@ -58,7 +59,13 @@ async def test_status(cluster: Cluster) -> None:
 
 async def test_groups_and_servers(cluster: Cluster) -> None:
     assert await say(cluster, "group", "add", "7") == "group 7 added\n"
-    assert "127.0.0.1:1 added to group 7" in await say(cluster, "server", "add", "7", "127.0.0.1:1")
+    said = await say(cluster, "server", "add", "7", "127.0.0.1:1")
+    assert said.startswith("server 127.0.0.1:1 added to group 7; no answer now from 127.0.0.1:1")
+    (proxy,) = cluster.proxy_addresses
+    assert f"{proxy} is a Slotferry proxy, not a Redis server" in await refusal(cluster, "group", "add", "9", proxy)
+    for adding in (cluster.api.add_server(7, proxy), cluster.api.add_to_pool(proxy)):
+        with pytest.raises(TopomRefused, match="is a Slotferry proxy"):
+            await adding
     assert (await operate(cluster, "server", "add", "7", "127.0.0.1:2", "--json")).json["servers"] == [
         "127.0.0.1:1",
         "127.0.0.1:2",

@@ -36,6 +36,12 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
         replaced = await eventually(
             lambda: servers_of(cluster, 1), lambda servers: servers[0] in (first, second), "another master"
         )
+        # The other replica restarts meanwhile, without a configuration file that says that it is one.
+        (address,) = {first, second} - {replaced[0]}
+        stray = next(server for server in cluster.servers[1] if server.address == address)
+        await stray.stop()
+        stray.start()
+        await stray.ready()
         await one.progress()
         await other.progress()
         assert ("failed", 3, 3) in await judged()
@@ -46,6 +52,21 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
         assert await servers_of(cluster, 1) == replaced
         await one.progress()
     await cluster.check_ballast()
+
+    async def told() -> list[str]:
+        return [event["what"] for event in (await cluster.api.events())["events"]]
+
+    def what_else(events: list[str]) -> str:
+        return [what for what in events if what not in ("server_failed", "server_back")][-1]
+
+    await eventually(told, lambda events: what_else(events) == "server_whole", "the replica that restarted to be whole")
+    events = await eventually(told, lambda events: "server_back" in events, "the former master to be back")
+    assert "server_strayed" in events
+    # What happened stands before what was done about it.
+    assert events.index("server_failed") < events.index("master_changed") < events.index("server_back")
+    async with plain_client(replaced[0]) as client, plain_client(address) as replica:
+        assert await client.wait(2, 30_000) == 2
+        assert await replica.dbsize() == await client.dbsize()
 
 
 async def test_a_proxy_that_died_is_forgotten_and_holds_no_failover_up(start_cluster: StartCluster) -> None:

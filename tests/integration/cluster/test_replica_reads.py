@@ -44,7 +44,7 @@ async def gets(server: RedisServer) -> int:
 
 
 async def questions(server: RedisServer) -> int:
-    """INFOs a server has run: those of the proxies' workers, and this one."""
+    """INFOs a server has run: those of the proxies' workers, one a second of topom's, and this one."""
     async with plain_client(server.address) as client:
         statistics = await client.info("commandstats")
     return int(statistics.get("cmdstat_info", {}).get("calls", 0))

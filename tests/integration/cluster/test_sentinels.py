@@ -9,6 +9,7 @@ import pytest
 from cli.calls import TopomRefused
 from tests.integration.cluster.harness import BALLAST, Cluster, Counting, eventually, log_of, plain_client
 from tests.integration.cluster.sentinels import (
+    DOWN_AFTER_MILLISECONDS,
     Sentinel,
     all_know,
     master_of,
@@ -49,7 +50,7 @@ async def sentinels_are_added_and_kept_in_step(cluster: Cluster, sentinels: list
     await eventually(named, lambda found: found == {master}, "all Sentinels to watch group 1")
     for sentinel in sentinels:
         fields = await sentinel.fields(1)
-        assert (fields["quorum"], fields["down-after-milliseconds"]) == ("2", "600")
+        assert (fields["quorum"], fields["down-after-milliseconds"]) == ("2", str(DOWN_AFTER_MILLISECONDS))
         # A group without a replica is of no use to a Sentinel.
         assert await sentinel.names(2) is None
     # What somebody else changed is put right.

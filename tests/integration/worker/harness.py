@@ -20,7 +20,7 @@ from slots.functions import slot
 from slots.moving import RESERVED
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
-from tests.forking import fork
+from tests.forking import bound, fork
 
 INSTANCE = "0123456789abcdef0123456789abcdef"
 LIMIT = 20.0
@@ -44,7 +44,7 @@ class WorkerProcess(ManagedProcess):
             shared = {1: output.fileno(), 2: output.fileno()}
             own = {descriptor: descriptor for descriptor in self._descriptors}
             return fork("proxy.worker", ["--channel", str(self._channel)], {**shared, **own}, os.environ)
-        return subprocess.Popen(self.arguments, stdout=output, stderr=output, pass_fds=self._descriptors)
+        return subprocess.Popen(bound(self.arguments), stdout=output, stderr=output, pass_fds=self._descriptors)
 
 
 class WorkerHarness:

@@ -11,6 +11,7 @@ from slots.table import Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_slot_states import frozen
+from topom.redis_servers import is_proxy, look_inside
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 
@@ -341,6 +342,8 @@ async def test_info_sums_the_keyspaces(beside: WorkerHarness) -> None:
         assert (found["db0"]["keys"], found["db0"]["expires"]) == (100, 30)
         own = await client.info("slotferry")
         assert (own["masters"], own["masters_without_answer"]) == (2, 0)
+        # So that nobody takes it for a Redis server.
+        assert is_proxy((await look_inside(client))[0])
         address = beside.servers[1].address
         await beside.servers[1].stop()
         own = await client.info()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Self
 
+from proxy.allowances import Allowances
 from proxy.engine.backend import command
 from proxy.engine.requests import Loop
 from proxy.engine.router import OPEN, Router
@@ -132,6 +133,7 @@ class Client:
 def options(**changes: Any) -> Any:
     """As of a worker, as far as a connection to a server needs them."""
     return SimpleNamespace(
+        allowances=Allowances(),
         **{
             "password": "",
             "user": "",
@@ -148,7 +150,7 @@ def options(**changes: Any) -> Any:
             "on_disconnected": lambda address: None,
             "on_fenced": lambda address: None,
             **changes,
-        }
+        },
     )
 
 

@@ -12,6 +12,7 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from tests.forking import bound
 from tests.unit.proxy.proxy_fakes import Director, FakeTopom, fake_topom
 
 
@@ -38,7 +39,7 @@ def redis_server(tmp_path: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [binary, "--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(bound(command), stdout=subprocess.DEVNULL)
     try:
         # Retries until it listens; loading nothing, it then answers at once.
         patience = Retry(ConstantBackoff(0.02), 500)

@@ -387,6 +387,7 @@ async def test_a_shut_out_proxy_gives_its_workers_identity_and_table_together(pr
             "instance": registration["instance"],
             "incarnation": start["incarnation"],
             "table": table(4, 2).to_wire(),
+            "allowance": {"all": None, "groups": {}},
         }
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,25 @@ async def test_a_file_that_cannot_be_written_is_told_to_topom(
         assert "no space left" in (await stream.next("nack", "ack"))["reason"]
         full[0] = False
         assert (await stream.next("ack"))["epoch"] == 3
+
+
+async def test_the_rule_by_which_a_proxy_stands_down_is_in_the_file_before_it_is_counted_on(tmp_path: Path) -> None:
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, reason: None)
+    assert await keeping.open() is None
+    assert keeping.keeps_rule(None)
+    keeping.received(INSTANCE, PRODUCT, table(3, 1))
+    await until(lambda: keeping.covered == 3)
+    file = TableFile(tmp_path / "table")
+    # A version that does not know the rule reads a file without one, and takes one with it for damaged.
+    assert file.path.read_bytes().startswith(b"slotferry-table 1 ")
+    for rule, kept_at_once in ((5.0, False), (2.0, False), (8.0, True), (None, True)):
+        assert keeping.keeps_rule(rule) is kept_at_once, "a stricter one will do meanwhile"
+        await until(lambda rule=rule: keeping.keeps_rule(rule))
+        await until(lambda rule=rule: (now := file.read()) is not None and now.stand_down == rule)
+        assert file.path.read_bytes().startswith(b"slotferry-table 1 " if rule is None else b"slotferry-table 2 ")
+    # Tables that come later have it, too.
+    keeping.keeps_rule(5.0)
+    keeping.received(INSTANCE, PRODUCT, table(4, 1))
+    await until(lambda: keeping.covered == 4)
+    assert file.read() == replace(kept(4), stand_down=5.0)
+    await keeping.close()

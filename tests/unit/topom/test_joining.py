@@ -1,7 +1,7 @@
 """Servers that join a group: who is told to follow its master, when it counts as whole, and what it is not before."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -319,3 +319,40 @@ async def test_nobody_is_told_while_it_is_not_decided_who_is_the_master(case: Jo
         assert case.servers.all[NEW].follows is None
         await case.bench.edit(lambda table, epoch: topology.unlock_group(table, epoch, 1))
         await until(lambda: case.servers.all[NEW].follows == MASTER)
+
+
+async def test_fences_that_are_put_up_while_a_server_is_told_do_not_count(case: Joined) -> None:
+    """given they are among what the master's copy replaces."""
+    removed = f"{1:032x}"
+    async with joins(case):
+        bench = case.bench
+        follow, fence = case.servers.follow, bench.fencer.fence
+        late, told = asyncio.Event(), asyncio.Event()
+
+        async def fenced_late(instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
+            outcome = await fence(instance, addresses)
+            late.set()
+            await told.wait()
+            return outcome
+
+        async def follow_amid_fences(address: str, master: str) -> None:
+            bench.fencer.fence = fenced_late  # type: ignore[method-assign]
+            fences.append(asyncio.create_task(bench.barrier.fence_removed([NEW])))
+            await late.wait()
+            bench.fencer.fence = fence  # type: ignore[method-assign]
+            assert await bench.barrier.fence_removed([NEW]) == {}
+            assert NEW in bench.ledger.state.fenced[removed].at
+            await follow(address, master)
+
+        fences: list[asyncio.Task[dict[str, str]]] = []
+        await bench.members.fence([case.proxy.member.record.id], "removed", "it is gone", only_lost=False)  # type: ignore[union-attr]
+        case.servers.follow = follow_amid_fences  # type: ignore[method-assign]
+        await case.add(NEW)
+        await until(lambda: NEW in case.servers.filling and NEW not in bench.ledger.state.fenced[removed].at)
+        case.servers.follow = follow  # type: ignore[method-assign]
+        told.set()
+        assert "told to follow" in str(await fences[0])
+        assert NEW not in bench.ledger.state.fenced[removed].at
+        # When: it was told before, a fence counts.
+        assert await bench.barrier.fence_removed([NEW]) == {}
+        assert NEW in bench.ledger.state.fenced[removed].at

@@ -308,18 +308,6 @@ async def test_what_is_not_whole_for_a_moment_is_waited_for(monkeypatch: pytest.
         assert sorted(case.bench.ledger.state.pool) == ["p:1"]
 
 
-async def test_placement_that_cannot_be_where_sentinels_decide_is_not_waited_for() -> None:
-    case = Leave()
-    case.by_sentinels = True
-    async with departing(case):
-        await fill(case, "p:1", "q:1")
-        await case.bench.ledger.change(lambda state, epoch: changes.with_auto(state, True))
-        await drain(case, "r")
-        for server in ("p:1", "q:1"):
-            await joined(case, server)
-        await until(lambda: not case.bench.ledger.state.leaving)
-
-
 def test_the_pool_gets_nothing_that_would_go_with_its_node() -> None:
     listed = leavingnodes.with_node(state(), "m", "", 1.0)
     with pytest.raises(NodeLeaving, match="slotferry node drain m --cancel"):

@@ -11,7 +11,7 @@ from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, STEPS, Case, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import leaving, leavingnodes, leavingservers, promotions
-from topom.errors import GroupLocked, GroupNotFound, NodeLeaving, SentinelsDecide, ServerNotFound, ServersUnreachable
+from topom.errors import GroupLocked, GroupNotFound, NodeLeaving, ServerNotFound, ServersUnreachable
 from topom.lastcopy import LastCopy, require_copy
 from topom.leavingnodes import NodeDepartures
 from topom.leavingservers import ServerDepartures, ServerLeaving, successor
@@ -67,9 +67,6 @@ def test_who_cannot_leave() -> None:
             leavingservers.without_server(state(), group_id, server)
     with pytest.raises(GroupLocked):
         leavingservers.with_server(state(replace(GROUP, locked=True)), 3, 1, FIRST, "", 1.0)
-    with pytest.raises(SentinelsDecide, match="slotferry group promote"):
-        leavingservers.with_server(state(), 3, 1, MASTER, "", 1.0, by_sentinels=True)
-    assert leavingservers.with_server(state(), 3, 1, FIRST, "", 1.0, by_sentinels=True).table.groups[1].replicas
 
 
 def test_a_server_that_nothing_needs_goes_at_once() -> None:
@@ -176,14 +173,13 @@ class Leave(Case):
         """By server, what is known against its copy."""
         self.failed: set[str] = set()
         """Servers that count as failed."""
-        self.by_sentinels = False
 
 
 @asynccontextmanager
 async def departing(case: Leave) -> AsyncIterator[ServerDepartures]:
     """A topom in which servers leave."""
     async with case.topom() as bench:
-        nodes = NodeDepartures(bench.ledger, case.pool, case.problems.get, case.by_sentinels)
+        nodes = NodeDepartures(bench.ledger, case.pool, case.problems.get)
         departures = ServerDepartures(
             bench.ledger,
             case.promotions,
@@ -191,7 +187,6 @@ async def departing(case: Leave) -> AsyncIterator[ServerDepartures]:
             nodes,
             case.problems.get,
             lambda server: server in case.failed,
-            case.by_sentinels,
         )
         task = asyncio.create_task(departures.run())
         try:

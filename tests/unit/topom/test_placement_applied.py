@@ -11,7 +11,6 @@ import pytest
 from tests.unit.topom.topom_fakes import Bench, MemoryStore
 from topom import topology
 from topom.detector import Condition, Judgement
-from topom.errors import SentinelsDecide
 from topom.filling import Filling
 from topom.health import Health
 from topom.placements import applying, changes, stepping
@@ -115,7 +114,6 @@ class Case:
             self.stepping,
             Rules(2),
             self.settle_seconds,
-            by_sentinels=False,
         )
 
     def condition(self, server: str) -> Condition:
@@ -332,15 +330,6 @@ async def test_by_itself_it_waits_until_things_have_settled_and_does_not_go_roun
     assert waited == sorted(waited)
     assert waited[0] >= 10.0
     assert waited[-1] >= 70.0
-
-
-async def test_with_sentinels_nothing_is_applied() -> None:
-    case = Case()
-    await case.start({1: "a:1"}, "b:7")
-    case.placements._by_sentinels = True
-    for ask in (case.placements.apply(), case.placements.set_auto(True)):
-        with pytest.raises(SentinelsDecide):
-            await ask
 
 
 async def test_a_promotion_comes_before_the_copies_of_its_group() -> None:

@@ -1,12 +1,20 @@
-"""topom's own connections to the servers never cost their callers more than an answer that says why."""
+"""topom's own connections to the servers: what they cost their callers, and when a server counts as empty."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from cli.redis_server import start_redis
 from slots.access import ServerAccess
+from slots.moving import LEADER
+from tests.unit.topom.topom_fakes import Bench
+from topom.placements.pool import HoldsKeys, Pool
 from topom.redis_servers import DOWN, RedisServers
+from topom.sentinels.standing import standing_of
+from topom.state import PoolServer
 
 ADDRESS = "127.0.0.1:1"
 
@@ -28,4 +36,41 @@ async def test_a_connection_that_ends_at_any_moment_is_a_reason_and_no_error(
     (reason,) = (await servers.fence("1" * 32, [ADDRESS])).values()
     assert reason
     assert set(await servers.unreachable([ADDRESS])) == {ADDRESS}
+    await servers.close()
+
+
+@pytest.fixture
+async def address(tmp_path: Path) -> AsyncIterator[str]:
+    server = await start_redis("redis", tmp_path)
+    yield server.address
+    await server.stop()
+
+
+async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
+    """A lost proxy is fenced at a server before that is filled: it is as empty as before."""
+    servers, bench = RedisServers(ServerAccess(), 5.0), await Bench().start()
+    pool = Pool(bench.ledger, servers)
+    host, _, port = address.rpartition(":")
+    async with Redis(host=host, port=int(port)) as marks, Redis(host=host, port=int(port), db=3) as client:
+        assert await servers.fence("1" * 32, [address]) == {address: None}
+        await marks.hset(LEADER, "term", "1")
+        assert await marks.dbsize() == 2
+        assert (await servers.status([address]))[address].keys == 0
+        assert await pool.problem(address) == ""
+        standing = await standing_of(servers, address)
+        assert standing is not None
+        assert not standing.has_a_past
+        await pool.add(PoolServer(address))
+        await pool.remove(address)
+        # When: somebody has a key there.
+        await client.set("a", "1")
+        assert (await pool.content(address)).keys == 1
+        with pytest.raises(HoldsKeys, match="holds 1 keys"):
+            await pool.add(PoolServer(address))
+        # When: nobody can say which keys are marks.
+        await client.delete("a")
+        await marks.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-exists")
+        limited = RedisServers(ServerAccess("secret", "some"), 5.0)
+        assert (await Pool(bench.ledger, limited).content(address)).keys == 2
+        await limited.close()
     await servers.close()

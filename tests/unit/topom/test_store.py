@@ -39,6 +39,7 @@ FULL = ClusterState(
     migration_changes={"paused": True, "keys_per_second": 10},
     joining={"b:1": Joining("b:1", wipe=True)},
     pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
+    priorities={"b:1": 100, "10.0.0.9:6379": 20},
 )
 
 
@@ -62,7 +63,7 @@ def of_a_newer_version(value: Any, key: str = "") -> Any:
     """Every record with a field more."""
     if isinstance(value, dict):
         # Migration settings and these are no records but values by their names.
-        by_name = key in ("skipped", "moved", "promotions", "datacenters", "nodes", "copies")
+        by_name = key in ("skipped", "moved", "promotions", "priorities", "datacenters", "nodes", "copies")
         return {name: of_a_newer_version(one, name) for name, one in value.items()} | ({} if by_name else {"new": 1})
     return [of_a_newer_version(one, key) for one in value] if isinstance(value, list) else value
 

@@ -125,10 +125,17 @@ def test_what_is_no_name_of_a_datacenter(table: SlotTable, name: str) -> None:
 
 
 def test_a_master_in_use_stays(table: SlotTable) -> None:
-    with pytest.raises(errors.ServerInUse, match="0-3"):
+    with pytest.raises(errors.ServerInUse, match=r"0-3 need.*slotferry server drain 1 a:1"):
         topology.remove_server(table, 9, 1, "a:1")
     with pytest.raises(errors.ServerInUse, match="slots 0 "):
         topology.remove_server(moving(table, 0, SlotState.PENDING), 9, 2, "c:1")
+
+
+def test_a_group_that_is_not_there_is_refused_with_those_that_are(table: SlotTable) -> None:
+    with pytest.raises(errors.GroupNotFound, match=r"no group 99; there are 1-3$"):
+        topology.group_of(table, 99)
+    with pytest.raises(errors.GroupNotFound, match=r"no group 1; add one first$"):
+        topology.group_of(SlotTable.empty(16), 1)
 
 
 def test_a_group_in_use_stays(table: SlotTable) -> None:

@@ -195,6 +195,13 @@ class FakeFencer:
                 self.fenced.setdefault(instance, set()).add(address)
         return outcome
 
+    async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
+        return {
+            instance: "no answer" if address in self.down else "the mark is gone"
+            for instance in instances
+            if address in self.down or address not in self.fenced.get(instance, set())
+        }
+
 
 Answer = Callable[[SlotTable], bool | None]
 """What a proxy does with a table: True acknowledges, False refuses, None says nothing."""
@@ -210,6 +217,7 @@ class FakeProxy:
         self.instance = f"{number:032x}"
         self.answer = answer
         self.group_locks = group_locks
+        self.stands_down: float | None = None
         self.member: Member | None = None
         self.seen: list[SlotTable] = []
         self.last_frames: list[Mapping[str, object] | None] = []
@@ -231,6 +239,7 @@ class FakeProxy:
             version="0",
             epoch=0,
             group_locks=self.group_locks,
+            stands_down=self.stands_down,
         )
         self.member = await self._bench.members.register(frame, self)
         self.wake()

@@ -2,7 +2,8 @@
 
 :func:`place` gives a table at rest and the rounds that lead to it; :func:`place_document` the same for a document read
 from a file. `table`: the words; `watermarks`: what rest is; `layout`, `filling`, `moving`: where copies are;
-`leading`: who leads; `rounds`: in which order, and how much at a time; `planning`: all of it together.
+`leading`: who leads; `rounds`: in which order, and how much at a time; `solving`: one plan made of these;
+`planning`: of several plans the best; `greedy`: SOFARegistry's scheme, which they are held against.
 """
 
 from topom.planners.placement.document import place_document

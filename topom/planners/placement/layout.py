@@ -72,3 +72,9 @@ class Layout:
         return any(
             self.datacenters[other] == home for other in self.holders[slot] if other != node and other != leaving
         )
+
+    def crowded(self) -> int:
+        """Copies that share a datacenter with another of their slot."""
+        if not self.several_datacenters:
+            return 0
+        return sum(len(holders) - len({self.datacenters[node] for node in holders}) for holders in self.holders)

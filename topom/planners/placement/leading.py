@@ -29,10 +29,12 @@ class Leading:
         leaders: by slot.
         counts: slots led, by node.
         bands: how many slots each node may lead.
+        new_copies_lead: of slots that lost their leader, copies that are yet to be made lead as readily as others.
     """
 
-    def __init__(self, layout: Layout, bands: Sequence[Band]) -> None:
+    def __init__(self, layout: Layout, bands: Sequence[Band], *, new_copies_lead: bool = False) -> None:
         self._layout = layout
+        self._new_copies_lead = new_copies_lead
         self.bands = list(bands)
         self.leaders = [-1] * len(layout.holders)
         self.counts = [0] * layout.number_of_nodes
@@ -86,6 +88,8 @@ class Leading:
         kept, before = self._layout.kept[slot], self._layout.leaders[slot]
         if node == before or not kept:
             return 0
+        if before < 0 and self._new_copies_lead:
+            return 0
         return (before >= 0) + (0 if node in kept else NOT_YET_COPIED)
 
     def settle(self, dearest: int = EVERY_PATH) -> bool:
@@ -97,6 +101,10 @@ class Leading:
         self._shift(above, below, dearest)
         self._shift(above, lambda node: self.bands[node].high - self.counts[node], dearest)
         self._shift(lambda node: self.counts[node] - self.bands[node].low, below, dearest)
+        return self.is_settled()
+
+    def is_settled(self) -> bool:
+        """Whether every node is within its band."""
         return all(band.holds(count) for band, count in zip(self.bands, self.counts, strict=True))
 
     def _above_high(self, node: int) -> int:
@@ -129,16 +137,17 @@ class Leading:
             _closer(lambda: max(counts()) + total // -number, lambda step: attempt(step, 0))
             _closer(lambda: total // number - min(counts()), lambda step: attempt(0, step))
 
-        narrow(lambda: self.counts, None, self._leaders_first)
-        narrow(self._followers, 0, self._leaders_first)
-        narrow(self._followers, 1, self.apart)
+        narrow(lambda: self.counts, None, self.leaders_and_followers_apart)
+        narrow(self._followers, 0, self.leaders_and_followers_apart)
+        narrow(self._followers, 1, self._apart)
 
-    def apart(self) -> tuple[int, int, int]:
+    def _apart(self) -> tuple[int, int, int]:
         """How far apart nodes are, less is better: in what is less even, in leaders and followers, in leaders."""
-        leaders, followers = self._leaders_first()
+        leaders, followers = self.leaders_and_followers_apart()
         return max(leaders, followers), leaders + followers, leaders
 
-    def _leaders_first(self) -> tuple[int, int]:
+    def leaders_and_followers_apart(self) -> tuple[int, int]:
+        """How far apart nodes are in leaders, and in followers."""
         followers = self._followers()
         return max(self.counts) - min(self.counts), max(followers) - min(followers)
 

@@ -1,4 +1,4 @@
-"""Where leaders and followers go when nodes have come or gone: the fewest copies, the fewest rounds, the most even.
+"""Where leaders and followers go when nodes have come or gone: several plans are made, and the best is taken.
 
 What holds of every plan, and is tested on random sequences of nodes coming and going:
 
@@ -8,33 +8,32 @@ What holds of every plan, and is tested on random sequences of nodes coming and 
   all nodes left hold already). They go where there are fewest; as many more are moved, at most, as nodes then have too
   many, or, where that is more, too few for the watermarks. Slots that it led are promoted without a copy wherever a
   follower is left. A *leader copy* is made only of a slot of which no copy is left, or where ``replicas`` is 1.
-- **What a node's coming costs.** The copies that lift it to the low watermarks, and those that slots were without.
-  A node that comes alone is lifted up to the even share, by at most as many further copies as it has slots to take
-  over, and at most one further round for each round's worth of these: SOFARegistry's scheme pays a copy for each,
-  because a leader that it replaces does not stay as a follower.
+- **What a node's coming costs.** The copies that lift it to the low watermarks, those that slots were without, and at
+  most as many more as it is to have leaders if all have equally many.
 
-Leaders and followers are evened out further only where that takes no copy, no further round and no more changes of
-leaders than the rounds have room for.
-
-Leaders need no copies to be evened out: if all nodes hold about equally many copies, then leaders can be chosen among
-the holders such that all lead about equally many (:mod:`~topom.planners.placement.watermarks`). So copies are placed
-first, by their number alone, and leaders are chosen afterwards, as a flow (:mod:`~topom.planners.placement.leading`).
-Where that flow finds no way because copies are only just within their band, the band is narrowed and it is tried again.
+**Which plan is best.** First those that are worse than SOFARegistry's scheme from this table in the fewest counts:
+leader copies, copies, rounds, how far leaders are apart, and followers (:mod:`~topom.planners.placement.greedy`). Of
+these the one with the fewest leader copies, and then with the smallest sum of the other four: a copy or a round more is
+spent only on what brings leaders or followers closer together by as much.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 
-from topom.planners.placement.filling import even_out, fill, trim
-from topom.planners.placement.layout import Layout
-from topom.planners.placement.leading import EVERY_PATH, NOT_YET_COPIED, Leading
-from topom.planners.placement.moving import move, moves_into
-from topom.planners.placement.rounds import schedule
-from topom.planners.placement.table import Copies, InvalidPlacement, Node, Placement, Round, Rules, check_nodes
-from topom.planners.placement.watermarks import Band, Watermarks, watermarks
+from topom.planners.placement.greedy import Outcome, arrange
+from topom.planners.placement.solving import Plan, Task, Way
+from topom.planners.placement.table import Copies, InvalidPlacement, Node, Placement, Rules, check_nodes
+
+MOST_SLOTS = 2_048
+"""Of tables with more slots fewer plans are made, and they are not held against SOFARegistry's scheme: it would take
+longer than all plans."""
+MOST_PLACES = 65_536
+"""Likewise of tables with more slots times nodes."""
+MOST_WIDTHS = 6
+"""Widths that are tried, where nodes have come and further copies may make all evener."""
 
 
 def place(nodes: Sequence[Node], table: Mapping[int, Copies], rules: Rules) -> Placement:
@@ -55,155 +54,13 @@ def place(nodes: Sequence[Node], table: Mapping[int, Copies], rules: Rules) -> P
     nodes = sorted(nodes, key=lambda node: node.name)
     present = {node.name for node in nodes}
     before = {slot: _remaining(table[slot], present) for slot in sorted(table)}
-    task = _Task(nodes, before, rules)
-    # Where copies were lost, nodes may be given equally many copies or equally many followers; either may be better.
-    lacking = any(0 < len(one.holders) < task.copies for one in before.values())
-    ways = (False, True) if lacking else (False,)
-    fewest = min((task.plan(evened) for evened in ways), key=lambda plan: plan.worth)
-    if not fewest.spare_copies:
-        return fewest.placement
-    evener = [task.plan(evened, fewest) for evened in ways]
-    return min([fewest, *(plan for plan in evener if plan.is_within(fewest))], key=lambda plan: plan.evenness).placement
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A placement, and what it is worth.
-
-    Attributes:
-        apart: how far apart nodes are, as :meth:`Leading.apart` says it.
-        moved: copies moved though none was missing.
-        spare_copies: copies that may be spent beyond these on evening nodes out.
-        spare_rounds: rounds likewise.
-    """
-
-    placement: Placement
-    apart: tuple[int, int, int]
-    moved: int
-    spare_copies: int
-    spare_rounds: int
-
-    @property
-    def cost(self) -> tuple[int, int, int]:
-        """Leader copies, copies and rounds."""
-        made = self.placement
-        return made.leader_copies, made.leader_copies + made.follower_copies, len(made.rounds)
-
-    @property
-    def worth(self) -> tuple[int, ...]:
-        """Less is better, where copies count more than how far apart nodes are."""
-        return (*self.cost, *self.apart)
-
-    @property
-    def evenness(self) -> tuple[int, ...]:
-        """Less is better, where copies count less."""
-        return (*self.apart, *self.cost)
-
-    def is_within(self, fewest: _Plan) -> bool:
-        """Whether it spends no more beyond the cheapest plan than that can spare."""
-        spare = (0, fewest.spare_copies, fewest.spare_rounds)
-        return all(cost <= least + more for cost, least, more in zip(self.cost, fewest.cost, spare, strict=True))
-
-
-class _Task:
-    """Nodes, and the table of which something has to be made."""
-
-    def __init__(self, nodes: Sequence[Node], before: Mapping[int, Copies], rules: Rules) -> None:
-        self._nodes = nodes
-        self._names = [node.name for node in nodes]
-        self._before = before
-        self._rules = rules
-        self.copies = min(rules.replicas, len(nodes))
-        self._marks = watermarks(len(before), self.copies, len(nodes), rules.watermark)
-        self._missing = sum(max(self.copies - len(one.holders), 0) for one in before.values())
-
-    def plan(self, followers_evened: bool, fewest: _Plan | None = None) -> _Plan:
-        """The cheapest plan, or one that is evener by what ``fewest`` can spare."""
-        layout, leading = self._solve(followers_evened, fewest.moved + fewest.spare_copies if fewest else 0)
-        needed = len(self._rounds(layout, leading))
-        if needed:
-            affordable = len(fewest.placement.rounds) + fewest.spare_rounds if fewest else needed
-            self._even(layout, leading, max(needed, affordable))
-        placement = Placement(self._table(layout, leading), self._rounds(layout, leading))
-        moved = placement.leader_copies + placement.follower_copies - self._missing
-        spare = self._spare(layout)
-        return _Plan(placement, leading.apart(), moved, spare, -(-spare // self._rules.most_leader_changes))
-
-    def _even(self, layout: Layout, leading: Leading, most_rounds: int) -> None:
-        """Even leaders and followers out as far as so many rounds leave room for; no copy is made for it."""
-        settled = list(leading.leaders)
-        most_promotions = max(leading.promotions(), self._rules.most_leader_changes * most_rounds)
-        for dearest in (EVERY_PATH, NOT_YET_COPIED):
-            leading.even(most_promotions, dearest)
-            if len(self._rounds(layout, leading)) <= most_rounds:
-                break
-            leading.restore(settled)
-        even_out(layout, leading.counts, leading.leaders)
-
-    def _solve(self, followers_evened: bool, moves: int) -> tuple[Layout, Leading]:
-        """Copies and leaders within the watermarks."""
-        marks, number = self._marks, len(self._nodes)
-        narrower = 0
-        while True:
-            layout = _layout(self._nodes, self._before)
-            trim(layout, self.copies)
-            fill(layout, self.copies, self._led(layout) if followers_evened else [0] * number, marks.copies.high)
-            held = self._held(layout, moves)
-            held = Band(
-                max(held.low, min(held.low + narrower, marks.copies.low)),
-                min(held.high, max(held.high - narrower, marks.copies.high)),
-            )
-            move(layout, held, marks.leaders.low)
-            leading = Leading(layout, [_may_lead(marks, layout.count(node)) for node in range(number)])
-            if leading.settle() or (held.low >= marks.copies.low and held.high <= marks.copies.high):
-                return layout, leading
-            narrower += 1
-
-    def _held(self, layout: Layout, moves: int) -> Band:
-        """The narrowest band into which so many moves bring the copies of all nodes."""
-        counts = [layout.count(node) for node in range(layout.number_of_nodes)]
-        lowest, highest = sum(counts) // len(counts), -(-sum(counts) // len(counts))
-        widest = self._marks.widest
-
-        def at(width: int) -> Band:
-            return Band(max(widest.low, lowest - width), min(widest.high, highest + width))
-
-        def affordable(width: int) -> bool:
-            return moves_into(counts, at(width)) <= moves
-
-        most = max(lowest - widest.low, widest.high - highest)
-        return at(bisect_left(range(most), True, key=affordable))
-
-    def _led(self, layout: Layout) -> list[int]:
-        """How many slots each node leads when those without a leader get a follower of theirs, as evenly as can be."""
-        leading = Leading(layout, [Band(0, self._marks.leaders.high)] * layout.number_of_nodes)
-        leading.even(leading.promotions())
-        return leading.counts
-
-    def _spare(self, layout: Layout) -> int:
-        """How many slots a node that comes alone has to take over, once what was missing is there again.
-
-        Each is a copy that a scheme pays for whose replaced leaders do not stay as followers.
-        """
-        seen = {name for copies in self._before.values() for name in copies.holders}
-        newcomers = [node for node, name in enumerate(self._names) if name not in seen]
-        if len(newcomers) != 1 or self.copies < 2:
-            return 0
-        leading = Leading(layout, [self._marks.leaders] * layout.number_of_nodes)
-        return max(self._marks.leaders.low - leading.counts[newcomers[0]], 0)
-
-    def _rounds(self, layout: Layout, leading: Leading) -> tuple[Round, ...]:
-        return schedule(self._before, self._table(layout, leading), self._rules)
-
-    def _table(self, layout: Layout, leading: Leading) -> dict[int, Copies]:
-        after = {}
-        for index, (slot, copies) in enumerate(self._before.items()):
-            leader = self._names[leading.leaders[index]]
-            holders = {self._names[node] for node in layout.holders[index]}
-            kept = [name for name in (*copies.followers, copies.leader) if name in holders and name != leader]
-            new = sorted(holders - set(kept) - {leader})
-            after[slot] = Copies(leader, (*kept, *new))
-        return after
+    task = Task(nodes, before, rules)
+    thorough = len(before) <= MOST_SLOTS and len(before) * len(nodes) <= MOST_PLACES
+    # Nodes that come while others leave have new copies to lead: of a large table that is taken for the shortest.
+    first = task.plan(Way(new_copies_lead=not thorough and task.lost_leaders and task.further_copies > 0))
+    if not first.placement.rounds:
+        return first.placement
+    return _best(task, first, _scheme(nodes, before, rules) if thorough else None, thorough).placement
 
 
 def _remaining(copies: Copies, present: set[str]) -> Copies:
@@ -211,18 +68,73 @@ def _remaining(copies: Copies, present: set[str]) -> Copies:
     return Copies(copies.leader if copies.leader in present else "", followers)
 
 
-def _layout(nodes: Sequence[Node], before: Mapping[int, Copies]) -> Layout:
+def _scheme(nodes: Sequence[Node], before: Mapping[int, Copies], rules: Rules) -> Outcome | None:
+    """What SOFARegistry's scheme makes of the table; None where it cannot be had, or does not do what is asked."""
+    copies = min(rules.replicas, len(nodes))
+    if copies < 2 or len({node.datacenter for node in nodes}) > 1:
+        return None
     number = {node.name: index for index, node in enumerate(nodes)}
-    places = {name: index for index, name in enumerate(sorted({node.datacenter for node in nodes}))}
-    return Layout(
-        [[number[name] for name in copies.holders] for copies in before.values()],
-        [number.get(copies.leader, -1) for copies in before.values()],
-        [places[node.datacenter] for node in nodes],
-    )
+    leaders = [number.get(one.leader, -1) for one in before.values()]
+    followers = [[number[name] for name in one.followers] for one in before.values()]
+    outcome = arrange(len(nodes), leaders, followers, rules)
+    if outcome is None or any(len(held) != copies - 1 for held in outcome.followers):
+        return None
+    return outcome
 
 
-def _may_lead(marks: Watermarks, held: int) -> Band:
-    """How many slots a node with so many copies may lead, so that those it follows are within their marks too."""
-    return Band(
-        max(marks.leaders.low, held - marks.followers.high), min(marks.leaders.high, held - marks.followers.low)
-    )
+def _best(task: Task, first: Plan, scheme: Outcome | None, thorough: bool) -> Plan:
+    """The best of all plans; ``first`` is made already."""
+    plain = list(_plain_ways(task, first.way or Way(), thorough))
+    plans = [first, *(task.plan(way) for way in plain if way != first.way)]
+    most_copies = min(plan.copies for plan in plans) + task.further_copies
+    if task.further_copies:
+        for width in _widths(task, most_copies, MOST_WIDTHS if thorough else 1):
+            plans.extend(task.plan(replace(way, width=width)) for way in (plain if thorough else plain[:1]))
+    plans = [plan for plan in plans if plan.copies <= most_copies]
+    if scheme is None:
+        return min(plans, key=_worth)
+    bar = scheme.counts(task.number_of_nodes)
+    fewest_worse = min(_worse(plan, bar) for plan in plans)
+    if fewest_worse:
+        plans.extend(plan for plan in task.like(scheme) if plan.copies <= most_copies)
+        fewest_worse = min(_worse(plan, bar) for plan in plans)
+    best = min((plan for plan in plans if _worse(plan, bar) == fewest_worse), key=_worth)
+    if best.way is not None and best.rounds < scheme.rounds:
+        longer = task.plan(replace(best.way, further_rounds=1))
+        if _worse(longer, bar) <= fewest_worse:
+            return min(best, longer, key=_worth)
+    return best
+
+
+def _plain_ways(task: Task, first: Way, thorough: bool) -> Iterator[Way]:
+    """Ways to make no copy that can be spared, ``first`` among them. Of large tables fewer."""
+    if first.new_copies_lead:
+        yield first
+        return
+    leading = (False, True) if thorough and task.lost_leaders else (False,)
+    for new_copies_lead, followers_evened in product(leading, (False, True)):
+        if task.lost_copies or not followers_evened:
+            yield Way(followers_evened, new_copies_lead)
+
+
+def _widths(task: Task, most_copies: int, number: int) -> list[int]:
+    """Up to so many widths at which no more copies should be made than that, the narrowest among them."""
+    narrowest: dict[int, int] = {}
+    for width in range(task.widest):
+        moves = task.moves(width)
+        if task.missing + moves <= most_copies:
+            narrowest.setdefault(moves, width)
+    widths = list(narrowest.values())
+    return widths[:: -(-len(widths) // number)] if widths else []
+
+
+def _worse(plan: Plan, bar: Sequence[int]) -> int:
+    """In how many counts the plan is worse."""
+    return sum(count > other for count, other in zip(plan.counts, bar, strict=True))
+
+
+def _worth(plan: Plan) -> tuple[int, ...]:
+    """Less is better. Of plans that are worth the same the evenest is taken."""
+    leader_copies, *others = plan.counts
+    copies, _, leaders, followers = others
+    return leader_copies, plan.crowded, sum(others), max(leaders, followers), leaders + followers, copies, leaders

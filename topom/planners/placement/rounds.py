@@ -1,8 +1,9 @@
 """From one table to another in rounds, with at most so many changes a round.
 
-Slots that lack a leader or followers get all of them in the first round. What is moved though nothing is missing keeps
-to the limits: a copy is made before the one it replaces goes, a copy made in a round leads in a later one, and a
-leader's copy goes only once another leads.
+Slots that lack a leader or followers get all of them in the first round; where one that lacked its leader is to be led
+by a copy made then, a follower leads it meanwhile and the copy from the second round on, however many these are. What
+is moved though nothing is missing keeps to the limits. A copy is made before the one it replaces goes, a copy made in a
+round leads in a later one, and a leader's copy goes only once another leads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def schedule(before: Mapping[int, Copies], after: Mapping[int, Copies], rules: R
     """The rounds that make ``after`` of ``before``, in which only nodes are named that are there."""
     promoted: list[Promotion] = []
     filled: list[Copy] = []
-    waiting = [_fill(slot, before[slot], wanted, promoted, filled) for slot, wanted in after.items()]
+    assigned: list[Promotion] = []
+    waiting = [_fill(slot, before[slot], wanted, promoted, filled, assigned) for slot, wanted in after.items()]
     # Copies that are to lead come first, so that their promotions do not wait for the last round of copies.
     waiting.sort(key=_urgency)
     queues: Queues = ([], [])
@@ -33,7 +35,7 @@ def schedule(before: Mapping[int, Copies], after: Mapping[int, Copies], rules: R
     while promoted or filled or any(queues):
         promotions, copies = _one_round(waiting, queues, {(copy.slot, copy.node) for copy in filled}, rules)
         rounds.append(Round((*promoted, *promotions), (*filled, *copies)))
-        promoted, filled = [], []
+        promoted, filled, assigned = assigned, [], []
     return tuple(rounds)
 
 
@@ -52,8 +54,10 @@ def _urgency(steps: Steps) -> tuple[bool, bool]:
     return not copied_to_lead, not (steps and isinstance(steps[0], Promotion))
 
 
-def _fill(slot: int, before: Copies, wanted: Copies, promoted: list[Promotion], filled: list[Copy]) -> Steps:
-    """Put what the slot lacks into the first round; what is left to do for it then."""
+def _fill(
+    slot: int, before: Copies, wanted: Copies, promoted: list[Promotion], filled: list[Copy], assigned: list[Promotion]
+) -> Steps:
+    """Put what the slot lacks into the first round, and into the second what that entails; what is left to do then."""
     kept = [node for node in wanted.holders if node in before.holders]
     if before.leader == wanted.leader and len(kept) == len(wanted.holders):
         return deque()
@@ -78,6 +82,10 @@ def _fill(slot: int, before: Copies, wanted: Copies, promoted: list[Promotion], 
     promotion = Promotion(slot, wanted.leader)
     if leader == wanted.leader:
         return deque(moves)
+    if not before.leader and wanted.leader in new[:missing] and not moves:
+        # The leader that it lost is replaced for good now: that is part of filling what is missing.
+        assigned.append(promotion)
+        return deque()
     if wanted.leader not in new[missing:]:
         return deque([promotion, *moves])
     if len(wanted.holders) == 1:

@@ -44,11 +44,20 @@ class Watermarks:
         return Band(self.leaders.low + self.followers.low, self.leaders.high + self.followers.high)
 
 
+def floor(total: int, nodes: int, percent: int) -> int:
+    """SOFARegistry's low watermark around the even share of ``total`` among ``nodes``."""
+    return total // nodes * (100 - percent) // 100
+
+
+def ceiling(total: int, nodes: int, percent: int) -> int:
+    """SOFARegistry's high watermark."""
+    return -(-(-(-total // nodes) * (100 + percent)) // 100)
+
+
 def band(total: int, nodes: int, percent: int) -> Band:
     """The band around the even share of ``total`` among ``nodes``, ``percent`` wide on both sides."""
-    below, above = total // nodes, -(-total // nodes)
-    low = min(below * (100 - percent) // 100, below - 1)
-    high = max(-(-above * (100 + percent) // 100), above + 1)
+    low = min(floor(total, nodes, percent), total // nodes - 1)
+    high = max(ceiling(total, nodes, percent), -(-total // nodes) + 1)
     return Band(max(low, 0), high)
 
 

@@ -1,0 +1,81 @@
+"""Until when a worker may use each server: what its supervisor grants, put together with its own table.
+
+**one-owner**: a group that has replicas may get another master while this proxy hears no topom. So its servers are used
+no longer than the supervisor knows that the proxy was not fenced (:mod:`proxy.unfenced`), and each connection looks at
+its own limit (:mod:`proxy.engine.allowance`), whatever became of the supervisor and of this process meanwhile. Where a
+group has no replica, nobody else can become its master, and there is no limit.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.engine.allowance import Allowance, clock
+from slots.table import SlotTable
+
+UNLIMITED: Mapping[str, Any] = {"all": None, "groups": {}}
+"""What is granted where no topom has told the proxy to stand down."""
+
+
+class Allowances:
+    """The limits of one worker's servers. There is none before :meth:`take` is told of one."""
+
+    def __init__(self) -> None:
+        self._by_server: dict[str, Allowance] = {}
+        self._table: SlotTable | None = None
+        self._all = math.inf
+        self._by_group: dict[int, float] = {}
+        self._groups: dict[int, float] = {}
+
+    def of(self, server: str) -> Allowance:
+        """The limit of a server, which changes as limits do."""
+        found = self._by_server.get(server)
+        if found is None:
+            found = self._by_server[server] = Allowance(self._limit(self._group_of(server)))
+        return found
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit to what is granted."""
+        return self._all < math.inf
+
+    def take(self, grant: Mapping[str, Any]) -> None:
+        """Hear what is granted: ``all``, until when all groups may be used, and ``groups``, longer ones by group id.
+
+        Times are those of :func:`proxy.engine.allowance.clock`; ``all`` is None where there is no limit.
+        """
+        self._all = math.inf if grant["all"] is None else float(grant["all"])
+        self._by_group = {int(group): float(until) for group, until in grant["groups"].items()}
+        self._refresh()
+
+    def applied(self, table: SlotTable) -> None:
+        """The table by which servers belong to groups is this one from now on."""
+        self._table = table
+        self._refresh()
+
+    def over(self) -> frozenset[int]:
+        """Groups that may not be used now."""
+        now = clock()
+        return frozenset(group for group, until in self._groups.items() if until <= now)
+
+    def seconds_left(self) -> float:
+        """Seconds until the next group may not be used any more; infinity if none is limited."""
+        now = clock()
+        return min((until for until in self._groups.values() if until > now), default=math.inf) - now
+
+    def _refresh(self) -> None:
+        groups = self._table.groups if self._table is not None else {}
+        self._groups = {group: self._limit(group) for group in groups}
+        known = {server: group.id for group in groups.values() for server in group.servers}
+        for server, allowance in self._by_server.items():
+            allowance.until = self._limit(known.get(server))
+
+    def _group_of(self, server: str) -> int | None:
+        groups = self._table.groups.values() if self._table is not None else ()
+        return next((group.id for group in groups if server in group.servers), None)
+
+    def _limit(self, group_id: int | None) -> float:
+        if self._table is not None and group_id is not None and not self._table.groups[group_id].replicas:
+            return math.inf
+        # What is in no group any more may have been a group's that has another master by now.
+        return self._all if group_id is None else max(self._all, self._by_group.get(group_id, 0.0))

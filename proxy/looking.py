@@ -1,0 +1,56 @@
+"""What a server says about a proxy: whether it is fenced there, and whether the server can know."""
+
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from proxy import address
+from slots.access import ServerAccess
+from slots.connections import SETTLING, is_fenced
+
+CONNECT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a server said.
+
+    Attributes:
+        fenced: whether it has a mark of the proxy's fence (:mod:`slots.connections`).
+        is_master: whether it is one.
+        run_id: of the process that was asked, or of one that was started since; another may have forgotten a mark.
+        uptime_seconds: for how long it has run, by its machine's clock.
+    """
+
+    fenced: bool
+    is_master: bool
+    run_id: str
+    uptime_seconds: int
+
+
+def client_of(server: str, access: ServerAccess, reply_seconds: float) -> Redis:
+    """A client that keeps one connection, and gives up at the first failure. Close it."""
+    host, port = address.split(server)
+    return access.client(
+        host,
+        port,
+        client_name=SETTLING,
+        socket_connect_timeout=min(CONNECT_SECONDS, reply_seconds),
+        socket_timeout=reply_seconds,
+        retry=Retry(NoBackoff(), 0),
+        max_connections=1,
+    )
+
+
+async def look(client: Redis, instance: str) -> Look:
+    """Ask a server about the proxy of this ``instance``.
+
+    Raises:
+        Those of :data:`slots.failures.FAILURES`, KeyError: it cannot say.
+    """
+    # In this order: should the server be started anew in between, it is the later process that is named.
+    fenced = await is_fenced(client, instance)
+    facts = await client.info()
+    return Look(fenced, facts["role"] == "master", str(facts["run_id"]), int(facts["uptime_in_seconds"]))

@@ -1,0 +1,32 @@
+"""Connections of redis-py whose users end when they are cancelled.
+
+redis-py sends within ``asyncio.wait_for``, which before Python 3.12 drops a cancellation that comes in the instant in
+which what it waits for is done. Whoever was cancelled then went on for ever, and so did the wait for its end: a topom
+that had lost its lease could not end what it did as the leader.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
+
+
+class _Heeding(AbstractConnection):
+    """Raises a cancellation that was dropped. The command was sent: the connection is closed, for its reply is owed."""
+
+    async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
+        task = asyncio.current_task()
+        # Who cleans up after a cancellation that it has had may send.
+        before = task.cancelling() if task is not None else 0
+        await super().send_packed_command(command, check_health)
+        if task is not None and task.cancelling() > before:
+            await self.disconnect(nowait=True)
+            raise asyncio.CancelledError
+
+
+class HeedingConnection(_Heeding, Connection):
+    """One in the clear."""
+
+
+class HeedingTlsConnection(_Heeding, SSLConnection):
+    """One over TLS."""

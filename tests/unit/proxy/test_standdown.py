@@ -1,0 +1,164 @@
+"""What a proxy grants its workers, and what it says of that to topom, by what topom and replicas say."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+
+from proxy.channel import Message
+from proxy.looking import Look
+from proxy.standdown import StandDown
+from slots.access import ServerAccess
+
+ANSWER = {"type": "registered", "stand_down_seconds": 5.0}
+
+
+class FakeProxy:
+    """A supervisor whose workers and file do as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.workers_instance = "first"
+        self.replicas: dict[int, tuple[str, ...]] = {1: ("r:1",), 2: ()}
+        self.limited = True
+        self.kept = True
+        self.told: list[Message] = []
+        self.found: list[str] = []
+        self.beats = 0
+        self.rule = StandDown(ServerAccess(), self, lambda: self.now)
+
+    def group_replicas(self) -> Mapping[int, Collection[str]]:
+        return self.replicas
+
+    def tell_workers(self, message: Message) -> None:
+        self.told.append(message)
+
+    def workers_limited(self) -> bool:
+        return self.limited
+
+    def keeps_rule(self, seconds: float | None) -> bool:
+        return self.kept
+
+    def beat(self) -> None:
+        self.beats += 1
+
+    def fence_found(self, server: str) -> None:
+        self.found.append(server)
+
+    def register(self, **answer: Any) -> Message:
+        """Register with a topom; what was said."""
+        said = self.rule.registration()
+        self.rule.registered({**ANSWER, **answer})
+        return said
+
+    def beaten(self) -> Message:
+        """A heartbeat that topom answers at once."""
+        heartbeat = self.rule.heartbeat()
+        assert self.rule.heard({"type": "heard", "number": heartbeat["number"]})
+        return heartbeat
+
+
+def test_nothing_is_limited_before_topom_says_so_and_all_is_from_then_on() -> None:
+    proxy = FakeProxy()
+    assert proxy.rule.grant() == {"all": None, "groups": {}}
+    assert proxy.register() == {"stands_down": None}
+    assert proxy.rule.grant() == {"all": 1005.0, "groups": {}}
+    assert not proxy.rule.heard({"type": "proxies"})
+    # What counts is when it was sent.
+    heartbeat = proxy.rule.heartbeat()
+    proxy.now = 1003.0
+    late = proxy.rule.heartbeat()
+    proxy.rule.heard({"type": "heard", "number": heartbeat["number"]})
+    assert proxy.rule.grant()["all"] == 1005.0
+    # Nor is an answer believed to what another stream was sent over.
+    proxy.rule.lost()
+    proxy.rule.heard({"type": "heard", "number": late["number"]})
+    assert proxy.rule.grant()["all"] == 1005.0
+    proxy.now = 1006.0
+    assert proxy.rule.groups_over() == [1]
+
+
+def test_topom_may_count_on_it_once_workers_and_file_have_it() -> None:
+    proxy = FakeProxy()
+    proxy.rule.grant()
+    proxy.register()
+    assert proxy.beaten()["stands_down"] is None, "workers may still have what was granted without a limit"
+    proxy.rule.grant()
+    for proxy.limited, proxy.kept, said in ((False, True, None), (True, False, None), (True, True, 5.0)):
+        assert proxy.beaten()["stands_down"] == said
+    assert proxy.register()["stands_down"] == 5.0
+    # A shorter one once what was granted by the longer one is over.
+    proxy.register(stand_down_seconds=2.0)
+    assert proxy.beaten()["stands_down"] == 5.0
+    proxy.now += 3.1
+    assert proxy.beaten()["stands_down"] == 2.0
+    # An older topom says nothing of it, which is no leave to serve on.
+    proxy.rule.registration()
+    proxy.rule.registered({"type": "registered"})
+    assert proxy.rule.seconds == 2.0
+    proxy.register(stand_down_seconds=None)
+    assert proxy.told == [{"type": "allowance", "instance": "first", "all": None, "groups": {}}]
+    assert proxy.beaten()["stands_down"] is None
+    with pytest.raises(ValueError, match="stand_down_seconds"):
+        proxy.register(stand_down_seconds=math.inf)
+
+
+def test_what_topom_says_to_a_new_identity_does_not_count_for_workers_that_have_the_former_one() -> None:
+    proxy = FakeProxy()
+    proxy.register()
+    proxy.rule.grant()
+    assert proxy.beaten()["stands_down"] == 5.0
+    proxy.rule.new_identity(workers_have_it=False)
+    proxy.now = 1004.0
+    assert proxy.register() == {"stands_down": None}
+    proxy.beaten()
+    assert proxy.rule.grant()["all"] == 1005.0
+    assert proxy.beaten()["stands_down"] is None
+    proxy.rule.identity_taken()
+    assert proxy.rule.grant()["all"] == 1009.0
+    assert proxy.beaten()["stands_down"] == 5.0
+
+
+async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = FakeProxy()
+    said: dict[str, Look | Exception] = {"r:1": Look(False, False, "process", 100)}
+
+    class Client:
+        def __init__(self, server: str) -> None:
+            self.server = server
+
+        async def aclose(self) -> None: ...
+
+    async def look(client: Client, instance: str) -> Look:
+        assert instance == proxy.workers_instance
+        answer = said[client.server]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("proxy.standdown.look", look)
+    monkeypatch.setattr("proxy.standdown.client_of", lambda server, access, seconds: Client(server))
+    proxy.register()
+    await proxy.rule._ask()
+    assert proxy.beats == 1, "its word counts after the next answer"
+    proxy.now = 1001.0
+    proxy.beaten()
+    proxy.now = 1004.0
+    await proxy.rule._ask()
+    assert proxy.rule.grant() == {"all": 1006.0, "groups": {"1": 1009.0}}
+    for answer in (OSError(), Look(False, True, "process", 100), Look(False, False, "another", 0)):
+        proxy.now += 1
+        said["r:1"] = answer
+        await proxy.rule._ask()
+        assert proxy.rule.grant()["groups"] == {"1": 1009.0}
+    assert proxy.found == []
+    said["r:1"] = Look(True, False, "another", 0)
+    await proxy.rule._ask()
+    assert proxy.found == ["r:1"]
+    # Started from a kept table, it trusts who has been up for longer than topom was last heard ago.
+    proxy.rule.start_alone(5.0, 50.0)
+    for uptime, groups in ((49, {}), (51, {"1": proxy.now + 5.0})):
+        said["r:1"] = Look(False, False, "process", uptime)
+        await proxy.rule._ask()
+        assert proxy.rule.grant() == {"all": 0.0, "groups": groups}
