@@ -79,10 +79,10 @@ class Protection:
             self._was_active = self.active
             log.warning("protection_on" if self.active else "protection_over", lost=lost, members=members)
             if self.active:
-                text = f"{lost} of {members} members are lost at a time, so no failed master is replaced by itself"
+                text = f"{lost} of {members} members are lost at a time, so topom does nothing about it by itself"
                 self._ledger.note(What.PROTECTION_ON, text, wait=NOTE_SECONDS)
             elif not self.due:
-                text = f"{lost} of {members} members are lost: failed masters are replaced again"
+                text = f"{lost} of {members} members are lost, which is no more than may be; topom sees to it again"
                 self._ledger.note(What.PROTECTION_OVER, text, wait=NOTE_SECONDS)
 
     async def lift(self) -> None:

@@ -374,7 +374,7 @@ async def test_protection_is_told_when_it_begins_and_ends() -> None:
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
     *_, begun, ended, _ = bench.ledger.state.events
     assert (begun.what, ended.what) == (What.PROTECTION_ON, What.PROTECTION_OVER)
-    assert begun.text == "3 of 4 members are lost at a time, so no failed master is replaced by itself"
+    assert begun.text == "3 of 4 members are lost at a time, so topom does nothing about it by itself"
     await bench.stop()
 
 
