@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from cli.calls import REQUEST_SECONDS, Answer, TopomCalls
+from cli.calls import REQUEST_SECONDS, Answer, TopomCalls, TopomRefused
 
 DEFAULT_URL = "http://127.0.0.1:8380"
 
@@ -50,14 +50,25 @@ class TopomClient(TopomCalls):
         """Make a replica the master of its group; with ``force`` although the master does not answer."""
         return await self._object("POST", f"/groups/{group_id}/promote", {"server": address, "force": force})
 
-    async def start_digest(self, group_id: int, server: str | None, keys_per_second: int) -> Answer:
-        """Begin to compare one replica of a group, or all, with its master."""
-        body = {"server": server, "keys_per_second": keys_per_second}
+    async def start_digest(
+        self, group_id: int, server: str | None, keys_per_second: int, resync: bool = True
+    ) -> Answer:
+        """Begin to compare one replica of a group, or all, with its master; ``resync``: what differs may be filled."""
+        body = {"server": server, "keys_per_second": keys_per_second} | ({} if resync else {"resync": False})
         return await self._object("POST", f"/groups/{group_id}/digest", body)
 
     async def digest(self, group_id: int, slots: bool = False) -> Answer:
         """How the last check of a group's replicas goes or went, with the digests of every slot if ``slots``."""
         return await self._object("GET", f"/groups/{group_id}/digest", slots=str(slots).lower())
+
+    async def digest_if_any(self, group_id: int) -> Answer:
+        """As :meth:`digest`; with nothing in it if nothing is known of the group's replicas."""
+        try:
+            return await self.digest(group_id)
+        except TopomRefused as error:
+            if error.error != "NoCheck":
+                raise
+            return {"group_id": group_id, "replicas": [], "known": []}
 
     async def cancel_digest(self, group_id: int) -> Answer:
         """End the check of a group's replicas."""

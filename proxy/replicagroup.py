@@ -68,8 +68,9 @@ class ReplicaGroup:
         return len(self._chosen)
 
     def set_replicas(self, group: Group) -> None:
-        """Take the replicas that the group has now. Its master is the same."""
-        near = {server: group.datacenter_of(server) == self._datacenter for server in group.replicas}
+        """Take the replicas that the group has now, but for those not to be read. Its master is the same."""
+        readable = [server for server in group.replicas if server not in group.unread]
+        near = {server: group.datacenter_of(server) == self._datacenter for server in readable}
         if near == self._near:
             return
         self._near = near

@@ -115,6 +115,8 @@ class Group:
     ``datacenters`` has the datacenter of each server that was given one, by address, and ``nodes`` its node, the host
     that it runs on. While it is ``locked``, another of its servers is being made its master, and proxies hold requests
     for the slots it owns (**drained**). If its master is ``lost``, they do not wait for what that one owes them.
+    ``unread`` are those of its replicas that nobody is to read from, whatever they say: they are known to differ from
+    their master.
     """
 
     id: int
@@ -123,6 +125,7 @@ class Group:
     locked: bool = False
     lost: bool = False
     nodes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    unread: frozenset[str] = frozenset()
 
     @property
     def master(self) -> str | None:
@@ -146,7 +149,7 @@ class Group:
         """``{"id", "servers": ["host:port", ...], "datacenters": {"host:port": name}, "nodes", "locked", "lost"}``.
 
         The master comes first. ``datacenters`` and ``nodes`` are left out where no server was given one, ``locked`` and
-        ``lost`` where they are false.
+        ``lost`` where they are false, ``unread`` (a list of addresses) where it is empty.
         """
         wire: dict[str, Any] = {"id": self.id, "servers": list(self.servers)}
         if self.datacenters:
@@ -157,6 +160,8 @@ class Group:
             wire["locked"] = True
         if self.lost:
             wire["lost"] = True
+        if self.unread:
+            wire["unread"] = sorted(self.unread)
         return wire
 
     @classmethod
@@ -169,7 +174,8 @@ class Group:
             )
             locked, lost = (bool(wire.get(name, False)) for name in ("locked", "lost"))
             servers = tuple(str(server) for server in wire["servers"])
-            return cls(int(wire["id"]), servers, datacenters, locked, lost, nodes)
+            unread = frozenset(str(server) for server in wire.get("unread") or ())
+            return cls(int(wire["id"]), servers, datacenters, locked, lost, nodes, unread)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableError(f"not a group: {wire!r} ({error})") from error
 

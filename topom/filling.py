@@ -1,7 +1,7 @@
 """Has a server that is no master be filled by one: told to follow it, which replaces whatever it holds.
 
-Whoever makes copies (:mod:`topom.joining`, :mod:`topom.placements.stepping`) has it done here, so that what it takes is
-done in one way and in one order:
+Whoever makes copies (:mod:`topom.joining`, :mod:`topom.placements.stepping`, :mod:`topom.digests.resyncing`) has it
+done here, so that what it takes is done in one way and in one order:
 
 1. Every proxy has the newest table, or is fenced off the server: none takes it for a replica of a group that it was in
    before.
@@ -14,7 +14,8 @@ Before all of that, Redis Sentinels are kept from taking it for a whole copy, wh
 (:mod:`topom.sentinels.electable`).
 
 **bounded**: a node gives one copy at a time, and takes one, whoever makes it. The copies of a placement are those that
-are stored as ``copying``; those of servers that join are noted here while they are made.
+are stored as ``copying``; those of servers that join, and of replicas that are filled anew, are noted here while they
+are made.
 """
 
 import asyncio
@@ -82,10 +83,12 @@ class Filling:
         group_id: int,
         look: Callable[[], Awaitable[None]],
         require: Callable[[], None],
+        anew: bool = False,
     ) -> None:
         """Have a server follow the master of a group.
 
         Args:
+            anew: it follows the master already, and is to forget what it has.
             look: asks the server whether it may be filled. Raises a TopomError if not.
             require: raises a TopomError if, by what is stored now, it is not to be filled any more.
 
@@ -103,7 +106,7 @@ class Filling:
             _require_master(self._ledger.table, group_id, master)
             require()
             try:
-                await self._replication.follow(server, master)
+                await (self._replication.refill if anew else self._replication.follow)(server, master)
             finally:
                 await self._unmark(server)
 
@@ -112,7 +115,7 @@ class Filling:
         await self._ledger.change(lambda state, epoch: unmarked(state, server))
 
     def note(self, server: str, nodes: frozenset[str]) -> None:
-        """A server that joins is being filled, which concerns these nodes."""
+        """A server that joins, or a replica that differed, is being filled, which concerns these nodes."""
         self._joining[server] = nodes
 
     def over(self, server: str) -> None:

@@ -18,6 +18,7 @@ import structlog
 from slots.backoff import Backoff
 from slots.table import SlotTable
 from topom import telling
+from topom.digests import differing
 from topom.errors import NotLeading, TopomError, Unavailable
 from topom.events import NAMED_BY, Said, What, actor
 from topom.notes import Notes
@@ -255,6 +256,7 @@ class Ledger:
             noted = self._notes.take(who)
             try:
                 new = replace(new, version=version).with_assigned().with_unwatched(old)
+                new = differing.kept(old, new)
                 new = self._recorded(old, new, [*noted, *said])
                 await self._store.write(old.version, version, records.differences(old, new))
             except BaseException as error:

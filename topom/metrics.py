@@ -126,9 +126,9 @@ def _of_masters(topom: Topom) -> Iterator[Metric]:
     yield _gauge("masters_not_replaced", "Masters that have failed and have no successor.", len(topom.masters.reasons))
     yield _gauges(
         "digest_differences",
-        "Keys in which replicas differ from their masters, as the latest check found.",
+        "Keys in which replicas differ from their masters, as checks found; until they are filled anew.",
         "server",
-        {mark.server: mark.differences for mark in topom.differing.marks},
+        {entry.server: entry.keys for entry in topom.differing.entries},
     )
 
 

@@ -120,6 +120,23 @@ class ServerReplication:
 
         await self._run(address, follow)
 
+    async def refill(self, address: str, master: str) -> None:
+        """Have a replica of ``master`` forget what it has and ask for everything.
+
+        ``REPLICAOF NO ONE`` gives a server a history of its own, so its master cannot go on from where it was and sends
+        it everything (tried on Redis 6.2.14, 7.0.15 and Valkey 9.1.2). Both that and the ``REPLICAOF`` back go in one
+        MULTI: nobody ever sees the server as a master, and no write gets in between.
+        """
+        host, port = parse_address(master)
+
+        async def refill(client: Redis) -> None:
+            async with client.pipeline(transaction=True) as both:
+                both.execute_command(REPLICAOF, "NO", "ONE")
+                both.execute_command(REPLICAOF, host, str(port))
+                await both.execute()
+
+        await self._run(address, refill)
+
     async def priority(self, address: str) -> int:
         """The server's :data:`PRIORITY`."""
 

@@ -18,6 +18,7 @@ from topom.batches import all_servers
 from topom.detector import Condition
 from topom.digests.checks import Digests
 from topom.digests.differing import Differing
+from topom.digests.resyncing import Resyncs
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.events import NAMED_BY
 from topom.filling import Filling
@@ -118,7 +119,7 @@ class Topom:
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
         )
-        self.differing = Differing(lambda: self.sentinels.copies.reconsider())
+        self.differing = Differing(lambda: self.ledger.state)
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
@@ -153,14 +154,7 @@ class Topom:
             settings.proxy_forget_seconds,
             lambda: self.protection.active,
         )
-        self.digests = Digests(
-            self.ledger,
-            access,
-            self.servers,
-            ServerReplication(self.servers, leads),
-            self.actions.steps.locking,
-            self.differing,
-        )
+        self.digests = Digests(self.ledger, access)
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
@@ -196,6 +190,15 @@ class Topom:
             lambda server: self.health.of(server).condition is Condition.ALIVE,
             lambda: self.protection.active,
             settings.ha == "sentinel",
+        )
+        self.resyncs = Resyncs(
+            self.ledger,
+            ServerReplication(self.servers, leads),
+            filling,
+            self.digests,
+            self.protection,
+            self.health.has_failed,
+            settings.digest_resync,
         )
         stepping = Stepping(
             self.ledger,
@@ -299,6 +302,7 @@ class Topom:
             group.create_task(self.strays.run())
             group.create_task(self.sentinels.run())
             group.create_task(self.digests.run())
+            group.create_task(self.resyncs.run())
             group.create_task(self.placements.run())
 
     async def close(self) -> None:

@@ -102,6 +102,27 @@ class Joining:
 
 
 @dataclass(frozen=True, slots=True)
+class Differs:
+    """What is known against a replica of a group (:mod:`topom.digests.differing`).
+
+    A check found ``keys`` of its keys to differ from its master's, in so many ``slots``, the first of which are
+    ``named``; ``at`` is when, in seconds since 1970, UTC. It is ``filling`` from when it was told to be filled anew, or
+    an operator wished that; ``filled`` afterwards: then nothing is known against it any more. ``resyncs`` counts how
+    often topom had that done by itself since a check found no difference; ``held`` says that it is not to do so.
+    """
+
+    server: str
+    group: int
+    keys: int
+    slots: int = 0
+    named: str = ""
+    at: float = 0.0
+    stage: Literal["differs", "filling", "filled"] = "differs"
+    resyncs: int = 0
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PoolServer:
     """A server that is in no group, and there to be taken into one (:mod:`topom.placements`).
 
@@ -202,6 +223,7 @@ class ClusterState:
     ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what is
     being applied of one, and whether that is done by itself (:mod:`topom.placements`). ``priorities`` has, by address,
     the ``replica-priority`` that servers had which Sentinels are kept from electing (:mod:`topom.sentinels.electable`).
+    ``differing`` has, by address, what is known against replicas.
     ``unwatched`` has the servers that came to their groups since every proxy was last known to have the table
     (:mod:`topom.standdown`).
     """
@@ -228,6 +250,7 @@ class ClusterState:
     protection_lifted: Lifting | None = None
     placement: Kept = NOTHING_KEPT
     priorities: Mapping[str, int] = field(default_factory=dict)
+    differing: Mapping[str, Differs] = field(default_factory=dict)
     unwatched: frozenset[str] = frozenset()
 
     def with_assigned(self) -> ClusterState:

@@ -30,6 +30,7 @@ UNTOLD = frozenset(
         "joining",
         "priorities",
         "term",
+        "differing",
         "unwatched",
     }
 )
@@ -38,7 +39,7 @@ UNTOLD = frozenset(
 Who writes, and in which term, is told when that changes hands.
 What promotions are about is told by their groups, which are locked, get another master and are unlocked; a server that
 joins is told of when it is added, or by :mod:`topom.strays` when it joins again, and by :mod:`topom.joining` when it is
-whole.
+whole. What becomes of replicas that differ is told by those who check them (:mod:`topom.digests`).
 """
 
 _OF_STATE = {

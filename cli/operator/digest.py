@@ -26,8 +26,14 @@ def digest(
     show: Annotated[bool, typer.Option("--show", help="Only show the last check, and begin none.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the check that is under way.")] = False,
     resync: Annotated[
-        bool, typer.Option("--resync", help="Have replicas that differ given a whole new copy by their master.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--resync/--no-resync",
+            help="Check nothing, and have replicas that are known to differ filled anew by their master; or check, and "
+            "have none filled by itself.",
+            show_default=False,
+        ),
+    ] = None,
     slots: Annotated[bool, typer.Option("--slots", help="With the digests of every slot.")] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
@@ -35,7 +41,7 @@ def digest(
     as_json: options.Json = False,
 ) -> None:
     """Compare replicas of a group with its master, slot by slot. Ends with status 1 where one differs."""
-    if show + cancel + resync > 1:
+    if show + cancel + (resync is not None) > 1:
         raise typer.BadParameter("--show, --cancel and --resync exclude one another")
 
     async def work() -> Answer:
@@ -45,15 +51,18 @@ def digest(
             if cancel:
                 return await client.cancel_digest(group_id)
             if not show:
-                await client.start_digest(group_id, server, keys_per_second)
+                await client.start_digest(group_id, server, keys_per_second, resync is None)
                 await _over(client, group_id, limit)
             return await client.digest(group_id, slots)
 
     found = run(work())
     if server is not None:
-        found["replicas"] = [replica for replica in found["replicas"] if replica["server"] == server]
-    answer(found, as_json, lambda: _say(found, resync))
-    if not resync and any(replica["stage"] in ("different", "failed") for replica in found["replicas"]):
+        for name in ("replicas", "known"):
+            found[name] = [one for one in found.get(name, []) if one["server"] == server]
+    answer(found, as_json, lambda: _say(found, bool(resync)))
+    if not resync and (
+        any(replica["stage"] in ("different", "failed") for replica in found["replicas"]) or found.get("known")
+    ):
         raise typer.Exit(1)
 
 
@@ -72,20 +81,26 @@ async def _resynced(client: TopomClient, group_id: int, server: str | None, limi
     told = await client.resync_replica(group_id, server)
     try:
         async with asyncio.timeout(limit):
-            while any(one["resyncing"] for one in (await client.digest(group_id))["replicas"]):
+            while any(one["stage"] == "filling" for one in await _known(client, group_id)):
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         note(f"it goes on; see slotferry digest {group_id} --show")
-    found = await client.digest(group_id)
-    return {**told, "replicas": found["replicas"]}
+    return {**told, "replicas": [], "known": await _known(client, group_id)}
+
+
+async def _known(client: TopomClient, group_id: int) -> list[Answer]:
+    """What is stored against the group's replicas."""
+    found = await client.digest_if_any(group_id)
+    return list(found["known"])
 
 
 def _say(found: Answer, resync: bool) -> None:
+    known = {one["server"]: one for one in found.get("known", [])}
+    if resync:
+        for server in found["servers"]:
+            say(f"{server} {'was not filled anew' if server in known else 'holds a new copy'}")
+        return
     for replica in found["replicas"]:
-        if resync:
-            if replica["server"] in found["servers"]:
-                say(f"{replica['server']} {'holds a new copy' if replica['promotable'] else 'was not filled anew'}")
-            continue
         text = f"{replica['server']}: {replica['stage']}, {replica['keys']} keys of {replica['keys_total']} compared"
         say(text + (f" ({replica['reason']})" if replica["reason"] else ""))
         for title, names in (
@@ -98,5 +113,7 @@ def _say(found: Answer, resync: bool) -> None:
         if replica["slots"]:
             rows = [(one["slot"], one["keys"], one["master"], one["replica"]) for one in replica["slots"]]
             table(("slot", "keys", "master", "replica"), rows)
-        if not replica["promotable"]:
-            say(f"it is not promoted; slotferry digest {found['group_id']} --resync fills it anew")
+    for one in known.values():
+        say(one["problem"])
+        if one["by_itself"]:
+            say(f"{one['server']} is filled anew by itself as soon as that is safe")

@@ -36,7 +36,7 @@ def apply(
             return await client.apply_placement()
 
     found = run(work())
-    answer(found, as_json, lambda: say_run(found))
+    answer(found, as_json, lambda: _say_begun(found))
 
 
 @app.command("cancel")
@@ -108,6 +108,12 @@ def say_placement(found: Answer) -> None:
             say("a plan would change nothing")
     for text in found["plan"]["missing"]:
         say(f"missing: {text}")
+
+
+def _say_begun(found: Answer) -> None:
+    if found["run"] is None:
+        say("nothing to do: everything is as it should be")
+    say_run(found)
 
 
 def say_run(found: Answer) -> None:

@@ -27,7 +27,7 @@ def add(
             return await client.add_sentinel(address)
 
     found = run(work())
-    answer(found, as_json, lambda: say(f"sentinel {address} added"))
+    answer(found, as_json, lambda: _say_added(found, address))
 
 
 @app.command("remove")
@@ -75,6 +75,12 @@ def resync(
     answer(found, as_json, lambda: _say_told(found, "sentinels watch the groups anew"))
 
 
+def _say_added(found: Answer, address: str) -> None:
+    say(f"sentinel {address} added")
+    if found.get("problem"):
+        say(found["problem"])
+
+
 def _say_told(found: Answer, done: str) -> None:
     say(done)
     for address, reason in found["failed"].items():
@@ -96,3 +102,5 @@ def _say_sentinels(found: Answer) -> None:
     for group in groups:
         if group["problem"]:
             say(group["problem"])
+    if found.get("problem"):
+        say(found["problem"])

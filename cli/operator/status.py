@@ -42,11 +42,15 @@ def _say_status(found: Answer) -> None:
                 say(f"server {server['address']} does not follow the master of group {group['id']}{waits}")
             elif server.get("joining"):
                 say(f"server {server['address']} joins group {group['id']} and is not whole yet{waits}")
+            if server.get("problem"):
+                say(f"group {group['id']}: {server['problem']}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
     for group in found["groups"]:
         if group.get("trouble"):
             say(f"group {group['id']}: its master has failed and is not replaced yet: {group['trouble']}")
+    if found.get("sentinels"):
+        say(f"Sentinels: {found['sentinels']}")
     protection = found.get("protection", {})
     if protection.get("active") or protection.get("lifted"):
         say_protection(found["protection"])

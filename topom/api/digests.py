@@ -1,4 +1,4 @@
-"""Digest checks of a group's replicas. What is known is in the memory of the topom that leads."""
+"""Digest checks of a group's replicas: the last ones of the topom that leads, and what is stored against replicas."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -41,13 +41,29 @@ def _describe(topom: Topom, group_id: int, checks: Sequence[Check], slots: bool)
             )
             for check in checks
         ],
+        known=[
+            models.Known(
+                server=entry.server,
+                keys=entry.keys,
+                slots=entry.slots,
+                named_slots=entry.named,
+                at=entry.at,
+                stage=entry.stage,
+                by_itself=topom.resyncs.is_due(entry),
+                resyncs=entry.resyncs,
+                problem=topom.differing.problem(entry.server) or "",
+            )
+            for entry in topom.differing.entries
+            if entry.group == group_id
+        ],
     )
 
 
 @router.post("", status_code=202)
 async def start(topom: ServedTopom, group_id: int, new: models.NewDigest) -> models.Digests:
     """Begin to compare a replica, or all of the group's, with the master, key by key and in small steps."""
-    return _describe(topom, group_id, topom.digests.start(group_id, new.server, new.keys_per_second), slots=False)
+    checks = topom.digests.start(group_id, new.server, new.keys_per_second, new.resync)
+    return _describe(topom, group_id, checks, slots=False)
 
 
 @router.get("")
@@ -69,4 +85,4 @@ async def cancel(topom: ServedTopom, group_id: int) -> models.Digests:
 @router.post("/resync", status_code=202)
 async def resync(topom: ServedTopom, group_id: int, which: models.Resync) -> models.Resyncing:
     """Have a replica be given a whole new copy by its master; until then it serves nobody."""
-    return models.Resyncing(servers=await topom.digests.resync(group_id, which.server))
+    return models.Resyncing(servers=await topom.resyncs.resync(group_id, which.server))

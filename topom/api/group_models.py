@@ -27,6 +27,7 @@ class Server(BaseModel):
     joining: bool = Field(
         default=False, description="Whether it is a replica that was not seen whole yet, or not since it strayed."
     )
+    problem: str = Field(default="", description="Why it is neither promoted nor read, if a check found it to differ.")
     waits_for: str = Field(
         default="", description="Why it is not whole yet, or no replica any more, in words; empty where not known."
     )
@@ -39,7 +40,7 @@ class Group(BaseModel):
     servers: list[Server] = Field(description="The master first.")
     slots: int = Field(description="Slots the group owns.")
     locked: bool = Field(default=False, description="While another of its servers is being made its master.")
-    trouble: str = Field(default="", description="Why its failed master was not replaced yet, if topom is to do that.")
+    trouble: str = Field(default="", description="Why its failed master was not replaced yet, unless `ha` is off.")
 
 
 class Groups(BaseModel):

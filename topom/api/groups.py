@@ -44,16 +44,24 @@ async def describe(topom: Topom) -> list[models.Group]:
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
                     joining=address in topom.ledger.state.joining,
+                    problem=topom.differing.problem(address) or "",
                     waits_for=topom.joins.reasons.get(address) or topom.strays.reasons.get(address, ""),
                 )
                 for address in table.groups[group_id].servers
             ],
             slots=len(table.by_group[group_id]),
             locked=table.groups[group_id].locked,
-            trouble=topom.masters.reasons.get(group_id, ""),
+            trouble=_trouble(topom, group_id),
         )
         for group_id in sorted(table.groups)
     ]
+
+
+def _trouble(topom: Topom, group_id: int) -> str:
+    master = topom.ledger.table.groups[group_id].master
+    if topom.leads() and master is not None and topom.health.has_failed(master):
+        return topom.masters.reasons.get(group_id, "") or topom.sentinels.trouble(group_id)
+    return topom.masters.reasons.get(group_id, "")
 
 
 def describe_leaving(topom: Topom) -> list[leaving_models.Leaving]:

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from topom.api import placement_models as models
 from topom.api.access import ServedTopom
 from topom.placements.applying import Shown
+from topom.placements.changes import AllInPlace
 from topom.placements.run import Step
 from topom.placements.stepping import Key, key_of
 from topom.service import Topom
@@ -22,8 +23,11 @@ async def show(topom: ServedTopom) -> models.Placement:
 
 @router.post("/apply", status_code=202)
 async def apply(topom: ServedTopom) -> models.Placement:
-    """Begin to do what a plan made now says, round by round."""
-    return _describe(topom, await topom.placements.apply())
+    """Begin to do what a plan made now says, round by round. Where there is nothing to do, ``run`` is null after it."""
+    try:
+        return _describe(topom, await topom.placements.apply())
+    except AllInPlace:
+        return _describe(topom, await topom.placements.show())
 
 
 @router.post("/cancel")

@@ -42,6 +42,7 @@ class Sentinels(BaseModel):
     majority: int = Field(description="Sentinels that have to name another master before it is followed.")
     sentinels: list[Sentinel]
     groups: list[WatchedGroup]
+    problem: str = Field(default="", description="Why they could replace no master that fails; empty if they can.")
 
 
 class Told(BaseModel):
@@ -63,6 +64,7 @@ def _describe(topom: Topom) -> Sentinels:
             WatchedGroup(id=group_id, master=master, problem=sentinels.problem(group_id))
             for group_id, master in sentinels.watched().items()
         ],
+        problem=sentinels.shortcoming(),
     )
 
 

@@ -38,6 +38,7 @@ async def show(request: Request, topom: ServedTopom) -> models.Status:
         migration=migration.describe(topom),
         protection=_protection(topom),
         topoms=topoms.describe(node),
+        sentinels=topom.sentinels.shortcoming(),
         problem="" if node is None else node.problem,
     )
 

@@ -49,4 +49,5 @@ class Status(BaseModel):
     migration: Migration
     protection: Protection
     topoms: list[TopomShown] = Field(default_factory=list, description="Where several share a store: the leader first.")
+    sentinels: str = Field(default="", description="Why Sentinels could replace no master that fails, if they are to.")
     problem: str = Field(default="", description="Why nothing can be changed now.")

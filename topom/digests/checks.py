@@ -1,51 +1,43 @@
-"""Digest checks of one topom: started, shown, cancelled; what they find is remembered while it leads.
+"""Digest checks of one topom: started, shown, cancelled. That a replica differs is stored, before a check is over.
 
-**bounded**: one check or resync a group at a time; the last check of each group is kept, with bounded lists; a check
-ends after :data:`MOST_SECONDS`, and is no verdict then.
+**bounded**: one check a group at a time, and none while its replicas are filled anew; the last check of each group is
+kept, with bounded lists, while this topom leads; a check ends after :data:`MOST_SECONDS`, and is no verdict then.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import structlog
 
 from migrator.connection import Connection, Timeouts
 from migrator.errors import MigrationError
 from slots.access import ServerAccess
+from slots.backoff import Backoff
 from slots.table import Group
 from topom import topology
-from topom.batches import all_servers
-from topom.digests import resyncing
-from topom.digests.differing import Differing, Mark
-from topom.digests.errors import (
-    CheckFailed,
-    CheckRuns,
-    NoCheck,
-    NothingToCheck,
-    NotResynced,
-    ServerRefuses,
-    ServerSilent,
-)
+from topom.digests import differing
+from topom.digests.errors import CheckFailed, CheckRuns, NoCheck, NothingToCheck, ServerRefuses, ServerSilent
 from topom.digests.sums import Tally
 from topom.digests.throttle import Throttle
 from topom.digests.walk import Walk
-from topom.errors import GroupLocked, ServerNotFound, TopomError
-from topom.events import Said, What, actor
-from topom.ledger import Ledger
-from topom.replication import ServerReplication, Servers
+from topom.errors import NotLeading, ServerNotFound, TopomError
+from topom.events import What, actor
+from topom.ledger import Change, Ledger, LostPlace
+from topom.state import ClusterState
 
 log = structlog.get_logger(__name__)
 
 KEYS_PER_SECOND = 20_000
 STEP_SECONDS = 0.002
 MOST_SECONDS = 86_400.0
-RESYNC_SECONDS = 3600.0
-"""How long a replica may take to be filled anew before that counts as failed."""
+SHOW_SECONDS = 0.1
+"""How often it is shown how far a check is, and stored that it has found something."""
+STORE_SECONDS, STORE_SECONDS_MAX = 0.5, 10.0
+"""Between tries to store what was found: the first wait, and the longest."""
 NAME = "slotferry.digest"
 
 
@@ -61,12 +53,17 @@ class Stage(StrEnum):
 
 @dataclass(slots=True)
 class Check:
-    """One replica's check; ``reason`` says why it failed, ``total`` how many keys the master had at its beginning."""
+    """One replica's check; ``reason`` says why it failed, ``total`` how many keys the master had at its beginning.
 
+    ``resync`` is whether the replica may be filled anew by itself if it differs.
+    """
+
+    group: int
     server: str
     master: str
     keys_per_second: int
     began_at: float
+    resync: bool = True
     stage: Stage = Stage.RUNNING
     reason: str = ""
     seconds: float = 0.0
@@ -75,32 +72,16 @@ class Check:
 
 
 class Digests:
-    """Checks and resyncs of the groups' replicas.
+    """Checks of the groups' replicas."""
 
-    Args:
-        locking: held while slots or a group are locked; a replica is not told to be filled anew meanwhile.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        access: ServerAccess,
-        servers: Servers,
-        replication: ServerReplication,
-        locking: asyncio.Lock,
-        differing: Differing,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, ledger: Ledger, access: ServerAccess, clock: Callable[[], float] = time.time) -> None:
         self._ledger = ledger
         self._access = access
-        self._servers = servers
-        self._replication = replication
-        self._locking = locking
         self._clock = clock
-        self.differing = differing
         self._checks: dict[int, dict[str, Check]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._resyncing: set[str] = set()
+        self.on_over: Callable[[], None] = lambda: None
+        """Called when the checks of a group are over."""
 
     async def run(self) -> None:
         """Wait until cancelled; whatever is under way then ends."""
@@ -112,32 +93,41 @@ class Digests:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def start(self, group_id: int, server: str | None, keys_per_second: int) -> list[Check]:
+    def start(self, group_id: int, server: str | None, keys_per_second: int, resync: bool = True) -> list[Check]:
         """Begin to check one replica of a group, or all of them one after the other.
+
+        Args:
+            resync: whether replicas that differ may be filled anew by themselves.
 
         Raises:
             GroupNotFound, ServerNotFound: there is none.
             NothingToCheck, CheckRuns: it has no replica; it is being checked already, or filled anew.
         """
-        group = self._free(group_id)
-        replicas = self._replicas(group, server)
-        checks = [Check(address, group.servers[0], keys_per_second, self._clock()) for address in replicas]
+        group = topology.group_of(self._ledger.table, group_id)
+        self.require_free(group_id)
+        replicas = self.replicas(group, server)
+        if filling := [address for address in replicas if self.is_resyncing(address)]:
+            raise CheckRuns(f"{', '.join(filling)} is being filled anew; check it when it is")
+        now = self._clock()
+        checks = [Check(group_id, address, group.servers[0], keys_per_second, now, resync) for address in replicas]
         self._checks = {known: found for known, found in self._checks.items() if known in self._ledger.table.groups}
         before = self._checks.get(group_id, {})
         self._checks[group_id] = {one: check for one, check in before.items() if one in group.servers}
         self._checks[group_id].update({check.server: check for check in checks})
         text = f"the digest check of {', '.join(replicas)} against {group.servers[0]}, group {group_id}, began"
         self._ledger.note(What.DIGEST_BEGUN, text, actor.get())
-        self._begin(group_id, self._check_all(checks))
+        task = asyncio.create_task(self._check_all(checks), name=f"digest of group {group_id}")
+        self._tasks[group_id] = task
+        task.add_done_callback(lambda over: self._forget(group_id, over))
         return checks
 
     def of(self, group_id: int) -> list[Check]:
         """The last check of each replica of a group. Raises GroupNotFound, NoCheck."""
         topology.group_of(self._ledger.table, group_id)
         found = self._checks.get(group_id)
-        if found is None:
+        if found is None and not any(one.group == group_id for one in self._ledger.state.differing.values()):
             raise NoCheck(f"group {group_id} was not checked since this topom leads; slotferry digest {group_id} does")
-        return list(found.values())
+        return list((found or {}).values())
 
     async def cancel(self, group_id: int) -> list[Check]:
         """End the check that is under way, if one is. Raises as :meth:`of`."""
@@ -150,45 +140,25 @@ class Digests:
         return found
 
     def is_resyncing(self, server: str) -> bool:
-        """Whether a replica is being filled anew because an operator said so."""
-        return server in self._resyncing
+        """Whether a replica is being filled anew."""
+        entry = self._ledger.state.differing.get(server)
+        return entry is not None and entry.stage == "filling"
 
-    async def resync(self, group_id: int, server: str | None) -> list[str]:
-        """Have a replica, or all that were found to differ, filled anew, one after the other; which ones.
+    def runs(self, group_id: int) -> bool:
+        """Whether a group is being checked."""
+        return group_id in self._tasks
 
-        Returns when the first was told to; :meth:`is_resyncing` says until when it goes on.
+    def was_checked(self, group_id: int, server: str) -> bool:
+        """Whether this topom has checked a replica."""
+        return server in self._checks.get(group_id, {})
 
-        Raises:
-            GroupNotFound, ServerNotFound, CheckRuns: as :meth:`start`.
-            NothingToCheck: no replica is known to differ; the one that is named was not checked.
-            GroupLocked: another server is being made the master.
-            NotResynced, ServerFailed: it could not be told.
-        """
-        group = self._free(group_id)
-        replicas = self._replicas(group, server)
-        if server is None:
-            replicas = [address for address in replicas if self.differing.of(address) is not None]
-        checked = self._checks.get(group_id, {})
-        if not replicas or not all(address in checked for address in replicas):
-            raise NothingToCheck(
-                f"no replica of group {group_id} is known to differ, or the one named was not checked yet"
-            )
-        began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._resyncing.update(replicas)
-        self._begin(group_id, self._resync_all(group_id, replicas, began))
-        await began
-        return list(replicas)
+    def require_free(self, group_id: int) -> None:
+        """Raises CheckRuns while a group is being checked."""
+        if self.runs(group_id):
+            raise CheckRuns(f"group {group_id} is being checked already; see slotferry digest {group_id} --show")
 
-    # -- inner ---------------------------------------------------------------------------------------------
-
-    def _free(self, group_id: int) -> Group:
-        group = topology.group_of(self._ledger.table, group_id)
-        task = self._tasks.get(group_id)
-        if task is not None and not task.done():
-            raise CheckRuns(f"group {group_id} is being checked or filled anew already; see slotferry digest --show")
-        return group
-
-    def _replicas(self, group: Group, server: str | None) -> Sequence[str]:
+    def replicas(self, group: Group, server: str | None) -> Sequence[str]:
+        """All replicas of a group, or the one that is named. Raises NothingToCheck, ServerNotFound."""
         if not group.replicas:
             raise NothingToCheck(f"group {group.id} has no replica")
         if server is None:
@@ -197,16 +167,13 @@ class Digests:
             raise ServerNotFound(f"group {group.id} has no replica {server}; it has {', '.join(group.replicas)}")
         return [server]
 
-    def _begin(self, group_id: int, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=f"digest of group {group_id}")
-        self._tasks[group_id] = task
-        task.add_done_callback(lambda over: self._forget(group_id, over))
+    # -- inner ---------------------------------------------------------------------------------------------
 
     def _forget(self, group_id: int, over: asyncio.Task[None]) -> None:
-        if self._tasks.get(group_id) is over:
-            del self._tasks[group_id]
+        del self._tasks[group_id]
         if not over.cancelled() and (error := over.exception()) is not None:
             log.error("digest_failed", group=group_id, reason=str(error) or type(error).__name__)
+        self.on_over()
 
     async def _check_all(self, checks: Sequence[Check]) -> None:
         try:
@@ -215,25 +182,30 @@ class Digests:
         finally:
             for check in checks:
                 if check.stage is Stage.RUNNING:
-                    check.stage = Stage.CANCELLED
-                    check.reason = "it was cancelled"
-                    self._note(check)
+                    with suppress(TopomError):
+                        await self._ledger.change(self._outcome(check, Stage.CANCELLED))
+                    self._end(check, Stage.CANCELLED, "it was cancelled")
 
     async def _check(self, check: Check) -> None:
         began = time.monotonic()
+        reason, broken = "", None
         try:
             async with asyncio.timeout(MOST_SECONDS):
                 await self._walk(check, began)
-            check.stage = Stage.DIFFERENT if check.tally.differences else Stage.SAME
+            stage = Stage.DIFFERENT if check.tally.differences else Stage.SAME
         except TimeoutError:
-            check.stage, check.reason = Stage.FAILED, f"it took longer than {MOST_SECONDS:g} s"
+            stage, reason = Stage.FAILED, f"it took longer than {MOST_SECONDS:g} s"
         except (MigrationError, CheckFailed) as error:
-            check.stage, check.reason = Stage.FAILED, str(error)
+            stage, reason = Stage.FAILED, str(error)
         except Exception as error:
-            check.stage, check.reason = Stage.FAILED, f"it broke off: {error!r}"
-            raise
+            stage, reason, broken = Stage.FAILED, f"it broke off: {error!r}", error
         check.seconds = time.monotonic() - began
-        self._note(check)
+        # Stored first: whoever was told that a replica differs can rely on it that nobody promotes it.
+        if not await self._store(check, stage):
+            stage, reason = Stage.FAILED, "this topom leads no more, and what was found is not stored; check again"
+        self._end(check, stage, reason)
+        if broken is not None:
+            raise broken
 
     async def _walk(self, check: Check, began: float) -> None:
         product = self._ledger.state.product
@@ -264,66 +236,50 @@ class Digests:
                 connection.close()
 
     async def _show(self, check: Check, walk: Walk, began: float) -> None:
+        stored = False
         while True:
             check.total, check.seconds = walk.total, time.monotonic() - began
-            await asyncio.sleep(0.1)
+            if check.tally.differences and not stored:
+                # Long before the end, it may be: nobody is to promote it meanwhile, and topom may not last as long.
+                with suppress(TopomError):
+                    await self._ledger.change(self._outcome(check, Stage.RUNNING))
+                    stored = True
+            await asyncio.sleep(SHOW_SECONDS)
 
-    def _note(self, check: Check) -> None:
-        """What was found counts even of a check that did not come to its end; only a whole one can clear a replica."""
-        if check.tally.differences:
-            mark = Mark(check.server, check.tally.differences, self._clock())
-            self.differing.mark(mark, all_servers(self._ledger.table))
-            log.error("replica_differs", server=check.server, master=check.master, keys=check.tally.differences)
-        elif check.stage is Stage.SAME and not check.tally.uncompared:
-            self.differing.clear(check.server)
-        log.info("digest_checked", server=check.server, stage=check.stage, keys=check.tally.keys, reason=check.reason)
-        found = f"{check.tally.differences} of {check.tally.keys} keys differ, {check.tally.uncompared} not compared"
-        text = f"the digest check of {check.server} against {check.master} is over, {check.stage}: {found}"
-        self._ledger.note(What.DIGEST_ENDED, f"{text}; {check.reason}" if check.reason else text)
+    async def _store(self, check: Check, stage: Stage) -> bool:
+        """Store what was found, however long the store is away; False if this topom does not lead any more."""
+        backoff = Backoff(STORE_SECONDS, STORE_SECONDS_MAX)
+        while True:
+            try:
+                await self._ledger.change(self._outcome(check, stage))
+            except (NotLeading, LostPlace):
+                return False
+            except TopomError as error:
+                check.reason = f"what was found could not be stored yet: {error}"
+                log.warning("digest_not_stored", server=check.server, reason=str(error))
+                await asyncio.sleep(backoff.next())
+            else:
+                return True
 
-    async def _resync_all(self, group_id: int, replicas: Sequence[str], began: "asyncio.Future[None]") -> None:
-        try:
-            for server in replicas:
-                try:
-                    master = await self._tell(group_id, server)
-                except TopomError as error:
-                    self._not_resynced(server, str(error))
-                    if not began.done():
-                        began.set_exception(error)
-                    return
-                if not began.done():
-                    began.set_result(None)
-                if not await resyncing.done(self._replication, server, master, RESYNC_SECONDS):
-                    self._not_resynced(server, f"not filled within {RESYNC_SECONDS:g} s")
-                    return
-                self.differing.clear(server)
-                self._resyncing.discard(server)
-                log.info("replica_resynced", server=server, master=master)
-                self._ledger.note(What.RESYNC_ENDED, f"{server} holds a new whole copy of {master}")
-        finally:
-            self._resyncing.difference_update(replicas)
-            if not began.done():
-                began.set_exception(NotResynced("topom ended, or leads no more; ask again"))
+    def _outcome(self, check: Check, stage: Stage) -> Change:
+        """What is known of the replica now. Differences count even if there may be more; only a whole check clears."""
+        now = self._clock()
 
-    def _not_resynced(self, server: str, reason: str) -> None:
-        log.error("replica_not_resynced", server=server, reason=reason)
-        self._ledger.note(What.RESYNC_ENDED, f"{server} was not filled anew: {reason}")
+        def change(state: ClusterState, epoch: int) -> ClusterState:
+            tally = check.tally
+            if tally.differences:
+                new = differing.found(check.server, check.group, tally.differences, tally.slots, now, not check.resync)
+                return differing.marked(state, new)
+            return differing.cleared(state, check.server, not tally.uncompared) if stage is Stage.SAME else state
 
-    async def _tell(self, group_id: int, server: str) -> str:
-        # While a group is locked, or about to be, a replica of it may be about to be its master.
-        async with self._locking:
-            master = self._master_to_copy(group_id, server)
-            text = f"{server} of group {group_id} is to forget what it has, and to be filled anew by {master}"
-            # Stored first: what wipes a replica is never without its event.
-            await self._ledger.change(lambda state, epoch: replace(state), [Said(What.RESYNC_BEGUN, text)])
-            master = self._master_to_copy(group_id, server)
-            await resyncing.begin(self._servers, self._replication, server, master)
-            return master
+        return change
 
-    def _master_to_copy(self, group_id: int, server: str) -> str:
-        group = topology.group_of(self._ledger.table, group_id)
-        if group.locked:
-            raise GroupLocked(f"group {group_id} is locked; fill {server} anew when it has its master")
-        if server not in group.replicas:
-            raise ServerNotFound(f"{server} is not a replica of group {group_id} any more")
-        return group.servers[0]
+    def _end(self, check: Check, stage: Stage, reason: str) -> None:
+        check.stage, check.reason = stage, reason
+        keys = check.tally.differences
+        if keys:
+            log.error("replica_differs", server=check.server, master=check.master, keys=keys)
+        log.info("digest_checked", server=check.server, stage=stage, keys=check.tally.keys, reason=reason)
+        found = f"{keys} of {check.tally.keys} keys differ, {check.tally.uncompared} not compared"
+        text = f"the digest check of {check.server} against {check.master} is over, {stage}: {found}"
+        self._ledger.note(What.DIGEST_ENDED, f"{text}; {reason}" if reason else text)

@@ -70,7 +70,7 @@ class Walk:
         self._exact_deadlines = True
         self._now_ms = 0
         self.total = 0
-        """Keys that the master had at the beginning; 0 before it is known."""
+        """Keys to compare: what the master had at the beginning, 0 before it is known, less our own as they are met."""
 
     async def run(self) -> None:
         """Look at everything.
@@ -92,11 +92,15 @@ class Walk:
         await self._caught_up()
 
     async def _scan(self, connection: Connection, database: int, only_extra: bool) -> None:
-        cursor = None
+        cursor, own = None, set[bytes]()
         while cursor != b"0":
             await self._throttle.ready(0)
             cursor, seen = await connection.call("SCAN", cursor or b"0", "COUNT", SCAN_COUNT)
             keys = [key for key in seen if not key.startswith(RESERVED)]
+            if not only_extra and len(keys) < len(seen):
+                met = {key for key in seen if key.startswith(RESERVED)} - own
+                own |= met
+                self.total -= len(met)
             while keys:
                 step = self._throttle.step_keys
                 batch, keys = keys[:step], keys[step:]

@@ -24,7 +24,7 @@ from topom.ledger import Ledger
 from topom.looking import keep_looking
 from topom.placements import changes
 from topom.placements.beginnings import Beginning, Beginnings
-from topom.placements.changes import NothingToPlace
+from topom.placements.changes import AllInPlace, NothingToPlace
 from topom.placements.picture import Picture, draw
 from topom.placements.plan import Planned, plan
 from topom.placements.pool import Pool
@@ -107,7 +107,8 @@ class Placements:
 
         Raises:
             PlacementRuns: it is being done already.
-            NothingToPlace: there is nothing to change, or nothing that can be; the message says what is missing.
+            AllInPlace: there is nothing to change.
+            NothingToPlace: there is nothing that can be changed; the message says what is missing.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_SECONDS):
@@ -115,8 +116,9 @@ class Placements:
                     await asyncio.sleep(KNOWN_POLL_SECONDS)
         shown = await self.show()
         if shown.run is None and not shown.planned.steps:
-            missing = "; ".join(shown.planned.missing)
-            raise NothingToPlace(f"nothing can be changed: {missing}" if missing else "everything is as it should be")
+            if not shown.planned.missing:
+                raise AllInPlace("everything is as it should be")
+            raise NothingToPlace(f"nothing can be changed: {'; '.join(shown.planned.missing)}")
         steps = shown.planned.steps[:MOST_STEPS]
         who = actor.get() or "topom"
         state = await self._ledger.change(lambda state, epoch: changes.begun(state, steps, who, time.time()))

@@ -26,6 +26,10 @@ class NothingToPlace(Conflict):
     """No placement is being applied, or there is nothing to change."""
 
 
+class AllInPlace(NothingToPlace):
+    """Everything is as it should be, and nothing is missing."""
+
+
 class StepOvertaken(Conflict):
     """The group, the pool or the placement was changed meanwhile; it is looked at again."""
 

@@ -31,6 +31,7 @@ SWITCH = "+switch-master"
 """The channel on which a Sentinel says that a group has another master."""
 NAMES_A_CALL = 64
 """Of how many names it is asked for the replicas at a time."""
+NOT_ASKED = "it was not asked yet"
 NO_SUCH_MASTER = "no such master"
 
 
@@ -48,7 +49,7 @@ class SentinelLink:
     ) -> None:
         self.address = address
         self._leads = leads
-        self.reason = "it was not asked yet"
+        self.reason = NOT_ASKED
         self.correcting = asyncio.Lock()
         self.listed: Mapping[str, frozenset[str]] = {}
         self.wake = asyncio.Event()

@@ -21,6 +21,7 @@ from topom.ledger import Ledger
 from topom.redis_servers import RedisServers
 from topom.replication import ServerReplication
 from topom.sentinels import monitoring
+from topom.sentinels.ability import shortcoming
 from topom.sentinels.addresses import Resolver
 from topom.sentinels.copies import Copies
 from topom.sentinels.errors import (
@@ -32,7 +33,7 @@ from topom.sentinels.errors import (
 )
 from topom.sentinels.following import Astray, Following, Verdict, View
 from topom.sentinels.leftalone import LeftAlone
-from topom.sentinels.link import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, SentinelLink
+from topom.sentinels.link import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, NOT_ASKED, SentinelLink
 from topom.sentinels.monitoring import SentinelSettings
 from topom.sentinels.strangers import Strangers
 from topom.sentinels.telling import Telling
@@ -113,6 +114,7 @@ class Sentinels:
         )
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
+        self._quorum = settings.quorum
         # Groups of which Sentinels and slot table do not agree, and since when.
         self._disagreeing: dict[int, float] = {}
         ledger.listen(self._changed)
@@ -137,12 +139,27 @@ class Sentinels:
                 for name, master in named.items()
                 if master is not None and (group_id := monitoring.group_id_of(product, name)) is not None
             }
-            found.append(SentinelStatus(address, link.reason if link else "it was not asked yet", masters))
+            found.append(SentinelStatus(address, link.reason if link else NOT_ASKED, masters))
         return found
 
     def problem(self, group_id: int) -> str:
         """Why what Sentinels say of a group is not followed; empty if there is nothing of the kind."""
         return self._following.problem(group_id)
+
+    def shortcoming(self) -> str:
+        """Why they could replace no master that fails; empty if they can, as far as is known, or are not to."""
+        if self.mode != "sentinel":
+            return ""
+        silent = [link.address for link in self._links.values() if link.reason not in ("", NOT_ASKED)]
+        return shortcoming(self._quorum, len(self.known), silent)
+
+    def trouble(self, group_id: int) -> str:
+        """Why a master that has failed is still its group's; empty where Sentinels do not decide that."""
+        if self.mode != "sentinel":
+            return ""
+        if group_id not in monitoring.watched(self._ledger.table):
+            return "its group has no replica, or is locked for a promotion"
+        return self.shortcoming() or self.problem(group_id) or "a majority of the Sentinels names no other master yet"
 
     @property
     def switches(self) -> int:
@@ -269,21 +286,35 @@ class Sentinels:
             await self.copies.run()
             return
         deciding = asyncio.create_task(self._decide())
-        copies = asyncio.create_task(self.copies.run())
+        others = [asyncio.create_task(work) for work in (self.copies.run(), self._tell_shortcoming())]
         try:
             while True:
                 self._listed.clear()
                 await self._attend_to_known()
                 waiting = asyncio.create_task(self._listed.wait())
-                await asyncio.wait((waiting, deciding, copies), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((waiting, deciding, *others), return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
-                for task in (deciding, copies):
+                for task in (deciding, *others):
                     if task.done():
                         task.result()
         finally:
-            await _end([deciding, copies])
+            await _end([deciding, *others])
             for address in list(self._links):
                 await self._leave(address)
+
+    async def _tell_shortcoming(self) -> None:
+        """Log that no master could be replaced, and that one could again, once it has been so for two looks."""
+        told, before = "", ""
+        while True:
+            now = self.shortcoming()
+            if now == before and now != told:
+                told = now
+                if now:
+                    log.warning("sentinels_replace_nobody", reason=now)
+                else:
+                    log.info("sentinels_can_replace")
+            before = now
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.sentinels is not new.sentinels:

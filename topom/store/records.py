@@ -18,6 +18,7 @@
 | ``speed`` | how fast keys moved when slots last came to rest; missing at first |
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 | ``priorities`` | the replica-priority that servers are to have again; missing until there was one |
+| ``differing`` | what is known against replicas that digest checks found to differ; missing until there was one |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
@@ -31,7 +32,18 @@ from slots import ranges
 from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
 from topom.placements.run import Kept
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Joining, Leaving, Lifting, PoolServer, Product, Promotion, ProxyRecord
+from topom.state import (
+    ClusterState,
+    Differs,
+    Fenced,
+    Joining,
+    Leaving,
+    Lifting,
+    PoolServer,
+    Product,
+    Promotion,
+    ProxyRecord,
+)
 from topom.store import Stored, StoreDamaged, event_records
 from topom.store.known import made
 
@@ -89,6 +101,7 @@ def decode(stored: Stored) -> ClusterState | None:
             joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
             pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
             priorities={str(server): int(value) for server, value in documents.get("priorities", {}).items()},
+            differing={entry.server: entry for entry in (made(Differs, raw) for raw in documents.get("differing", []))},
             placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
             # A version that does not keep it, and may have written last, leaves it out of what it writes each time.
             unwatched=frozenset(cluster.get("unwatched", [server for group in groups for server in group.servers])),
@@ -144,6 +157,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["sentinels"] = _encode(list(new.sentinels))
     if new.priorities != ({} if old is None else old.priorities):
         documents["priorities"] = _encode(dict(new.priorities))
+    if new.differing != ({} if old is None else old.differing):
+        documents["differing"] = _encode([asdict(entry) for entry in new.differing.values()])
     if new.protection_lifted != (None if old is None else old.protection_lifted):
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
     documents |= event_records.differences(old.events if old else (), new.events)

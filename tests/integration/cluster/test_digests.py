@@ -74,9 +74,9 @@ async def light_load(master: str) -> AsyncIterator[None]:
             await task
 
 
-async def checked(cluster: Cluster) -> Answer:
-    """Check the group's replica, to the end."""
-    await cluster.api.start_digest(1, None, 0)
+async def checked(cluster: Cluster, resync: bool = False) -> Answer:
+    """Check the group's replica, to the end; ``resync`` is whether it may be filled anew by itself."""
+    await cluster.api.start_digest(1, None, 0, resync)
 
     async def look() -> Answer:
         found: Answer = (await cluster.api.digest(1, slots=True))["replicas"][0]
@@ -105,6 +105,9 @@ async def test_differences_are_named_refused_and_healed(start_cluster: StartClus
         found = await checked(cluster)
         assert (found["stage"], found["uncompared"]) == ("same", 0)
         assert sum(slot["keys"] for slot in found["slots"]) == found["keys"] >= KEYS
+        await ahead.set("__slotferry:own", "compared with nothing")
+        # Others may have expired meanwhile.
+        assert (await checked(cluster))["keys_total"] <= found["keys_total"]
 
         await behind.config_set("replica-read-only", "no")
         await behind.set("string:41", "another", keepttl=True)
@@ -145,13 +148,19 @@ async def test_differences_are_named_refused_and_healed(start_cluster: StartClus
         assert {slot["slot"] for slot in found["slots"] if slot["master"] != slot["replica"]} == wrong
         assert not found["promotable"]
 
-        with pytest.raises(TopomRefused, match="digest check found") as refused:
-            await cluster.api.promote(1, replica)
-        assert refused.value.error == "NotReady"
         outcome = await operate(cluster, "digest", "1", "--show")
         assert outcome.status == 1, outcome
         for told in ("14 keys differ", "only at the replica", "deadline", "--resync"):
             assert told in outcome.out, outcome
+        # Whoever leads next knows it, too.
+        await cluster.topom.kill()
+        await cluster.restart_topom()
+        with pytest.raises(TopomRefused, match="digest check found") as refused:
+            await cluster.api.promote(1, replica)
+        assert refused.value.error == "NotReady"
+        assert "differs from its master in 14 keys" in (await operate(cluster, "status")).out
+        outcome = await operate(cluster, "digest", "1", "--show")
+        assert (outcome.status, "14 keys" in outcome.out) == (1, True), outcome
         fulls = (await ahead.info("stats"))["sync_full"]
         outcome = await operate(cluster, "digest", "1", "--resync")
         assert outcome.out.strip() == f"{replica} holds a new copy", outcome
@@ -160,16 +169,30 @@ async def test_differences_are_named_refused_and_healed(start_cluster: StartClus
         assert (found["stage"], found["differences"]) == ("same", 0)
         events = (await cluster.api.events(limit=1000))["events"]
         told = [(event["what"], event["who"].split()[0], event["text"]) for event in events]
-        told = [one for one in told if one[0].startswith(("digest", "resync"))]
+        told = [one for one in told if one[0].startswith(("digest", "resync", "replica_resynced"))]
         wiped = [what for what, _, _ in told].index("resync_begun")
         assert [one[:2] for one in told[wiped - 2 : wiped + 2]] == [
             ("digest_begun", "operator"),
             ("digest_ended", "topom"),
             ("resync_begun", "operator"),
-            ("resync_ended", "topom"),
+            ("replica_resynced", "operator"),
         ]
         assert "14 of " in told[wiped - 1][2]
-        assert told[wiped][2].startswith(f"{replica} of group 1 is to forget what it has")
+        assert told[wiped][2].startswith(f"{replica} of group 1: to forget what they have")
+
+        # By itself, too.
+        await behind.execute_command("SELECT", 0)
+        await behind.config_set("replica-read-only", "no")
+        await behind.set("string:41", "another")
+        assert (await checked(cluster, resync=True))["stage"] == "different"
+
+        async def known() -> list[Answer]:
+            return list((await cluster.api.digest(1))["known"])
+
+        await eventually(known, lambda left: not left, "the replica to be filled anew")
+        assert (await ahead.info("stats"))["sync_full"] == fulls + 2
+        assert "replica_resynced" in {event["what"] for event in (await cluster.api.events())["events"]}
+        assert (await behind.get("string:41")) == (await ahead.get("string:41"))
         await cluster.api.promote(1, replica)
         groups = await cluster.api.groups()
         assert groups[0]["servers"][0]["address"] == replica

@@ -4,10 +4,13 @@ Redis 3.2 itself is nowhere to be had as a package. A current server stands for 
 and that Slotferry, or a client's handshake, would use: they are renamed away.
 """
 
+from pathlib import Path
+
 import pytest
 import redis
 from redis.asyncio import Redis
 
+from cli.redis_server import start_redis
 from slots import connections
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, Counting, eventually, plain_client
@@ -19,7 +22,18 @@ LATER = (
     *("XADD", "XLEN", "XRANGE", "XREAD", "XREADGROUP", "XGROUP", "XINFO"),
 )
 """Commands that Redis 3.2 does not have."""
-OLD = tuple(word for name in LATER for word in ("--rename-command", name, ""))
+
+
+async def renamed_away(directory: Path) -> list[str]:
+    """Arguments that leave out what came later, as far as the server that is there has it: it refuses other names."""
+    server = await start_redis("asked", directory)
+    try:
+        async with plain_client(server.address, decode_responses=True) as client:
+            known = {str(name).upper() for name in await client.execute_command("COMMAND")}
+    finally:
+        await server.stop()
+    assert {"HELLO", "ACL", "UNLINK"} <= known
+    return [word for name in LATER if name in known for word in ("--rename-command", name, "")]
 
 
 async def fill(client: Redis) -> None:
@@ -60,9 +74,9 @@ async def said(cluster: Cluster) -> str | None:
 
 
 async def test_an_old_server_is_served_with_resp2_and_its_slots_move_to_a_current_one(
-    start_cluster: StartCluster,
+    start_cluster: StartCluster, tmp_path: Path
 ) -> None:
-    cluster = await start_cluster(groups=1, redis_arguments=OLD)
+    cluster = await start_cluster(groups=1, redis_arguments=await renamed_away(tmp_path))
     old = cluster.groups[1][0]
     async with (
         plain_client(cluster.proxy_addresses[0], protocol=2, decode_responses=True) as client,
@@ -74,7 +88,8 @@ async def test_an_old_server_is_served_with_resp2_and_its_slots_move_to_a_curren
         await check(client)
         assert await transaction.pipeline().incr("{x}1").incr("{x}2").execute() == [1, 1]
         for unknown in (["HELLO", "3"], ["UNLINK", "a"], ["GETDEL", "a"]):
-            with pytest.raises(redis.ResponseError, match=f"unknown command '{unknown[0]}'"):
+            # Servers before Redis 7 quote it in another way.
+            with pytest.raises(redis.ResponseError, match=f"unknown command ['`]{unknown[0]}['`]"):
                 await client.execute_command(*unknown)
         with pytest.raises(redis.ResponseError, match="needs Redis 6"):
             await client.execute_command("SUBSCRIBE", "news")

@@ -29,6 +29,7 @@ from topom.store.factory import open_store
 
 USER, PASSWORD, PREFIX = "topom", "secret", "/shop/a"
 LIMIT_SECONDS = 60.0
+PAGE = Path(__file__).parents[3] / "docs" / "stores.md"
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +60,34 @@ def etcd(folder: Path, tls: StoreTls, client: Issued) -> Iterator[EtcdServer]:
     (server,) = asyncio.run(start_etcd(folder, 1, tls))
     context = client_context(tls.authorities, client.certificate, client.key, True)
     with httpx.Client(base_url=f"https://{server.address}/v3/auth/", verify=context, trust_env=False) as http:
-
-        def call(path: str, body: dict[str, Any]) -> None:
+        for path, body in told_users():
             http.post(path, json=body).raise_for_status()
-
-        first, after = (base64.b64encode(key).decode() for key in (b"/shop/a/", b"/shop/a0"))
-        call("user/add", {"name": "root", "password": "of root"})
-        call("user/grant", {"user": "root", "role": "root"})
-        call("user/add", {"name": USER, "password": PASSWORD})
-        call("role/add", {"name": "shop"})
-        call("role/grant", {"name": "shop", "perm": {"permType": "READWRITE", "key": first, "range_end": after}})
-        call("user/grant", {"user": USER, "role": "shop"})
-        call("enable", {})
     yield server
     asyncio.run(stop([server]))
+
+
+def told_users() -> list[tuple[str, dict[str, Any]]]:
+    """The commands of docs/stores.md, in their order, as calls of etcd's API, with the names used here."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+    for line in PAGE.read_text().split("```\netcdctl", 1)[1].split("```", 1)[0].splitlines():
+        match line.removeprefix("etcdctl").split():
+            case ["role", "add", name]:
+                calls.append(("role/add", {"name": name}))
+            case ["role", "grant-permission", name, "readwrite", "--prefix=true", prefix]:
+                assert prefix == "/slotferry/shop/"
+                first, after = (base64.b64encode(key.encode()).decode() for key in (f"{PREFIX}/", f"{PREFIX}0"))
+                perm = {"permType": "READWRITE", "key": first, "range_end": after}
+                calls.append(("role/grant", {"name": name, "perm": perm}))
+            case ["user", "add", name]:
+                password = PASSWORD if name == "slotferry" else "of root"
+                calls.append(("user/add", {"name": name.replace("slotferry", USER), "password": password}))
+            case ["user", "grant-role", name, role]:
+                calls.append(("user/grant", {"user": name.replace("slotferry", USER), "role": role}))
+            case ["auth", "enable"]:
+                calls.append(("enable", {}))
+            case other:
+                raise AssertionError(f"the page has another command: {other}")
+    return calls
 
 
 @pytest.fixture(scope="module")

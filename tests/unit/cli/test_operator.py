@@ -212,6 +212,11 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("POST", "/api/v1/proxies/3/drain"): {**PROXY, "draining": True},
     ("POST", "/api/v1/groups/1/promote"): {"epoch": 10, "id": 1, "servers": ["h:2", "h:1"]},
     ("GET", "/api/v1/groups/1/digest"): {"group_id": 1, "replicas": [DIGEST]},
+    ("GET", "/api/v1/groups/2/digest"): {
+        "group_id": 2,
+        "replicas": [],
+        "known": [{"server": "h:3", "stage": "differs", "by_itself": True, "problem": "h:3 differs in 7 keys"}],
+    },
     ("DELETE", "/api/v1/groups/1/digest"): {"group_id": 1, "replicas": [DIGEST]},
     ("GET", "/api/v1/protection"): {"active": True, "lost": 3, "members": 5},
     ("POST", "/api/v1/protection/lift"): {
@@ -342,6 +347,19 @@ def test_a_verb_prints_one_line_of_json(seen: list[httpx.Request], line: str, fa
     assert result.exit_code == 0, result.output
     assert result.stdout.count("\n") == 1
     assert json.loads(result.stdout) == ANSWERS[seen[0].method, seen[0].url.path]
+
+
+def test_a_placement_with_nothing_to_do_is_no_error(seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/api/v1/placement/apply"
+    monkeypatch.setitem(ANSWERS, ("POST", path), {**ANSWERS["POST", path], "run": None})
+    result = runner.invoke(app, ["placement", "apply"])
+    assert (result.exit_code, result.stdout) == (0, "nothing to do: everything is as it should be\n")
+
+
+def test_what_an_earlier_topom_found_is_shown_too(seen: list[httpx.Request]) -> None:
+    result = runner.invoke(app, ["digest", "2", "--show"])
+    assert result.exit_code == 1
+    assert "h:3 differs in 7 keys\nh:3 is filled anew by itself" in result.stdout
 
 
 def test_every_verb_of_the_help_is_tested() -> None:

@@ -52,6 +52,19 @@ def settled(group: ReplicaGroup, offset: int = 50) -> Reads:
     return Reads(group)
 
 
+def test_a_replica_that_is_known_to_differ_is_not_read_whatever_it_says() -> None:
+    group = made("r", "q")
+    reads = settled(group)
+    assert set(reads.after().values()) == {"r", "q"}
+    group.set_replicas(Group(1, ("m", "r", "q"), unread=frozenset({"r"})))
+    group.replica_said("r", replica(60))
+    assert set(reads.after().values()) == {"q"}
+    group.set_replicas(Group(1, ("m", "r", "q")))
+    assert set(reads.after().values()) == {"q"}, "it has to be asked again"
+    group.replica_said("r", replica(60))
+    assert set(reads.after().values()) == {"r", "q"}
+
+
 def test_caught_up_a_slot_is_read_once_the_replica_has_what_the_master_had_when_it_came() -> None:
     group = made("r")
     reads = Reads(group)

@@ -199,6 +199,9 @@ def test_a_locked_group_on_the_wire() -> None:
     locked = Group(1, ("a:1",), locked=True)
     assert locked.to_wire() == {"id": 1, "servers": ["a:1"], "locked": True}
     assert Group.from_wire(locked.to_wire()) == locked != Group(1, ("a:1",))
+    unread = Group(1, ("a:1", "b:1"), unread=frozenset({"b:1"}))
+    assert unread.to_wire() == {"id": 1, "servers": ["a:1", "b:1"], "unread": ["b:1"]}
+    assert Group.from_wire(unread.to_wire()) == unread != Group(1, ("a:1", "b:1"))
     group = Group(1, ("a:1", "b:1", "c:1"), {"b:1": "rome"})
     assert group.to_wire() == {"id": 1, "servers": ["a:1", "b:1", "c:1"], "datacenters": {"b:1": "rome"}}
     assert group.replicas == ("b:1", "c:1")

@@ -6,7 +6,6 @@ import pytest
 
 from slots.table import Group
 from topom.digests.asking import PIECE_BYTES, PIECE_ELEMENTS, piece_size
-from topom.digests.differing import Differing, Mark
 from topom.digests.resyncing import is_filled
 from topom.digests.sums import ABSENT, MOST_NAMED, Difference, Looked, Tally, compare, key_digest, summary
 from topom.digests.throttle import LEAST_STEP, MOST_STEP, Throttle
@@ -107,16 +106,6 @@ def test_steps_follow_the_time_they_take() -> None:
     for _ in range(20):
         throttle.took(0.05)
     assert throttle.step_keys == LEAST_STEP
-
-
-def test_marks_are_kept_of_known_servers_only() -> None:
-    differing = Differing()
-    differing.mark(Mark("a:1", 3, 1.0), ["a:1", "b:1"])
-    differing.mark(Mark("b:1", 1, 2.0), ["b:1"])
-    assert differing.problem("a:1") is None
-    assert "differs from its master in 1 keys" in (differing.problem("b:1") or "")
-    differing.clear("b:1")
-    assert differing.of("b:1") is None
 
 
 def test_filled_is_who_has_its_masters_history_again() -> None:

@@ -15,7 +15,7 @@ from topom.filling import Filling
 from topom.health import Health
 from topom.placements import applying, changes, stepping
 from topom.placements.applying import Placements
-from topom.placements.changes import NothingToPlace, PlacementRuns
+from topom.placements.changes import AllInPlace, PlacementRuns
 from topom.placements.pool import Content, Pool, with_server
 from topom.placements.run import Step
 from topom.placements.stepping import Stepping, SteppingSettings
@@ -181,7 +181,7 @@ async def test_a_node_makes_one_copy_at_a_time_and_none_joins_before_it_is_whole
     assert all(len(servers) == 2 for servers in case.groups().values())
     # Each was told once.
     assert len(case.servers.told) == 3
-    with pytest.raises(NothingToPlace, match="as it should be"):
+    with pytest.raises(AllInPlace, match="as it should be"):
         await case.placements.apply()
 
 

@@ -1,5 +1,6 @@
 """Servers that Sentinels are kept from electing, and have their priority back."""
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import replace
 from typing import cast
@@ -10,14 +11,14 @@ from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.test_store import FULL
 from tests.unit.topom.topom_fakes import Bench, MemoryStore
 from topom import topology
-from topom.digests.differing import Differing, Mark
+from topom.digests.differing import Differing, cleared, marked
 from topom.placements.run import Kept, Run, Step
 from topom.replication import ServerFailed, ServerReplication
 from topom.sentinels.copies import Copies
 from topom.sentinels.electable import Priorities, barred
 from topom.sentinels.errors import SentinelsRemember, StillElectable
 from topom.sentinels.strangers import Strangers
-from topom.state import ClusterState, Joining, Leaving, PoolServer
+from topom.state import ClusterState, Differs, Joining, Leaving, PoolServer
 
 M, A, B, P, Q = "m:1", "a:1", "b:1", "p:1", "q:1"
 COPY = Step(1, 1, "copy", "p", P, state="copying")
@@ -203,11 +204,36 @@ async def test_nobody_is_filled_who_might_be_elected_or_taken_elsewhere() -> Non
     assert servers.priorities == {P: 0, A: 100}
 
 
-def test_it_is_told_at_once_that_a_replica_differs() -> None:
-    told: list[str] = []
-    differing = Differing(lambda: told.append("changed"))
-    differing.mark(Mark(A, 3, 1.0), [A])
-    differing.clear(B)
-    assert len(told) == 1
-    differing.clear(A)
-    assert len(told) == 2
+async def test_it_is_seen_at_once_that_a_replica_differs_and_by_the_next_leader() -> None:
+    servers, store = FakeServers(a=100), MemoryStore()
+    bench = await Bench(store).start()
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, (M, A)))
+    running: list[asyncio.Task[None]] = []
+
+    async def priority(expected: int) -> None:
+        async with asyncio.timeout(20):
+            while servers.priorities[A] != expected:
+                await asyncio.sleep(0.005)
+
+    async def leads() -> None:
+        nonlocal bench
+        for task in running:
+            task.cancel()
+        bench = await Bench(store).start()
+        differing = Differing(lambda: bench.ledger.state)
+        priorities = Priorities(
+            bench.ledger,
+            servers,
+            lambda: barred(bench.ledger.state, lambda one: differing.of(one) is not None, nobody, ()),
+        )
+        running.append(asyncio.create_task(priorities.run()))
+
+    await leads()
+    await bench.ledger.change(lambda state, epoch: marked(state, Differs(A, 1, 3)))
+    await priority(0)
+    servers.priorities[A] = 100  # as after a restart of the server
+    await leads()
+    await priority(0)
+    await bench.ledger.change(lambda state, epoch: cleared(state, A, whole=True))
+    await priority(100)
+    running[-1].cancel()

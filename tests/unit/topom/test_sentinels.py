@@ -14,6 +14,7 @@ from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api, topology
 from topom.events import What, actor, operator
 from topom.sentinels import addresses, monitoring
+from topom.sentinels.ability import shortcoming
 from topom.sentinels.addresses import Resolver
 from topom.sentinels.following import ASTRAY_SECONDS, Astray, View
 from topom.sentinels.monitoring import SentinelSettings
@@ -160,6 +161,43 @@ def test_sentinels_are_given_the_login_of_the_servers() -> None:
     assert settings.sentinels == ["h:1", "h:2"]
 
 
+@pytest.mark.parametrize(
+    ("quorum", "known", "silent", "says"),
+    [
+        (0, 3, [], ""),
+        (0, 3, ["h:1"], ""),
+        (2, 3, ["h:1"], ""),
+        (3, 3, [], ""),
+        (0, 0, [], "no Sentinel is known"),
+        (5, 3, [], "sentinel_quorum is 5, and there are 3 Sentinels"),
+        (0, 3, ["h:2", "h:1"], "of 3 Sentinels 2 have to agree, and 2 do not answer topom (h:1, h:2)"),
+        (1, 3, ["h:2", "h:1"], "2 have to agree"),
+        (3, 3, ["h:1"], "3 have to agree, and 1 do not"),
+    ],
+)
+def test_it_is_said_that_no_master_could_be_replaced(quorum: int, known: int, silent: list[str], says: str) -> None:
+    found = shortcoming(quorum, known, silent)
+    assert says in found
+    assert bool(found) is bool(says)
+
+
+async def test_a_quorum_above_the_number_of_sentinels_is_told_before_and_after_a_master_fails(tmp_path: Path) -> None:
+    given = {"ha": "sentinel", "sentinels": "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "sentinel_quorum": "5"}
+    topom = Topom(TopomSettings.load(None, data=tmp_path, number_of_slots=16, **given), MemoryStore(), FakeMover())
+    await topom.start()
+    await topom.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["127.0.0.1:4", "127.0.0.1:5"]))
+    transport = httpx.ASGITransport(api.build(topom, "t"))
+    headers = {"Authorization": "Bearer t"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://topom/api/v1", headers=headers) as client:
+        assert "sentinel_quorum is 5" in (await client.get("/sentinels")).json()["problem"]
+        status = (await client.get("/status")).json()
+        assert "sentinel_quorum is 5" in status["sentinels"]
+        assert status["groups"][0]["trouble"] == ""
+        topom.health.has_failed = lambda server: server == "127.0.0.1:4"  # type: ignore[method-assign]
+        assert "sentinel_quorum is 5" in (await client.get("/status")).json()["groups"][0]["trouble"]
+    await topom.close()
+
+
 @pytest.fixture
 async def idle(tmp_path: Path) -> AsyncIterator[tuple[Topom, MemoryStore]]:
     """A topom with ``ha = "off"`` that does nothing by itself."""
@@ -175,7 +213,8 @@ async def test_nothing_is_left_to_sentinels_unless_it_is_said(idle: tuple[Topom,
     transport = httpx.ASGITransport(api.build(topom, "t"))
     headers = {"Authorization": "Bearer t"}
     async with httpx.AsyncClient(transport=transport, base_url="http://topom/api/v1", headers=headers) as client:
-        assert (await client.get("/sentinels")).json() == {"ha": "off", "majority": 1, "sentinels": [], "groups": []}
+        nothing = {"ha": "off", "majority": 1, "sentinels": [], "groups": [], "problem": ""}
+        assert (await client.get("/sentinels")).json() == nothing
         for answer in (
             await client.post("/sentinels", json={"address": "h:1"}),
             await client.delete("/sentinels/h:1"),

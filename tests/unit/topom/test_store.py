@@ -20,7 +20,18 @@ from topom.placements.run import Kept, Run, Step
 from topom.settings import TopomSettings
 from topom.sizes import KnownSizes, SlotSize, Taking
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Joining, Leaving, Lifting, PoolServer, Product, Promotion, ProxyRecord
+from topom.state import (
+    ClusterState,
+    Differs,
+    Fenced,
+    Joining,
+    Leaving,
+    Lifting,
+    PoolServer,
+    Product,
+    Promotion,
+    ProxyRecord,
+)
 from topom.store import Stored, StoreDamaged, StoredScripts, StoredSizes, StoreError, records, size_records
 from topom.store.sqlite import SqliteStore
 
@@ -31,7 +42,7 @@ FULL = ClusterState(
     table=SlotTable(
         5,
         tuple(Slot(i, i % 3, Action(SlotState.MIGRATING, 1) if i % 7 == 0 else None) for i in range(512)),
-        {1: Group(1, ("a:1", "b:1"), {"b:1": "paris"}, nodes={"a:1": "n1"}), 2: Group(2)},
+        {1: Group(1, ("a:1", "b:1"), {"b:1": "paris"}, nodes={"a:1": "n1"}, unread=frozenset({"b:1"})), 2: Group(2)},
     ),
     next_proxy_id=4,
     proxies={3: ProxyRecord(3, "1" * 32, "h:1", "host", 5, 2, "0.1.0")},
@@ -39,6 +50,7 @@ FULL = ClusterState(
     migration_changes={"paused": True, "keys_per_second": 10},
     joining={"b:1": Joining("b:1", wipe=True)},
     pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
+    differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0, "filling", 1, held=True)},
     priorities={"b:1": 100, "10.0.0.9:6379": 20},
 )
 

@@ -179,6 +179,10 @@ async def test_placement(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPa
     refused = await client.post("/placement/apply", json={})
     assert (refused.status_code, refused.json()["error"]) == (409, "NothingToPlace")
     assert (await client.post("/placement/cancel", json={})).json()["error"] == "NothingToPlace"
+    # Nothing to do is no error, as long as nothing is missing.
+    await post(client, "/groups/2/servers", {"address": "127.0.0.1:2"}, 201)
+    placed = await client.post("/placement/apply", json={})
+    assert (placed.status_code, placed.json()["run"], placed.json()["plan"]["missing"]) == (202, None, [])
     assert (await client.post("/placement/auto", json={"on": True})).json()["auto"]
     assert not (await client.post("/placement/auto", json={"on": False})).json()["auto"]
 

@@ -10,10 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.test_node import AUTHORISED, Topoms, follows, topoms, two
 from tests.unit.topom.topom_fakes import MemoryStore
-from topom.digests.differing import Mark
+from topom import topology
+from topom.digests import differing
 from topom.errors import Conflict
 from topom.outcomes import Kind, Outcome, Outcomes
 from topom.sizes import SlotSize, Taking
+from topom.state import Differs
 from topom.store import StoreError
 from topom.store.timed import StoreTimes, TimedStore
 
@@ -60,19 +62,21 @@ async def test_what_the_leader_knows(two: Topoms) -> None:
     topom = two.nodes["a"].serving
     taken_at = topom.sizes.clock() - 60.0
     await topom.sizes.record(Taking(taken_at, 1.0, True), {0: SlotSize(1, 1, (), taken_at)})
-    topom.differing.mark(Mark("127.0.0.1:1", 7, 1.0), ["127.0.0.1:1"])
+    await topom.edit(lambda table, epoch: topology.add_server(table, epoch, 1, "127.0.0.1:2"))
+    await topom.ledger.change(lambda state, epoch: differing.marked(state, Differs("127.0.0.1:2", 1, 7)))
     topom.protection.look(3, 4)
     refused = await two.ask("a", "POST", "/groups/1/promote", {"server": "127.0.0.1:9"})
     assert refused.status_code == 404
-    await eventually(lambda: topom.health.of("127.0.0.1:1").condition.value == "suspected")
+    for server in ("127.0.0.1:1", "127.0.0.1:2"):
+        await eventually(lambda server=server: topom.health.of(server).condition.value == "suspected")
     two.store.fail_before = 1
     assert (await two.ask("a", "POST", "/groups", {"id": 7})).status_code == 503
     found = await figures(two, "a")
     assert 59 < found["sizes_age_seconds",] < 600
-    assert found["digest_differences", "127.0.0.1:1"] == 7
+    assert found["digest_differences", "127.0.0.1:2"] == 7
     assert found["master_changes_total", "planned", "refused"] == 1
     assert found["master_changes_total", "failover", "done"] == 0
-    assert found["servers", "suspected"] == 1
+    assert found["servers", "suspected"] == 2
     assert found["servers", "alive"] == 0
     assert found["proxies", "lost"] == 0
     assert found["store_errors_total", "failed", "write"] == 1
