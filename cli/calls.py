@@ -72,6 +72,8 @@ class TopomCalls:
         self._urls = [part.strip().rstrip("/") for part in url.split(",") if part.strip()] or [url]
         self._chosen = len(self._urls) == 1
         self.url = self._urls[0]
+        self._silent = False
+        """Whether none of the addresses answered when they were tried last."""
         try:
             for one in self._urls:
                 httpx.URL(one)
@@ -120,9 +122,18 @@ class TopomCalls:
             if answer.status_code == httpx.codes.OK:
                 self.url = url
                 self._chosen = True
+                self._silent = False
                 return
             answering = answering or url
         self.url = answering or self._urls[0]
+        self._silent = not answering
+
+    @property
+    def _where(self) -> str:
+        """Where it is that topom does not answer."""
+        if not self._silent:
+            return self.url
+        return f"any of {', '.join(self._urls)}"
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
@@ -151,7 +162,7 @@ class TopomCalls:
             response = await self._http.request(method, url, json=body, params=parameters, **self._limit(method))
         except httpx.ConnectTimeout:
             raise TopomNotAsked(
-                f"topom does not answer at {self.url} (no connection within {CONNECT_SECONDS:g} s); check that it "
+                f"topom does not answer at {self._where} (no connection within {CONNECT_SECONDS:g} s); check that it "
                 "runs, and the address in --topom or SLOTFERRY_TOPOM"
             ) from None
         except httpx.TimeoutException:
@@ -165,7 +176,7 @@ class TopomCalls:
             reason = str(error) or type(error).__name__
             kind = TopomNotAsked if isinstance(error, httpx.ConnectError) else TopomUnreachable
             raise kind(
-                f"topom does not answer at {self.url} ({reason}); check that it runs, "
+                f"topom does not answer at {self._where} ({reason}); check that it runs, "
                 "and the address in --topom or SLOTFERRY_TOPOM"
             ) from None
         return self._read(response)

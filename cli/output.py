@@ -74,7 +74,9 @@ def show(cell: object) -> str:
         return "yes" if cell else "no"
     if isinstance(cell, int):
         return f"{cell:,}"
-    return f"{cell:,.0f}" if isinstance(cell, float) else str(cell)
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if abs(cell) >= 100 or cell.is_integer() else f"{cell:.3g}"
+    return str(cell)
 
 
 def size(count: int | None) -> str:

@@ -1,5 +1,10 @@
 """Addresses as an operator writes them: ``127.0.0.1:6380``, ``localhost:6380``, ``[::1]:6380``."""
 
+import ipaddress
+import re
+
+HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?")
+
 
 class AddressError(ValueError):
     """The text is not ``host:port``."""
@@ -21,6 +26,15 @@ def split(address: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise AddressError(f"{address!r}: {port!r} is not a port within 0-65535")
     return host, int(port)
+
+
+def is_host(text: str) -> bool:
+    """Whether ``text`` is a host name, or an IPv4 or IPv6 address, the latter without brackets."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return HOST_NAME.fullmatch(text) is not None
+    return True
 
 
 def join(host: str, port: int) -> str:

@@ -341,6 +341,8 @@ class ProxySettings(BaseSettings):
             raise ValueError("users: two of them have the same name")
         if DEFAULT in names and self.password.get_secret_value():
             raise ValueError(f"password: it is that of the user {DEFAULT}, who is among the users too; leave one out")
+        if self.cluster_announce_host and not address.is_host(self.cluster_announce_host):
+            raise ValueError("cluster_announce_host: has to be a host name or an address, and nothing else")
         if self.cluster_mode and (
             problem := why_not_announced(self.listen or self.tls_listen, self.cluster_announce_host)
         ):

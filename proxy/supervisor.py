@@ -46,6 +46,8 @@ SETTLE_SECONDS = 5.0
 PROBE_SECONDS = 0.5
 """Between two questions to a server whether it answers, for topom to know."""
 PROBE_LIMIT_SECONDS = 1.0
+UNANSWERED_SECONDS = 5.0
+"""For how long nothing is said of a server that this process has never heard: to topom, short silence is an answer."""
 
 log = structlog.get_logger()
 
@@ -377,7 +379,7 @@ class Supervisor:
             "epoch": self._acks.acked,
             "counters": self._workforce.counters.total(),
             "draining": self._draining.is_set(),
-            "servers": self._probing.silences(),
+            "servers": self._probing.silences(unanswered_from=UNANSWERED_SECONDS),
             **self._standdown.heartbeat(),
         }
 

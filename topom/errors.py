@@ -48,6 +48,14 @@ class LeaderSilent(Unavailable):
     status = 504
 
 
+class TokensDiffer(Unavailable):
+    """The topom that was asked takes the token, and the one that leads does not."""
+
+
+class BodyNotTaken(Invalid):
+    """The request has a body, and what it asks for takes none."""
+
+
 class InvalidAddress(Invalid):
     """Not a ``host:port``."""
 

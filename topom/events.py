@@ -11,6 +11,8 @@ from enum import StrEnum
 
 MOST_TEXT = 500
 """Characters of an event's sentence."""
+NAMED_BY = 8
+"""Digits of a topom's instance by which events name it."""
 MOST_WHO = 100
 """Characters of who did it."""
 
@@ -35,6 +37,13 @@ class What(StrEnum):
     GROUP_LOCKED = "group_locked"
     GROUP_UNLOCKED = "group_unlocked"
     FIRST_LAYOUT = "first_layout"
+    MASTER_NOT_REPLACED = "master_not_replaced"
+    SERVER_FAILED = "server_failed"
+    SERVER_BACK = "server_back"
+    DIGEST_BEGUN = "digest_begun"
+    DIGEST_ENDED = "digest_ended"
+    RESYNC_BEGUN = "resync_begun"
+    RESYNC_FAILED = "resync_failed"
     SLOTS_ASSIGNED = "slots_assigned"
     SLOTS_OFFLINE = "slots_offline"
     REBALANCE_PLANNED = "rebalance_planned"
@@ -65,21 +74,25 @@ class What(StrEnum):
     PLACEMENT_ENDED = "placement_ended"
     PROXY_FENCED = "proxy_fenced"
     PROXY_CUT_OFF = "proxy_cut_off"
+    PROTECTION_ON = "protection_on"
+    PROTECTION_OVER = "protection_over"
     PROXY_STOOD_DOWN = "proxy_stood_down"
     PROTECTION_LIFTED = "protection_lifted"
     PROTECTION_RESTORED = "protection_restored"
     SENTINEL_ADDED = "sentinel_added"
     SENTINEL_REMOVED = "sentinel_removed"
     SENTINELS_SET = "sentinels_set"
+    SENTINELS_RESYNCED = "sentinels_resynced"
     STATE_CHANGED = "state_changed"
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is to become an event: its kind, and a sentence for the operator."""
+    """What is to become an event: its kind, a sentence for the operator, and when it was, if not when it is stored."""
 
     what: What
     text: str
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +101,8 @@ class Event:
 
     Attributes:
         id: counts from 1, without gaps.
-        at: when, in seconds since 1970, UTC, by the clock of the topom that stored it.
+        at: when, in seconds since 1970, UTC, by the clock of the topom that stored it. What waited for the store may
+            have been before what has a smaller id.
         who: ``operator``, with the name that came with the request if one did, or ``topom`` and its instance.
         what: one of :class:`What`, or, in a store of another version, one that this version does not know.
         text: a sentence, of :data:`MOST_TEXT` characters at most.

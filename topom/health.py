@@ -11,6 +11,7 @@ import structlog
 from slots.access import ServerAccess
 from slots.probing import Probing
 from topom.detector import OWN, Condition, Detector, DetectorSettings, Judgement
+from topom.events import What
 from topom.ledger import Ledger
 from topom.state import ClusterState, known_servers
 
@@ -18,6 +19,8 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.25
 """How often the conditions are judged."""
+NOTE_SECONDS = 1.0
+"""How long events of conditions wait for a write to take them along: what is done about a failure does not wait."""
 
 
 class Health:
@@ -84,6 +87,21 @@ class Health:
             if judged.condition is not was and news:
                 say = log.info if judged.condition is Condition.ALIVE else log.warning
                 say(f"server_{judged.condition}", server=server, silent=judged.silent, views=judged.views)
+        self._tell({server: judged.condition for server, judged in before.items()})
+
+    def _tell(self, before: Mapping[str, Condition]) -> None:
+        """Have events stored of the servers that have failed, and of those that are back; one for all at a time."""
+        failed, back = [], []
+        for server, judged in self._judged.items():
+            was = before.get(server, Condition.UNKNOWN)
+            if judged.condition is Condition.FAILED and was is not Condition.FAILED:
+                failed.append(f"{server} (silent to {judged.silent} of {judged.views} views)")
+            elif was is Condition.FAILED and judged.condition in (Condition.ALIVE, Condition.SUSPECTED):
+                back.append(f"{server} (silent to {judged.silent} of {judged.views} views)")
+        for what, servers, verb in ((What.SERVER_FAILED, failed, "failed"), (What.SERVER_BACK, back, "answer again")):
+            if servers:
+                named = f"server {servers[0]}" if len(servers) == 1 else f"{len(servers)} servers: {', '.join(servers)}"
+                self._ledger.note(what, f"{verb}: {named}", wait=NOTE_SECONDS)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.table is not new.table or old.pool is not new.pool:

@@ -7,17 +7,21 @@ stored with it (:mod:`topom.telling`).
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
 
+from slots.backoff import Backoff
 from slots.table import SlotTable
 from topom import telling
 from topom.digests import differing
-from topom.errors import NotLeading, Unavailable
-from topom.events import Said, What, actor
+from topom.errors import NotLeading, TopomError, Unavailable
+from topom.events import NAMED_BY, Said, What, actor
+from topom.notes import Notes
 from topom.state import ClusterState, Product
 from topom.store import Store, StoreConflict, StoreError, records
 from topom.topology import unlock_all
@@ -29,8 +33,9 @@ Change = Callable[[ClusterState, int], ClusterState]
 Listener = Callable[[ClusterState, ClusterState], None]
 """Called with the old and the new state once the new one is stored. Must not block, nor raise."""
 DEFAULT_EVENTS_KEPT = 2048
-MOST_NOTES = 256
-"""Notes that wait to be stored; what comes beyond is only in the log."""
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 10.0
+"""Between two attempts to store notes."""
 
 
 class LostPlace(Unavailable):
@@ -60,19 +65,26 @@ class Ledger:
         leads: Callable[[], bool] = lambda: True,
         events_kept: int = DEFAULT_EVENTS_KEPT,
         term: int = 0,
+        url: str = "",
     ) -> None:
         """
         Args:
             writer: an id of its own.
             leads: whether anything may be changed at this instant.
             term: of this leader; 0 where no other topom uses the store.
+            url: at which others reach it, for the event that it leads.
         """
         self._store = store
         self._writer = writer
         self._term = term
+        self._url = url
         self._leads = leads
         self._events_kept = events_kept
-        self._notes: list[Said] = []
+        self._notes = Notes()
+        self._noting: asyncio.Task[None] | None = None
+        self._notes_due = math.inf  # when they get a write of their own
+        self._notes_hurry = asyncio.Event()
+        self._closed = False
         self._lock = asyncio.Lock()
         self._listeners: list[Listener] = []
         self._unknown = False  # a write failed in a way that leaves open whether it is in the store
@@ -149,16 +161,17 @@ class Ledger:
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
-    def note(self, what: What, text: str) -> None:
-        """Have an event stored that tells of no change of the state, soon; what cannot be stored is logged."""
-        if len(self._notes) >= MOST_NOTES:
+    def note(self, what: What, text: str, by: str = "", wait: float = 0.0) -> None:
+        """Have an event stored that tells of no change of the state (:mod:`topom.notes`).
+
+        Args:
+            by: who did it, as :data:`topom.events.actor` has it.
+            wait: seconds in which some other write may take it along, before it gets one of its own.
+        """
+        if not self._notes.add(by, Said(what, text, time.time())):
             log.warning("event_not_stored", what=what, text=text, reason="too many are waiting")
             return
-        self._notes.append(Said(what, text))
-        if len(self._notes) == 1:
-            task = asyncio.create_task(self._store_notes())
-            self._tasks.add(task)
-            task.add_done_callback(self._forget)
+        self._attend_to_notes(wait)
 
     async def confirm(self) -> None:
         """Make sure that :attr:`state` is what is stored, if a write failed so that this is unknown.
@@ -172,29 +185,53 @@ class Ledger:
 
     async def close(self) -> None:
         """Wait for a change under way, and close the store."""
+        self._closed = True
+        self._notes_hurry.set()
         async with self._lock:
             await self._store.close()
 
+    def _attend_to_notes(self, wait: float) -> None:
+        due = asyncio.get_running_loop().time() + wait
+        if due < self._notes_due:
+            self._notes_due = due
+            self._notes_hurry.set()
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.create_task(self._store_notes())
+            self._tasks.add(self._noting)
+            self._noting.add_done_callback(self._forget)
+
     async def _store_notes(self) -> None:
-        actor.set("")  # of this task alone: whoever was being served when it began has nothing to do with it
-        noted: list[Said] = []
+        """Store the notes, however often the store fails; returns when none is left, or this topom leads no more."""
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        clock = asyncio.get_running_loop().time
+        reason = "topom ends"
+        while (who := self._notes.first()) is not None and not self._closed:
+            if (wait := self._notes_due - clock()) > 0:
+                self._notes_hurry.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._notes_hurry.wait(), wait)
+                continue
+            # Of this task alone: whoever was being served when it began has nothing to do with it.
+            actor.set(who)
+            try:
+                await self._change(self._with_notes)
+            except StoreError:
+                self._notes_due = clock() + backoff.next()
+            except TopomError as error:
+                reason = str(error)
+                break
+        self._notes_due = math.inf
+        for note in self._notes.drop():
+            log.warning("event_not_stored", what=note.what, text=note.text, reason=reason)
 
-        def taken(state: ClusterState, epoch: int) -> ClusterState:
-            noted[:], self._notes[:] = self._notes, []
-            return replace(state)
-
-        try:
-            await self._change(taken, noted)
-        except Unavailable as error:
-            lost, self._notes[:] = [*noted, *self._notes], []
-            for note in lost:
-                log.warning("event_not_stored", what=note.what, text=note.text, reason=str(error))
+    def _with_notes(self, state: ClusterState, epoch: int) -> ClusterState:
+        return replace(state) if self._notes.are_waiting(actor.get()) else state
 
     def _recorded(self, old: ClusterState | None, new: ClusterState, said: Sequence[Said] = ()) -> ClusterState:
-        return telling.recorded(old, new, self._who(), time.time(), self._events_kept, said)
+        return telling.recorded(old, new, self._who(), time.time(), self._events_kept, said, self._url)
 
     def _who(self) -> str:
-        return actor.get() or f"topom {self._writer[:8]}"
+        return actor.get() or f"topom {self._writer[:NAMED_BY]}"
 
     def _forget(self, task: "asyncio.Task[ClusterState] | asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -215,17 +252,24 @@ class Ledger:
             new = make(old, version)
             if new is old:
                 return old
-            new = replace(new, version=version).with_assigned().with_unwatched(old)
-            new = differing.kept(old, new)
-            new = self._recorded(old, new, said)
+            who = actor.get()
+            noted = self._notes.take(who)
             try:
+                new = replace(new, version=version).with_assigned().with_unwatched(old)
+                new = differing.kept(old, new)
+                new = self._recorded(old, new, [*noted, *said])
                 await self._store.write(old.version, version, records.differences(old, new))
-            except StoreConflict as error:
-                self._lose(str(error))
-                raise LostPlace(str(error)) from error
-            except StoreError as error:
-                self._unknown = True
-                log.error("store_write_failed", reason=str(error), epoch=old.table.epoch)
+            except BaseException as error:
+                unknown = isinstance(error, StoreError) and not isinstance(error, StoreConflict)
+                (self._notes.doubt if unknown else self._notes.put_back)(who, noted)
+                if noted:
+                    self._attend_to_notes(FIRST_WAIT_SECONDS)
+                if isinstance(error, StoreConflict):
+                    self._lose(str(error))
+                    raise LostPlace(str(error)) from error
+                if unknown:
+                    self._unknown = True
+                    log.error("store_write_failed", reason=str(error), epoch=old.table.epoch)
                 raise
             self._adopt(new)
             return new
@@ -237,6 +281,7 @@ class Ledger:
             self._lose("the store has been written to by another topom, or emptied")
             raise LostPlace("another topom has written to the store, or it was emptied; this one changes nothing more")
         self._unknown = False
+        self._notes.settle(stored.version != self.state.version)
         if stored.version != self.state.version:
             log.info("store_write_found", version=stored.version)
             self._adopt(stored)

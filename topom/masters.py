@@ -24,6 +24,7 @@ from topom.barrier import Barrier
 from topom.batches import all_servers
 from topom.detector import Condition
 from topom.errors import TopomError
+from topom.events import What
 from topom.health import Health
 from topom.ledger import Ledger
 from topom.lostproxies import LostProxies, StandingDown
@@ -36,7 +37,9 @@ from topom.state import leaving_servers
 log = structlog.get_logger(__name__)
 
 NOTE_SECONDS = 1.0
-"""How often it is noted how far masters are."""
+"""How often it is noted how far masters are; and how long events of this module wait for a write to take them along."""
+TELL_SECONDS = 60.0
+"""Between two events of one group that say why its failed master is not replaced."""
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
 MOST_WAIT_SECONDS = 0.5
@@ -98,6 +101,7 @@ class Masters:
         self._backoffs: dict[int, Backoff] = {}
         self._not_before: dict[int, float] = {}
         self._noted_at = 0.0
+        self._told: dict[int, tuple[float, str]] = {}
         self.reasons: dict[int, str] = {}
         """By group: why its failed master was not replaced yet."""
 
@@ -115,6 +119,7 @@ class Masters:
             failed = [group.id for group in self._ledger.table.groups.values() if self._has_failed(group.master)]
             for group_id in self.reasons.keys() - {*failed}:
                 del self.reasons[group_id]
+                self._told.pop(group_id, None)
                 self._backoffs.pop(group_id, None)
                 self._not_before.pop(group_id, None)
             for group_id in failed:
@@ -173,9 +178,10 @@ class Masters:
         # What was seen before the group before this one was seen to may be old by now.
         self._protect()
         if self._protection.active:
-            self.reasons[group.id] = (
+            self._say_why(
+                group,
                 f"{self._protection.lost} of {self._protection.members} members are lost at a time, so nothing is done "
-                "by itself; bring them back, or say 'slotferry protection off'"
+                "by itself; bring them back, or say 'slotferry protection off'",
             )
             return
         loop = asyncio.get_running_loop()
@@ -200,9 +206,19 @@ class Masters:
         except TopomError as error:
             backoff = self._backoffs.setdefault(group.id, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS))
             self._not_before[group.id] = loop.time() + backoff.next()
-            if self.reasons.get(group.id) != str(error):
-                log.error("master_not_replaced", group=group.id, master=group.master, reason=str(error))
-            self.reasons[group.id] = str(error)
+            self._say_why(group, str(error))
+
+    def _say_why(self, group: Group, reason: str) -> None:
+        """Say why a failed master is not replaced: a log line whenever that is news, an event once a minute at most."""
+        if self.reasons.get(group.id) != reason:
+            log.error("master_not_replaced", group=group.id, master=group.master, reason=reason)
+        self.reasons[group.id] = reason
+        text = f"{group.master}, the master of group {group.id}, has failed and is not replaced yet: {reason}"
+        now = asyncio.get_running_loop().time()
+        told_at, told = self._told.get(group.id, (-math.inf, ""))
+        if text != told and now >= told_at + TELL_SECONDS:
+            self._told[group.id] = now, text
+            self._ledger.note(What.MASTER_NOT_REPLACED, text, wait=NOTE_SECONDS)
 
     async def _choose(self, group: Group) -> str:
         if self._ledger.table.master_of(group.id) != group.master:

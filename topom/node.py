@@ -62,6 +62,10 @@ class Node:
         store = TimedStore(store, self.store_times)
         self.view = View(settings, store, lambda: self.leading is not None)
         self.roster = Roster()
+        self.refused = ""
+        """Why the leader will not work with this one (:mod:`topom.announcing`); empty if it will."""
+        self.misplaced = ""
+        """That another topom is at this one's URL; empty if that is not known."""
         self.leadership: Leadership | None = None
         """While this one leads, from when it can be asked."""
         self.led = asyncio.Event()
@@ -106,7 +110,7 @@ class Node:
             )
         if self.leader is None:
             return "no topom leads at present; try again in a while"
-        return ""
+        return self.misplaced or self.refused
 
     def release(self) -> None:
         """Nobody waits for news any longer: the process is about to stop."""
@@ -224,4 +228,7 @@ class Node:
 
     def _topom_of(self, leadership: Leadership) -> Topom:
         term = leadership.leader.term if self.shared else 0
-        return Topom(self.settings, LedStore(self._store, leadership.valid), leads=leadership.valid, term=term)
+        store = LedStore(self._store, leadership.valid)
+        return Topom(
+            self.settings, store, leads=leadership.valid, term=term, process=self.instance, url=leadership.leader.url
+        )

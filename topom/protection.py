@@ -17,11 +17,14 @@ from dataclasses import replace
 import structlog
 
 from topom.errors import TopomError
-from topom.events import actor
+from topom.events import What, actor
 from topom.ledger import Ledger
 from topom.state import ClusterState, Lifting
 
 log = structlog.get_logger(__name__)
+
+NOTE_SECONDS = 1.0
+"""How long the events that it is on, or over, wait for a write to take them along."""
 
 
 class Protection:
@@ -75,6 +78,12 @@ class Protection:
         if self.active != self._was_active:
             self._was_active = self.active
             log.warning("protection_on" if self.active else "protection_over", lost=lost, members=members)
+            if self.active:
+                text = f"{lost} of {members} members are lost at a time, so topom does nothing about it by itself"
+                self._ledger.note(What.PROTECTION_ON, text, wait=NOTE_SECONDS)
+            elif not self.due:
+                text = f"{lost} of {members} members are lost, which is no more than may be; topom sees to it again"
+                self._ledger.note(What.PROTECTION_OVER, text, wait=NOTE_SECONDS)
 
     async def lift(self) -> None:
         """An operator says that it is to be done all the same, until those that are lost now are back.

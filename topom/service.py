@@ -20,6 +20,7 @@ from topom.digests.checks import Digests
 from topom.digests.differing import Differing
 from topom.digests.resyncing import Resyncs
 from topom.errors import ProxiesNotReady, ServersUnreachable
+from topom.events import NAMED_BY
 from topom.filling import Filling
 from topom.firstlayout import FirstLayout
 from topom.frames import TableFrames
@@ -79,6 +80,8 @@ class Topom:
         on_step: Observer | None = None,
         leads: Callable[[], bool] = lambda: True,
         term: int = 0,
+        process: str = "",
+        url: str = "",
     ) -> None:
         """
         Args:
@@ -86,13 +89,15 @@ class Topom:
             on_step: told of each step of the slot state machine.
             leads: whether it may change anything at this instant; see :mod:`topom.leading`.
             term: of this leader; 0 where no other topom uses the store.
+            process: instance of the process that this is a term of. Events name either by the same eight digits.
+            url: at which the others reach the process's API.
         """
         self.settings = settings
-        self.instance = secrets.token_hex(16)
+        self.instance = (process or secrets.token_hex(16))[:NAMED_BY] + secrets.token_hex(16 - NAMED_BY // 2)
         self.leads = leads
         self.retired = asyncio.Event()
         """Set once it does not lead any more, for good."""
-        self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term)
+        self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term, url)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
         self.proxies = ProxyList(self.members)

@@ -437,6 +437,8 @@ class TopomSettings(BaseSettings):
             raise ValueError("redis_user: needs redis_password")
         if self.sentinel_user and not self.sentinel_password.get_secret_value():
             raise ValueError("sentinel_user: needs sentinel_password")
+        if self.server_suspect_seconds > self.server_fail_seconds:
+            raise ValueError("server_suspect_seconds: may not be larger than server_fail_seconds")
         if self.ha == "sentinel" and not SENTINEL_NAME.fullmatch(self.product):
             raise ValueError("product: may have letters, digits, dots, hyphens and underscores only for Sentinels")
         if self.stand_down_rule() is not None and self.stand_down_seconds < 3 * self.heartbeat_seconds:

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from slots import ranges
 from slots.states import Course, SlotState
 from slots.table import OFFLINE, Group, Slot, SlotTable
-from topom.events import MOST_TEXT, Event, Said, What, shortened
+from topom.events import MOST_TEXT, NAMED_BY, Event, Said, What, shortened
 from topom.state import ClusterState
 
 MOST_EVENTS = 32
@@ -52,7 +52,13 @@ _OF_STATE = {
 
 
 def recorded(
-    old: ClusterState | None, new: ClusterState, who: str, at: float, kept: int, said: Sequence[Said] = ()
+    old: ClusterState | None,
+    new: ClusterState,
+    who: str,
+    at: float,
+    kept: int,
+    said: Sequence[Said] = (),
+    url: str = "",
 ) -> ClusterState:
     """``new`` with the events of the change from ``old`` added to those that ``old`` has.
 
@@ -61,8 +67,9 @@ def recorded(
         at: now, in seconds since 1970, UTC.
         kept: how many events are kept; the oldest are dropped, at most :data:`MOST_DROPPED` at a time.
         said: further events of this change, in front of those that are found.
+        url: of the topom that writes.
     """
-    found = [*said, *tell(old, new)]
+    found = [*said, *tell(old, new, url)]
     if len(found) > MOST_EVENTS:
         rest = len(found) - MOST_EVENTS + 1
         found[MOST_EVENTS - 1 :] = [Said(What.STATE_CHANGED, f"and {rest} more things changed at the same time")]
@@ -70,17 +77,17 @@ def recorded(
     last = before[-1].id if before else 0
     epochs = (old.table.epoch if old else 0, new.table.epoch)
     added = tuple(
-        Event(last + place, round(at, 3), who, one.what, shortened(one.text, MOST_TEXT), *epochs)
+        Event(last + place, round(one.at or at, 3), who, one.what, shortened(one.text, MOST_TEXT), *epochs)
         for place, one in enumerate(found, 1)
     )
     events = before + added
     return replace(new, events=events[min(MOST_DROPPED, max(0, len(events) - kept)) :] if added else before)
 
 
-def tell(old: ClusterState | None, new: ClusterState) -> Iterator[Said]:
+def tell(old: ClusterState | None, new: ClusterState, url: str = "") -> Iterator[Said]:
     """What happened between two states, in the order in which an operator would tell it."""
     if old is None or old.writer != new.writer:
-        named = f"topom {new.writer[:8]}"
+        named = f"topom {new.writer[:NAMED_BY]}{f' at {url}' if url else ''}"
         if new.term:
             yield Said(What.TOPOM_LEADS, f"{named} leads in term {new.term}")
         else:

@@ -34,6 +34,11 @@ class Waiters:
         """How many wait now."""
         return len(self._waiting)
 
+    @property
+    def released(self) -> bool:
+        """Whether nobody waits any longer."""
+        return self._released
+
     async def until(self, holds: Callable[[ClusterState], bool], seconds: float) -> bool:
         """Wait until the stored state is such that ``holds``; False if it is not within these seconds.
 

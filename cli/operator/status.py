@@ -59,10 +59,20 @@ def _say_status(found: Answer) -> None:
 def say_topoms(topoms: list[Answer]) -> None:
     """The topoms as a table, the leader first."""
     rows = [
-        (topom["url"], topom["state"], topom.get("term"), topom.get("epoch"), topom.get("version") or None)
+        (
+            topom["url"],
+            topom["instance"][:8],
+            topom["state"],
+            topom.get("term"),
+            topom.get("epoch"),
+            topom.get("version") or None,
+        )
         for topom in topoms
     ]
-    table(("topom", "state", "term", "epoch", "version"), rows, title="topoms")
+    table(("topom", "instance", "state", "term", "epoch", "version"), rows, title="topoms")
+    for topom in topoms:
+        if topom.get("problem"):
+            say(f"topom {topom['url']}: {topom['problem']}")
 
 
 def say_groups(groups: list[Answer]) -> None:

@@ -8,7 +8,7 @@ does not lead passes requests on (:mod:`topom.api.forwarding`). Every error is a
 from fastapi import APIRouter, Depends, FastAPI, Response
 
 from topom import control
-from topom.announcing import program_version
+from topom.announcing import INSTANCE, program_version
 from topom.api import (
     digests,
     events,
@@ -28,6 +28,7 @@ from topom.api import (
 )
 from topom.api.access import require_token
 from topom.api.errors import add_handlers
+from topom.api.event_stream import EventStreams
 from topom.api.forwarding import Forwarding
 from topom.api.limit import BodyLimit
 from topom.api.models import Problem
@@ -53,6 +54,7 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
     app.state.node = node
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: alone)
     app.state.tokens = tokens
+    app.state.event_streams = EventStreams(app.state.serving)
     if node is not None:
         app.add_middleware(Forwarding, node=node, tokens=tokens)
     app.add_middleware(BodyLimit, tokens=tokens, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
@@ -90,6 +92,8 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
             reason = node.problem
         if reason:
             response.status_code = 503
+        if node is not None:
+            response.headers[INSTANCE] = node.instance
         leads = node.leading is not None if node is not None and node.shared else None
         return Health(ok=not reason, reason=reason or None, leads=leads)
 

@@ -6,7 +6,7 @@ from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from topom import events
-from topom.errors import TopomError
+from topom.errors import BodyNotTaken, TopomError
 from topom.security import authorised
 from topom.service import Topom
 
@@ -36,6 +36,12 @@ async def require_token(
     if not authorised(request.headers.get("authorization"), *request.app.state.tokens):
         raise Unauthorised("the bearer token is missing or wrong; it is in the file named token in topom's data folder")
     events.actor.set(events.operator(user))
+
+
+async def refuse_body(request: Request) -> None:
+    """Raises :class:`~topom.errors.BodyNotTaken` for a body that says anything: it would do nothing."""
+    if (await request.body()).strip() not in (b"", b"{}", b"null"):
+        raise BodyNotTaken("this takes no body; what there is to say stands in the query, as in drain?why=old")
 
 
 def _topom(request: Request) -> Topom:

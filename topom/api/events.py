@@ -3,10 +3,12 @@
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
 
 from topom.api import event_models
 from topom.api.access import ServedTopom
+from topom.api.event_stream import EventStream, EventStreams
 from topom.waiters import LONGEST_SECONDS
 
 MOST_EVENTS = 1000
@@ -40,3 +42,18 @@ async def list_events(
     return event_models.Events(
         oldest=oldest, newest=newest, events=[event_models.Event(**asdict(event)) for event in chosen]
     )
+
+
+@router.get(
+    "/stream",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "Server-sent events, one an event."}},
+)
+async def stream_events(
+    request: Request,
+    since: Annotated[int | None, Query(ge=0, description="Id of the last event that is known.")] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, description="As `since`; browsers send it.")] = None,
+) -> EventStream:
+    """Every event after `since` as soon as it is stored, or every one from now on, as server-sent events."""
+    streams: EventStreams = request.app.state.event_streams
+    return streams.begin(since if last_event_id is None else last_event_id)

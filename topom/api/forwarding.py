@@ -21,7 +21,7 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from topom.errors import LeaderSilent, NotLeading, TopomError
+from topom.errors import LeaderSilent, NotLeading, TokensDiffer, TopomError
 from topom.node import Node
 from topom.security import authorised
 from topom.store import Leader
@@ -29,7 +29,7 @@ from topom.store import Leader
 log = structlog.get_logger(__name__)
 
 PREFIX = "/api/v1"
-FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events"})
+FROM_STORE = frozenset({f"{PREFIX}/slots", f"{PREFIX}/events", f"{PREFIX}/events/stream"})
 """Reads for which the store's state is enough."""
 WITHOUT_LEADER = FROM_STORE | {
     f"{PREFIX}{path}" for path in ("/status", "/groups", "/pool", "/proxies", "/migration", "/sizes")
@@ -152,6 +152,11 @@ class Forwarding:
         try:
             response = await self._node.http.send(request, stream=True)
             try:
+                if response.status_code == httpx.codes.UNAUTHORIZED:
+                    raise TokensDiffer(
+                        f"this topom, at {self._node.url}, accepts the token, but the one that leads, at {leader.url}, "
+                        "does not, so nothing was changed; give all topoms the same token and token_next"
+                    )
                 parts = _parts(response)
                 given = [(name.lower(), value) for name, value in response.headers.raw]
                 await send(

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from slots.table import SlotTable
 from topom import joining, leavingservers, topology
 from topom.api import group_models as models
 from topom.api import leaving_models
-from topom.api.access import ServedTopom
+from topom.api.access import ServedTopom, refuse_body
 from topom.errors import SentinelsDecide, ServersUnreachable
 from topom.leaving import DRAINED
 from topom.placements.pool import HoldsKeys
@@ -100,7 +100,7 @@ async def remove_group(topom: ServedTopom, group_id: int) -> models.Changed:
     return models.Changed(epoch=table.epoch)
 
 
-@router.post("/{group_id}/drain")
+@router.post("/{group_id}/drain", dependencies=[Depends(refuse_body)])
 async def drain_group(topom: ServedTopom, group_id: int, why: Why = DRAINED) -> leaving_models.LeavingList:
     """Have a group leave: it gets nothing new, its slots move to the others, and then it is removed."""
     await topom.departures.drain(group_id, why)
@@ -161,7 +161,7 @@ async def remove_server(topom: ServedTopom, group_id: int, address: str) -> mode
     return _changed(group_id, table)
 
 
-@router.post("/{group_id}/servers/{address}/drain")
+@router.post("/{group_id}/servers/{address}/drain", dependencies=[Depends(refuse_body)])
 async def drain_server(topom: ServedTopom, group_id: int, address: str, why: Why = DRAINED) -> models.GroupChanged:
     """Have a server leave: a replica is removed at once, a master once a replica has taken its place."""
     table = await topom.server_departures.drain(group_id, address, why)

@@ -2,16 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from topom.api import leaving_models as models
-from topom.api.access import ServedTopom
+from topom.api.access import ServedTopom, refuse_body
 from topom.api.groups import Why, describe_leaving
 
 router = APIRouter(prefix="/nodes", tags=["placement"])
 
 
-@router.post("/{node}/drain")
+@router.post("/{node}/drain", dependencies=[Depends(refuse_body)])
 async def drain_node(
     topom: ServedTopom,
     node: str,

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal, cast
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from topom.api import proxy_models as models
-from topom.api.access import ServedTopom
+from topom.api.access import ServedTopom, refuse_body
 from topom.members import Member
 from topom.service import Topom
 
@@ -34,7 +34,7 @@ async def remove_proxy(
     return models.ProxyRemoved(id=proxy_id, not_fenced=await topom.remove_proxy(proxy_id, force))
 
 
-@router.post("/{proxy_id}/drain")
+@router.post("/{proxy_id}/drain", dependencies=[Depends(refuse_body)])
 async def drain_proxy(topom: ServedTopom, proxy_id: int) -> models.Proxy:
     """Have a proxy let its clients go, between requests and spread over time, then leave and end."""
     return _describe(await topom.members.drain(proxy_id), True)

@@ -19,6 +19,9 @@ from topom.waiters import LONGEST_SECONDS
 DEFAULT_WAIT_SECONDS = 20.0
 """How long a request for changes waits if it does not say so."""
 
+CATCH_UP_SECONDS = 5.0
+"""How long a topom that follows may take to read the table that a client has already."""
+
 router = APIRouter(prefix="/slots", tags=["slots"])
 
 
@@ -69,7 +72,13 @@ async def list_slots(
 
 
 async def _changes(topom: Topom, epoch: int, wait: float) -> Response:
-    await topom.waiters.until(lambda state: state.table.epoch > epoch, wait)
+    began = asyncio.get_running_loop().time()
+    if not topom.leads():
+        # The leader may have told of a table that this one has not read yet.
+        await topom.waiters.until(lambda state: state.table.epoch >= epoch, min(wait, CATCH_UP_SECONDS))
+    if topom.ledger.table.epoch == epoch:
+        left = wait - (asyncio.get_running_loop().time() - began)
+        await topom.waiters.until(lambda state: state.table.epoch > epoch, left)
     newest = topom.history.table.epoch
     if newest < epoch:
         # epochs: nobody is given an older table than the one they have.

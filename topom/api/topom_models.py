@@ -24,7 +24,7 @@ class TopomShown(BaseModel):
     term: int | None = Field(default=None, description="Of the leader; it grows with every election.")
     epoch: int | None = Field(default=None, description="Of the table that it knows.")
     version: str = ""
-    problem: str = Field(default="", description="Why nothing can be changed through it now.")
+    problem: str = Field(default="", description="Why it is of no use as it is.")
 
 
 class Topoms(BaseModel):

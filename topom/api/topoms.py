@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
+from topom.announcing import program_version
 from topom.api import topom_models as models
 from topom.errors import NotLeading
 from topom.node import Node
@@ -27,11 +28,13 @@ def describe(node: Node | None) -> list[models.TopomShown]:
                 url=node.url,
                 state="follows",
                 epoch=topom.ledger.table.epoch,
+                version=program_version(),
                 problem=node.problem,
             )
         )
         return shown
-    shown[0].epoch = node.leading.ledger.table.epoch
+    shown[0].epoch, shown[0].version = node.leading.ledger.table.epoch, program_version()
+    shown[0].problem = node.misplaced
     for follower, heard in node.roster.followers():
         if follower.instance != node.instance and follower.url != node.url:
             shown.append(

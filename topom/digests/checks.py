@@ -25,6 +25,7 @@ from topom.digests.sums import Tally
 from topom.digests.throttle import Throttle
 from topom.digests.walk import Walk
 from topom.errors import NotLeading, ServerNotFound, TopomError
+from topom.events import What, actor
 from topom.ledger import Change, Ledger, LostPlace
 from topom.state import ClusterState
 
@@ -113,6 +114,8 @@ class Digests:
         before = self._checks.get(group_id, {})
         self._checks[group_id] = {one: check for one, check in before.items() if one in group.servers}
         self._checks[group_id].update({check.server: check for check in checks})
+        text = f"the digest check of {', '.join(replicas)} against {group.servers[0]}, group {group_id}, began"
+        self._ledger.note(What.DIGEST_BEGUN, text, actor.get())
         task = asyncio.create_task(self._check_all(checks), name=f"digest of group {group_id}")
         self._tasks[group_id] = task
         task.add_done_callback(lambda over: self._forget(group_id, over))
@@ -277,3 +280,6 @@ class Digests:
         if keys:
             log.error("replica_differs", server=check.server, master=check.master, keys=keys)
         log.info("digest_checked", server=check.server, stage=stage, keys=check.tally.keys, reason=reason)
+        found = f"{keys} of {check.tally.keys} keys differ, {check.tally.uncompared} not compared"
+        text = f"the digest check of {check.server} against {check.master} is over, {stage}: {found}"
+        self._ledger.note(What.DIGEST_ENDED, f"{text}; {reason}" if reason else text)

@@ -110,11 +110,14 @@ class Resyncs:
             raise CheckRuns(f"group {group_id} is being filled anew already; see slotferry digest {group_id} --show")
         self._asking.update(replicas)
         try:
-            await self._ledger.change(lambda state, epoch: _all_filling(state, group_id, replicas))
+            text = f"{', '.join(replicas)} of group {group_id}: to forget what they have, and be filled anew"
+            begun = [Said(What.RESYNC_BEGUN, text)]
+            await self._ledger.change(lambda state, epoch: _all_filling(state, group_id, replicas), begun)
             await self._tell(replicas[0], by_itself=False)
             self._follow(replicas[0])
-        except TopomError:
-            await self._ledger.change(lambda state, epoch: _none_filling(state, replicas))
+        except TopomError as error:
+            failed = [Said(What.RESYNC_FAILED, f"{', '.join(replicas)}: not filled anew: {error}")]
+            await self._ledger.change(lambda state, epoch: _none_filling(state, replicas), failed)
             raise
         finally:
             self._asking.difference_update(replicas)
@@ -173,8 +176,10 @@ class Resyncs:
             await self._ledger.change(lambda state, epoch: differing.filled(state, server), said)
             log.info("replica_resynced", server=server)
         else:
-            await self._ledger.change(lambda state, epoch: differing.not_filling(state, server))
-            log.error("replica_not_resynced", server=server, reason=f"not filled within {RESYNC_SECONDS:g} s")
+            reason = f"not filled within {RESYNC_SECONDS:g} s"
+            failed = [Said(What.RESYNC_FAILED, f"{server}: {reason}")]
+            await self._ledger.change(lambda state, epoch: differing.not_filling(state, server), failed)
+            log.error("replica_not_resynced", server=server, reason=reason)
 
     async def _tell(self, server: str, by_itself: bool) -> None:
         """Have a replica told to be filled anew. Raises TopomError."""
@@ -198,7 +203,9 @@ class Resyncs:
                 raise NotResynced(f"{server} does not follow {master}, so it is not filled anew; look at its group")
             if by_itself and not behind.link_up:
                 raise NotResynced(f"{server} has no link to {master}")
-            await self._ledger.change(lambda state, epoch: differing.filling(state, group.id, server, by_itself))
+            text = f"{server} of group {group.id}, which differs: to forget what it has, and be filled anew by {master}"
+            said = [Said(What.RESYNC_BEGUN, text)] if by_itself else []
+            await self._ledger.change(lambda state, epoch: differing.filling(state, group.id, server, by_itself), said)
             self._filling.note(server, nodes)
 
         try:

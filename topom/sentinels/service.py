@@ -16,6 +16,7 @@ import structlog
 from slots.access import ServerAccess
 from slots.backoff import Backoff
 from slots.failures import FAILURES
+from topom.events import What, actor
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers
 from topom.replication import ServerReplication
@@ -263,7 +264,11 @@ class Sentinels:
                 await self._telling.begin_anew(link, healthy)
             except FAILURES as error:
                 outcome[link.address] = str(error) or "no answer in time"
-        log.info("sentinels_resynced", groups=sorted(healthy), failed=[one for one in outcome if outcome[one]])
+        failed = [one for one in outcome if outcome[one]]
+        log.info("sentinels_resynced", groups=sorted(healthy), failed=failed)
+        text = f"{len(outcome)} Sentinels forgot the groups and each other, and watch anew"
+        text += f"; could not be told: {', '.join(failed)}" if failed else ""
+        self._ledger.note(What.SENTINELS_RESYNCED, text, actor.get())
         return outcome
 
     def _require_on(self) -> None:

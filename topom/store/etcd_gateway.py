@@ -136,7 +136,7 @@ class EtcdGateway:
                 async with asyncio.timeout(max(0.0, share)):
                     return await self._authenticated(self._urls[at], path, body)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                failures.append(f"{self._urls[at]}: no connection ({error})")
+                failures.append(f"{self._urls[at]}: no connection ({self._explained(error)})")
                 self._pass_over(at)
             except (httpx.HTTPError, OSError, _Failed) as error:  # httpx lets some of the errors of TLS pass
                 failures.append(f"{self._urls[at]}: {str(error) or 'no answer in time'}")
@@ -147,6 +147,14 @@ class EtcdGateway:
             f"etcd did not do what was asked: {'; '.join(failures)}. Look whether most of its servers are up, and "
             "reach each other"
         )
+
+    def _explained(self, error: Exception) -> str:
+        text = str(error) or "it ended at once"
+        # What answers in the clear, or hangs up on a greeting in TLS, does not say why.
+        in_the_clear = not str(error) or "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower()
+        if self._certificates is None or isinstance(error, httpx.ConnectTimeout) or not in_the_clear:
+            return text
+        return f"{text}: it does not seem to speak TLS there; set store_tls = false, or its client URLs to https"
 
     async def _authenticated(self, url: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         for _ in range(_LOGINS):

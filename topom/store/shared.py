@@ -88,11 +88,14 @@ class SharedStore(Store):
 
     async def campaign(self, instance: str, url: str, lease_seconds: float) -> Lease:
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        said = ""
         while True:
             try:
                 lease = await self._stand(instance, url, lease_seconds)
             except StoreError as error:
-                log.warning("campaign_failed", reason=str(error))
+                if said != str(error):
+                    log.warning("campaign_failed", reason=str(error))
+                said = str(error)
                 await asyncio.sleep(backoff.next())
             else:
                 self._leases = {held for held in self._leases if not held.lost.is_set()} | {lease}

@@ -167,6 +167,18 @@ async def test_differences_are_named_refused_and_healed(start_cluster: StartClus
         assert (await ahead.info("stats"))["sync_full"] == fulls + 1
         found = await checked(cluster)
         assert (found["stage"], found["differences"]) == ("same", 0)
+        events = (await cluster.api.events(limit=1000))["events"]
+        told = [(event["what"], event["who"].split()[0], event["text"]) for event in events]
+        told = [one for one in told if one[0].startswith(("digest", "resync", "replica_resynced"))]
+        wiped = [what for what, _, _ in told].index("resync_begun")
+        assert [one[:2] for one in told[wiped - 2 : wiped + 2]] == [
+            ("digest_begun", "operator"),
+            ("digest_ended", "topom"),
+            ("resync_begun", "operator"),
+            ("replica_resynced", "operator"),
+        ]
+        assert "14 of " in told[wiped - 1][2]
+        assert told[wiped][2].startswith(f"{replica} of group 1: to forget what they have")
 
         # By itself, too.
         await behind.execute_command("SELECT", 0)

@@ -56,8 +56,14 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
     async def told() -> list[str]:
         return [event["what"] for event in (await cluster.api.events())["events"]]
 
-    await eventually(told, lambda events: events[-1] == "server_whole", "the replica that restarted to be whole")
-    assert "server_strayed" in await told()
+    def what_else(events: list[str]) -> str:
+        return [what for what in events if what not in ("server_failed", "server_back")][-1]
+
+    await eventually(told, lambda events: what_else(events) == "server_whole", "the replica that restarted to be whole")
+    events = await eventually(told, lambda events: "server_back" in events, "the former master to be back")
+    assert "server_strayed" in events
+    # What happened stands before what was done about it.
+    assert events.index("server_failed") < events.index("master_changed") < events.index("server_back")
     async with plain_client(replaced[0]) as client, plain_client(address) as replica:
         assert await client.wait(2, 30_000) == 2
         assert await replica.dbsize() == await client.dbsize()

@@ -273,3 +273,5 @@ async def test_when_nobody_answers_at_any_address() -> None:
     async with several.client() as topom:
         with pytest.raises(TopomUnreachable, match="http://a:1"):
             await topom.status()
+        with pytest.raises(TopomUnreachable, match=r"topom does not answer at any of http://a:1, http://b:1 .refused"):
+            await topom.move_slots("0-5", 2)

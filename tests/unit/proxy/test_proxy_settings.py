@@ -62,6 +62,9 @@ def test_no_workers_means_one_for_each_core() -> None:
         ('log_level = "loud"', "'debug', 'info', 'warning' or 'error'"),
         ("session_output_limit_bytes = 1", "Setting session_output_pause_bytes: may not be larger than"),
         ("backend_retry_seconds_min = 3", "Setting backend_retry_seconds_min: may not be larger than"),
+        ('cluster_announce_host = "a b"', "Setting cluster_announce_host: has to be a host name or an address"),
+        ('cluster_announce_host = "[::1]"', "Setting cluster_announce_host: has to be a host name or an address"),
+        ('cluster_announce_host = "h:6380"', "Setting cluster_announce_host: has to be a host name or an address"),
         ("workers = ", "is not TOML"),
     ],
 )

@@ -126,6 +126,23 @@ async def test_counters_are_summed_in_heartbeats(proxy: Proxy) -> None:
         pass
 
 
+async def test_nothing_is_said_of_servers_that_never_answered_yet(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that starts while a server is dead has not heard it, however short its silence."""
+    stream, workers, _ = await proxy.begin(number_of_slots=1)
+    # Nobody listens at ports 1 and 2.
+    await stream.send_table(table(1, 1))
+    for worker in workers:
+        await worker.apply()
+    while (heartbeat := await stream.next("heartbeat"))["epoch"] != 1:
+        pass
+    assert heartbeat["servers"] == {}
+    monkeypatch.setattr(supervisor, "UNANSWERED_SECONDS", 0.01)
+    while set((await stream.next("heartbeat"))["servers"]) != {"127.0.0.1:1", "127.0.0.1:2"}:
+        pass
+
+
 async def test_workers_ask_each_other(proxy: Proxy) -> None:
     _, workers, _ = await proxy.begin()
     workers[0].say("ask", id=5, what="clients")

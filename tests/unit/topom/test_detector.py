@@ -39,10 +39,8 @@ def test_views_that_are_not_fresh_do_not_count() -> None:
     detector = Detector(SETTINGS)
     for viewer in ("1", "2"):
         detector.report(viewer, {"a:1": 9.0}, 0.0)
-    detector.report(OWN, {"a:1": 0.0}, 5.0)
-    assert detector.judge("a:1", 5.0).condition is FAILED
     detector.report(OWN, {"a:1": 0.0}, 5.1)
-    assert detector.judge("a:1", 5.1).condition is ALIVE
+    assert detector.judge("a:1", 5.1) == Judgement(SUSPECTED, 2, 3)
     # It may be topom that is cut off: from the server, and from the proxies.
     detector.report(OWN, {"a:1": 9.0}, 9.0)
     assert detector.judge("a:1", 9.0).condition is SUSPECTED
@@ -50,6 +48,73 @@ def test_views_that_are_not_fresh_do_not_count() -> None:
     detector.keep_only(())
     assert detector.judge("a:1", 9.0).condition is FAILED
     assert detector.judge("b:1", 9.0).condition is UNKNOWN, "nobody knows it"
+
+
+def test_a_failed_server_stays_so_until_views_hear_it() -> None:
+    detector = Detector(SETTINGS)
+    for viewer in ("1", "2"):
+        detector.report(viewer, {"a:1": 9.0}, 0.0)
+    detector.report("3", {"a:1": 0.0}, 0.0)
+    detector.report(OWN, {"a:1": 9.0}, 5.0)
+    assert detector.judge("a:1", 5.0) == Judgement(FAILED, 3, 4, doubted=True)
+    detector.report(OWN, {"a:1": 9.0}, 5.1)
+    assert detector.judge("a:1", 5.1).condition is FAILED, "that views are not fresh any more is no word of anybody"
+    # It answers topom again; of the two others it is not known, and the third one may have said this before.
+    detector.report(OWN, {"a:1": 0.0}, 6.0)
+    detector.report("3", {"a:1": 0.0}, 6.0)
+    assert detector.judge("a:1", 6.0) == Judgement(FAILED, 2, 4)
+    # One of them says otherwise than before, so that it has heard it since.
+    detector.report("1", {"a:1": 0.0}, 6.1)
+    assert detector.judge("a:1", 6.1) == Judgement(SUSPECTED, 1, 4)
+    detector.report("2", {"a:1": 0.0}, 6.2)
+    assert detector.judge("a:1", 6.2) == Judgement(ALIVE, 0, 4)
+
+
+def test_who_is_gone_is_held_to_nothing() -> None:
+    """Proxies that die after a server has failed do not keep it so; neither do such as are members no more."""
+    for leave in (False, True):
+        detector = Detector(SETTINGS)
+        for viewer in ("1", "2"):
+            detector.report(viewer, {"a:1": 9.0}, 0.0)
+        detector.report(OWN, {"a:1": 9.0}, 0.0)
+        assert detector.judge("a:1", 0.0).condition is FAILED
+        detector.report(OWN, {"a:1": 0.0}, 15.0)
+        assert detector.judge("a:1", 15.0).condition is FAILED
+        if leave:
+            detector.keep_only(())
+            assert detector.judge("a:1", 15.0).condition is ALIVE
+        else:
+            detector.report(OWN, {"a:1": 0.0}, 15.1)
+            assert detector.judge("a:1", 15.1).condition is ALIVE
+
+
+def test_a_server_that_came_back_fails_again_only_by_new_words() -> None:
+    detector = Detector(SETTINGS)
+    for viewer in ("1", "2", "3", OWN):
+        detector.report(viewer, {"a:1": 9.0}, 0.0)
+    assert detector.judge("a:1", 0.0).condition is FAILED
+    for viewer in ("1", OWN):
+        detector.report(viewer, {"a:1": 0.0}, 3.0)
+    assert detector.judge("a:1", 3.0).condition is SUSPECTED
+    # What the two others say was said before it was back; nobody hears anything from the first one meanwhile.
+    for viewer, silence in (("2", 12.0), ("3", 12.0), (OWN, 0.0)):
+        detector.report(viewer, {"a:1": silence}, 9.0)
+    assert detector.judge("a:1", 9.0) == Judgement(SUSPECTED, 2, 3, doubted=True)
+    # This they have said since, but the first one heard it.
+    for now in (13.0, 18.1):
+        for viewer, silence in (("2", now + 9.0), ("3", now + 9.0), (OWN, 0.0)):
+            detector.report(viewer, {"a:1": silence}, now)
+        assert detector.judge("a:1", now).condition is (SUSPECTED if now < 18.0 else FAILED), "the first one is gone"
+
+
+def test_nothing_of_a_removed_server_is_remembered() -> None:
+    detector = Detector(SETTINGS)
+    detector.report(OWN, {"a:1": 9.0}, 0.0)
+    assert detector.judge("a:1", 0.0).condition is FAILED
+    detector.report(OWN, {}, 1.0)
+    assert detector.judge("a:1", 1.0).condition is UNKNOWN
+    detector.report(OWN, {"a:1": 3.0}, 2.0)
+    assert detector.judge("a:1", 2.0).condition is SUSPECTED
 
 
 @dataclass
@@ -65,6 +130,7 @@ class Simulation:
     report_delay: Callable[[], float]
     now: float = 0.0
     dead_from: dict[str, float] = field(default_factory=dict)
+    back_from: dict[str, float] = field(default_factory=dict)
     cut: set[tuple[str, str]] = field(default_factory=set)
     """Links, viewer and server, that nothing comes over."""
 
@@ -90,7 +156,9 @@ class Simulation:
 
     def _ask(self, viewer: str, server: str) -> None:
         took = self.delay()
-        dead = self.now + took / 2 >= self.dead_from.get(server, 1e9) or (viewer, server) in self.cut
+        there = self.now + took / 2
+        dead = self.dead_from.get(server, 1e9) <= there < self.back_from.get(server, 1e9)
+        dead |= (viewer, server) in self.cut
         answered = not dead and took < 1.0
         if answered:
             self._at(self.now + took, lambda: self._heard.__setitem__((viewer, server), self.now))
@@ -148,6 +216,60 @@ def test_a_server_that_dies_is_found_in_time(proxies: int, seed: int) -> None:
     assert [(server, condition) for _, server, condition in simulation.seen] == [("a:1", SUSPECTED), ("a:1", FAILED)]
     # After the seconds of silence: until the next report, its way, and the next look.
     assert died + 4.0 < simulation.seen[-1][0] < died + SETTINGS.fail_seconds + 1.0 + 0.1 + 0.25
+
+
+def conditions_of(simulation: Simulation) -> list[tuple[str, Condition]]:
+    return [(server, condition) for _, server, condition in simulation.seen]
+
+
+@pytest.mark.parametrize("proxies", [0, 1, 2, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_delays_of_ten_times_the_usual_bring_no_dead_server_back(proxies: int, seed: int) -> None:
+    random.seed(seed)
+    simulation = Simulation(proxies, jittery(0.05), jittery(1.0))
+    simulation.dead_from["a:1"], simulation.back_from["a:1"] = 50.0, 150.0
+    simulation.run(150.0)
+    assert conditions_of(simulation) == [("a:1", SUSPECTED), ("a:1", FAILED)]
+    simulation.run(200.0)
+    # It is suspected in between by those whose words are still on their way, where there are any.
+    assert [found for found in conditions_of(simulation)[2:] if found != ("a:1", SUSPECTED)] == [("a:1", ALIVE)]
+    assert len(simulation.seen) <= 4
+
+
+@pytest.mark.parametrize("proxies", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_delays_of_ten_times_the_usual_make_no_more_of_cut_links(proxies: int, seed: int) -> None:
+    for viewers, conditions in (
+        (["0"], [SUSPECTED]),
+        ([OWN], [SUSPECTED]),
+        (list(map(str, range(proxies))), [SUSPECTED, FAILED] if proxies > 1 else [SUSPECTED]),
+    ):
+        random.seed(seed)
+        simulation = Simulation(proxies, jittery(0.05), jittery(1.0))
+        simulation.cut.update((viewer, "a:1") for viewer in viewers)
+        simulation.run(200.0)
+        assert [condition for _, _, condition in simulation.seen] == conditions, viewers
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_delays_fail_a_server_that_half_can_reach_no_more_than_once(seed: int) -> None:
+    random.seed(seed)
+    simulation = Simulation(5, jittery(0.05), jittery(1.0))
+    simulation.cut.update((viewer, "a:1") for viewer in "012")
+    simulation.run(200.0)
+    assert [condition for _, _, condition in simulation.seen] in ([SUSPECTED], [SUSPECTED, FAILED, SUSPECTED])
+
+
+@pytest.mark.parametrize("proxies", [0, 1, 2, 5, 20])
+def test_a_server_that_is_back_is_alive_soon(proxies: int) -> None:
+    for seed in range(3):
+        random.seed(seed)
+        simulation = Simulation(proxies, jittery(0.05), jittery(0.01))
+        simulation.dead_from["a:1"], simulation.back_from["a:1"] = 50.0, 80.0
+        simulation.run(90.0)
+        assert conditions_of(simulation)[-1] == ("a:1", ALIVE)
+        # A question that waits in vain for a second, the pause, the next report, and the next look.
+        assert 80.0 < simulation.seen[-1][0] < 80.0 + 1.0 + 0.6 + 0.5 + 1.0 + 0.1 + 0.25
 
 
 def test_one_cut_link_fails_nothing() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,14 +11,21 @@ from typing import Any
 import httpx
 import pytest
 
+from slots.access import ServerAccess
 from slots.states import Course, SlotState
 from slots.table import Action, Group, Slot, SlotTable
+from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, FakeMover, FakeProxy, MemoryStore
 from topom import api, telling, topology
+from topom import ledger as ledgers
+from topom.detector import DetectorSettings
 from topom.events import MOST_TEXT, MOST_WHO, Event, Said, What, actor, operator
+from topom.health import Health
 from topom.ledger import Ledger
+from topom.notes import MOST_NOTES
 from topom.placements import changes
 from topom.placements.run import Kept, Step
+from topom.protection import Protection
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.speed import PairSpeed
@@ -277,6 +285,96 @@ async def test_a_note_is_topoms_own_and_all_that_wait_are_one_write() -> None:
     assert whats[What.GROUP_ADDED] == "operator ada"
     assert whats[What.PROXY_LOST] == whats[What.PROXY_BACK] == f"topom {ledger.state.writer[:8]}"
     assert ledger.state.version == version + 2
+    await bench.stop()
+
+
+async def test_a_note_waits_for_a_write_to_take_it_along() -> None:
+    """What is urgent is stored first, and with it what tells why; never by a write that another did."""
+    bench = Bench()
+    await bench.start()
+    ledger, version = bench.ledger, bench.ledger.state.version
+    ledger.note(What.SERVER_FAILED, "failed: server a:1", wait=600.0)
+    actor.set(operator("ada"))
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    assert [event.what for event in ledger.state.events[-1:]] == [What.GROUP_ADDED]
+    actor.set("")
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 2))
+    assert [event.what for event in ledger.state.events[-2:]] == [What.SERVER_FAILED, What.GROUP_ADDED]
+    assert ledger.state.version == version + 2
+    ledger.note(What.DIGEST_BEGUN, "it began", operator("ada"))
+    await eventually(lambda: ledger.state.events[-1].what == What.DIGEST_BEGUN)
+    assert ledger.state.events[-1].who == "operator ada"
+    await bench.stop()
+
+
+@pytest.mark.parametrize("failure", ["fail_before", "fail_after"])
+async def test_a_note_outlasts_a_store_that_fails(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the write that failed is in the store or not: it is told once, with the time when it was."""
+    monkeypatch.setattr(ledgers, "FIRST_WAIT_SECONDS", 0.01)
+    bench = Bench()
+    await bench.start()
+    ledger, began = bench.ledger, time.time()
+    setattr(bench.store, failure, 1)
+    ledger.note(What.SERVER_FAILED, "failed: server a:1")
+    await eventually(lambda: ledger.state.events[-1].what == What.SERVER_FAILED)
+    assert [event.what for event in ledger.state.events].count(What.SERVER_FAILED) == 1
+    assert began - 0.01 <= ledger.state.events[-1].at <= time.time()
+    # So does one that the write of a change took along.
+    setattr(bench.store, failure, 1)
+    ledger.note(What.SERVER_BACK, "answer again: server a:1", wait=600.0)
+    with pytest.raises(StoreError):
+        await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 2))
+    assert [event.what for event in ledger.state.events].count(What.SERVER_BACK) == 1
+    await bench.stop()
+
+
+async def test_notes_are_bounded_and_end_with_the_lead() -> None:
+    bench = Bench()
+    await bench.start()
+    ledger, version = bench.ledger, bench.ledger.state.version
+    for number in range(MOST_NOTES + 5):
+        ledger.note(What.SERVER_FAILED, str(number), wait=600.0)
+    await ledger.close()
+    ledger.note(What.SERVER_FAILED, "too late")
+    assert ledger.state.version == version
+
+
+async def test_servers_that_fail_and_come_back_are_told(bench: Callable[..., Awaitable[Bench]]) -> None:
+    one = await bench()
+    health = Health(one.ledger, ServerAccess(), DetectorSettings(), 60.0, 0.5)
+    await one.edit(lambda table, epoch: topology.add_group(table, epoch, 7, ["a:1", "b:1", "c:1"]))
+    detector = health._detector
+    now = asyncio.get_running_loop().time()
+
+    def look(a: float, b: float, c: float) -> None:
+        detector.report("1", {"a:1": a, "b:1": b, "c:1": c}, now)
+        health._probing.silences = lambda unanswered_from: {"a:1": a, "b:1": b, "c:1": c}  # type: ignore[method-assign]
+        health._look()
+
+    look(0.1, 0.1, 0.1)
+    look(3.0, 3.0, 0.1)
+    look(9.0, 9.0, 0.1)
+    look(9.1, 9.1, 0.1)
+    look(9.9, 0.0, 0.1)
+    await one.edit(lambda table, epoch: topology.add_group(table, epoch, 8, []))
+    told = [(event.what, event.text) for event in one.ledger.state.events if event.what.startswith("server_")][-2:]
+    assert told == [
+        (What.SERVER_FAILED, "failed: 2 servers: a:1 (silent to 2 of 2 views), b:1 (silent to 2 of 2 views)"),
+        (What.SERVER_BACK, "answer again: server b:1 (silent to 0 of 2 views)"),
+    ]
+
+
+async def test_protection_is_told_when_it_begins_and_ends() -> None:
+    bench = Bench()
+    await bench.start()
+    protection = Protection(0.5, bench.ledger)
+    for lost in (1, 3, 4, 1):
+        protection.look(lost, 4)
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    *_, begun, ended, _ = bench.ledger.state.events
+    assert (begun.what, ended.what) == (What.PROTECTION_ON, What.PROTECTION_OVER)
+    assert begun.text == "3 of 4 members are lost at a time, so topom does nothing about it by itself"
     await bench.stop()
 
 

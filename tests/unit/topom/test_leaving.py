@@ -225,3 +225,10 @@ async def test_a_node_is_listed_and_gets_nothing_new(topom: Topom, client: httpx
     assert [server["joining"] for server in group["servers"]] == [False, True, True]
     forced = await client.post("/groups/1/promote", json={"server": "127.0.0.1:21", "force": True})
     assert (forced.status_code, forced.json()["error"]) == (409, "NotWhole")
+
+
+async def test_a_body_that_would_do_nothing_is_refused(client: httpx.AsyncClient) -> None:
+    for path in ("/groups/1/drain", "/groups/1/servers/a:1/drain", "/nodes/n/drain", "/proxies/1/drain"):
+        answer = await client.post(path, json={"why": "its machine is old"})
+        assert (answer.status_code, answer.json()["error"]) == (422, "BodyNotTaken"), path
+    assert (await client.post("/groups/1/drain", json={})).status_code == 200

@@ -15,6 +15,7 @@ from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
 from topom import topology
 from topom.batches import all_servers
 from topom.detector import Condition, Judgement
+from topom.events import What
 from topom.health import Health
 from topom.masters import Masters, MastersSettings, best
 from topom.promotions import NotReady
@@ -234,6 +235,12 @@ async def test_the_loss_of_many_is_left_to_the_operator() -> None:
         member.lost = False
         await bench.until(lambda table: table.groups[1].master == FIRST)
         await eventually(lambda: not masters.reasons)
+        told = [event.what for event in bench.ledger.state.events]
+        # The failover took along what had happened before.
+        for what in (What.PROTECTION_ON, What.MASTER_NOT_REPLACED, What.PROTECTION_OVER):
+            assert told.index(what) < told.index(What.MASTER_CHANGED)
+        why = bench.ledger.state.events[told.index(What.MASTER_NOT_REPLACED)].text
+        assert why.startswith(f"{MASTER}, the master of group 1, has failed and is not replaced yet: 3 of 5 members")
         for server in (MASTER, SECOND):
             case.servers.all[server].down = False
         await case.settled()

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
-from topom import api, node
+from topom import announcing, api, node
+from topom.announcing import announce, program_version
+from topom.api import event_stream, slots
+from topom.api.topoms import describe
 from topom.detector import Condition
 from topom.errors import NotLeading
 from topom.frames import Register
@@ -123,14 +127,15 @@ class Topoms:
         common["server_suspect_seconds"] = 0.3
         return TopomSettings.load(None, **(common | more))
 
-    async def start(self, name: str, **settings: Any) -> Node:
+    async def start(self, name: str, by_itself: bool = False, **settings: Any) -> Node:
+        """``by_itself``: its terms are as the settings say, and move keys for real."""
         configured = self.settings(**settings)
 
         def make(leadership: Leadership) -> Topom:
             store = LedStore(one._store, leadership.valid)
             return Topom(configured, store, self.mover, leads=leadership.valid, term=leadership.leader.term)
 
-        one = Node(configured, self.store, f"http://{name}", make)
+        one = Node(configured, self.store, f"http://{name}", None if by_itself else make)
         await one.http.aclose()
         one.http = httpx.AsyncClient(transport=self.network)
         self.nodes[name] = one
@@ -253,6 +258,188 @@ async def test_a_follower_tells_whoever_waits_what_changed(two: Topoms) -> None:
     news = (await waiting).json()
     assert news["since"] == epoch
     assert [slot["id"] for slot in news["slots"]] == [0, 1, 2, 3]
+
+
+async def test_a_follower_waits_for_the_table_that_a_client_has_already(
+    two: Topoms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "CATCH_UP_SECONDS", 0.1)
+    refused = await two.ask("b", "GET", "/slots?epoch=99&wait=60")
+    assert (refused.status_code, refused.json()["error"]) == (409, "TableNewer")
+    monkeypatch.setattr(slots, "CATCH_UP_SECONDS", 20.0)
+    epoch = two.nodes["b"].view.topom.ledger.table.epoch
+    waiting = asyncio.create_task(two.ask("b", "GET", f"/slots?epoch={epoch + 1}&wait=20"))
+    await eventually(lambda: two.nodes["b"].view.topom.waiters.waiting == 1)
+    for span in ("0-3", "4-7"):
+        await two.ask("a", "POST", "/slots/assign", {"slots": span, "group_id": 1})
+    news = (await waiting).json()
+    assert (news["since"], [slot["id"] for slot in news["slots"]]) == (epoch + 1, [4, 5, 6, 7])
+
+
+async def test_events_and_topoms_name_the_leader_alike(topoms: Topoms) -> None:
+    """So an operator finds the one of an event in the list, which says what version each is of, the leader too."""
+    await topoms.start("a")
+    await eventually(lambda: topoms.nodes["a"].leading is not None)
+    await stop(topoms, "a")
+    for name in ("b", "c"):
+        one = await topoms.start(name, by_itself=True)
+        if name == "b":
+            await eventually(lambda one=one: one.leading is not None)
+    topom = await topoms.led_by("b")
+    shown = (await topoms.ask("b", "GET", "/topoms")).json()["topoms"][0]
+    event = (await topoms.ask("b", "GET", "/events")).json()["events"][-1]
+    assert event["who"] == f"topom {shown['instance'][:8]}"
+    assert event["text"] == f"{event['who']} at http://b leads in term 2"
+    assert shown["version"] == program_version()
+    assert topoms.nodes["b"].instance.startswith(topom.instance[:8])
+    assert topoms.nodes["b"].instance != topom.instance, "each term is another writer"
+    topoms.network.silent.add("b")
+    await follows(topoms, "c")
+    alone = [one for one in describe(topoms.nodes["c"]) if one.url == "http://c"]
+    assert [one.version for one in alone] == [program_version()]
+
+
+async def test_a_follower_whose_token_is_another_says_so(two: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcing, "SECONDS", 0.01)
+    b = two.nodes["b"]
+    two.network.transports["b"] = httpx.ASGITransport(api.build(b, "another", "next"))
+    for token in ("another", "next"):
+        refused = await two.ask("b", "POST", "/migration/pause", Authorization=f"Bearer {token}")
+        assert (refused.status_code, refused.json()["error"]) == (503, "TokensDiffer")
+        assert refused.json()["message"].startswith(
+            "this topom, at http://b, accepts the token, but the one that leads"
+        )
+    announced = asyncio.create_task(announce(b, "another", ""))
+    try:
+        await eventually(lambda: "does not accept this topom's token" in b.problem)
+        assert await two.health("b") == (503, {"ok": False, "leads": False, "reason": b.problem})
+        announced.cancel()
+        # While the token is changed, either is good.
+        announced = asyncio.create_task(announce(b, "another", TOKEN))
+        await eventually(
+            lambda: b.problem == "" and [one.url for one, _ in two.nodes["a"].roster.followers()] == [b.url]
+        )
+    finally:
+        announced.cancel()
+        await asyncio.gather(announced, return_exceptions=True)
+
+
+@pytest.mark.parametrize("wrong", ["a", "b"])
+async def test_a_topom_that_gives_anothers_url_says_so(
+    two: Topoms, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it leads or follows; the one that is right says that the leader cannot be reached."""
+    monkeypatch.setattr(announcing, "SECONDS", 0.01)
+    monkeypatch.setattr(announcing, "LOOK_SECONDS", 0.01)
+    a, b = two.nodes["a"], two.nodes["b"]
+    if wrong == "b":
+        b.url = "http://a"
+    else:
+        a.url = "http://b"
+        assert two.store.place is not None
+        assert a.leadership is not None
+        two.store.place.leader = replace(two.store.place.leader, url="http://b")
+        await eventually(lambda: b.leader is not None and b.leader.url == "http://b")
+    tasks = [asyncio.create_task(announce(one, TOKEN)) for one in (a, b)]
+    try:
+        await eventually(lambda: "gives as its own url, another one answers" in two.nodes[wrong].misplaced)
+        await eventually(lambda: "give each topom a url of its own" in b.refused)
+        assert b.problem == (b.misplaced or b.refused)
+        assert a.problem == "", "what it is asked for it does"
+        assert describe(a)[0].problem == a.misplaced
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Stream:
+    """Follows the events of one topom by server-sent events; ``sent`` is what came of the body."""
+
+    def __init__(self, topoms: Topoms, name: str, query: str = "", **headers: str) -> None:
+        self.status = 0
+        self.sent = ""
+        self.stuck = False
+        self._gone = asyncio.Event()
+        given = {**AUTHORISED, **headers}
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "GET",
+            "path": "/api/v1/events/stream",
+            "query_string": query.encode(),
+            "headers": [(key.lower().encode(), value.encode()) for key, value in given.items()],
+        }
+        app = topoms.network.transports[name].app
+        self.task = asyncio.create_task(app(scope, self._receive, self._send))  # type: ignore[arg-type]
+
+    async def _receive(self) -> dict[str, Any]:
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        while self.stuck:
+            await asyncio.sleep(0.01)
+        self.status = message.get("status", self.status)
+        self.sent += message.get("body", b"").decode()
+
+    async def end(self) -> None:
+        self._gone.set()
+        await self.task
+
+    def told(self) -> list[tuple[str, str]]:
+        """Id and kind of the events that came."""
+        found = [dict(line.split(": ", 1) for line in part.splitlines()) for part in self.sent.split("\n\n") if part]
+        return [(one["id"], json.loads(one["data"])["what"]) for one in found if "id" in one]
+
+
+async def test_events_are_streamed_by_whoever_is_asked(two: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the follower, too, which goes on with the same stream when it leads; quiet times are said."""
+    monkeypatch.setattr(event_stream, "QUIET_SECONDS", 0.05)
+    streams = {"a": Stream(two, "a", "since=1"), "b": Stream(two, "b", "since=7", **{"Last-Event-ID": "1"})}
+    await two.ask("a", "POST", "/groups", {"id": 2})
+    for stream in streams.values():
+        await eventually(lambda stream=stream: [*stream.told()] == [("2", "group_added"), ("3", "group_added")])
+        assert stream.status == 200
+        await eventually(lambda stream=stream: ": nothing new" in stream.sent)
+    later = Stream(two, "b")
+    await eventually(lambda: later.sent != "")
+    await stop(two, "a")
+    await streams["a"].end()
+    await two.led_by("b")
+    await two.ask("b", "POST", "/groups", {"id": 3})
+    for stream in (streams["b"], later):
+        await eventually(lambda stream=stream: [*stream.told()][-2:] == [("4", "topom_leads"), ("5", "group_added")])
+    assert len(later.told()) == 2
+    two.nodes["b"].release()
+    for stream in (streams["b"], later):
+        async with asyncio.timeout(20):
+            await stream.task
+
+
+async def test_streams_are_bounded(two: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "MOST_STREAMS", 1)
+    monkeypatch.setattr(event_stream, "SEND_SECONDS", 0.1)
+    first = Stream(two, "b", "since=0")
+    await eventually(lambda: len(first.told()) == 2)
+    refused = await two.ask("b", "GET", "/events/stream")
+    assert (refused.status_code, refused.json()["error"]) == (503, "TooManyStreams")
+    # One that takes nothing is cut off.
+    first.stuck = True
+    await two.ask("a", "POST", "/groups", {"id": 2})
+    async with asyncio.timeout(20):
+        await asyncio.gather(first.task, return_exceptions=True)
+    second = Stream(two, "b", "since=0")
+    await eventually(lambda: len(second.told()) == 3)
+    # Events that were dropped are said to be missing.
+    topom = two.nodes["b"].view.topom
+    topom.ledger._state = replace(topom.ledger.state, events=topom.ledger.state.events[2:])
+    await second.end()
+    third = Stream(two, "b", "since=0")
+    await eventually(lambda: 'event: missed\ndata: {"since": 0, "oldest": 3}\n\n' in third.sent)
+    await third.end()
+    assert (await two.ask("b", "GET", "/events/stream", Authorization="Bearer wrong")).status_code == 401
 
 
 async def test_a_follower_asks_for_the_token_itself(two: Topoms) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from slots.states import Course, SlotState
 from slots.table import Action, Group, Slot, SlotTable
+from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api, topology
+from topom.events import What, actor, operator
 from topom.sentinels import addresses, monitoring
 from topom.sentinels.ability import shortcoming
 from topom.sentinels.addresses import Resolver
@@ -220,6 +222,15 @@ async def test_nothing_is_left_to_sentinels_unless_it_is_said(idle: tuple[Topom,
         ):
             assert answer.status_code == 409
             assert answer.json()["error"] == "SentinelsOff"
+
+
+async def test_that_sentinels_began_anew_is_told(idle: tuple[Topom, MemoryStore]) -> None:
+    topom, _ = idle
+    topom.sentinels.mode = "sentinel"
+    actor.set(operator("ada"))
+    assert await topom.sentinels.resync() == {}
+    await eventually(lambda: topom.ledger.state.events[-1].what == What.SENTINELS_RESYNCED)
+    assert topom.ledger.state.events[-1].who == "operator ada"
 
 
 async def test_sentinels_are_stored_once_an_operator_changed_them(idle: tuple[Topom, MemoryStore]) -> None:

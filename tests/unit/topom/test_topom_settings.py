@@ -35,6 +35,7 @@ def test_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         ('migration_hours = "22-06"', "migration_hours.*'22' is not a time of the day"),
         ('migration_time_zone = "Europe/Atlantis"', "migration_time_zone.*no time zone 'Europe/Atlantis'"),
         ("migration_latency_goal_milliseconds = -1", "migration_latency_goal_milliseconds"),
+        ("server_suspect_seconds = 6", "^Setting server_suspect_seconds: may not be larger than server_fail_seconds.$"),
         ('redis_user = "x"', "^Setting redis_user: needs redis_password.$"),
         ('redis_tls_key = "x"', "^Setting redis_tls_certificate: needs redis_tls_key, and the other way round.$"),
     ],
