@@ -120,6 +120,34 @@ def test_what_topom_says_to_a_new_identity_does_not_count_for_workers_that_have_
     assert proxy.beaten()["stands_down"] == 5.0
 
 
+def test_a_former_identity_keeps_the_rule_that_was_stored_of_it() -> None:
+    """one-owner: topom counts on what was stored of it for as long as workers have it."""
+    proxy = FakeProxy()
+    proxy.register()
+    proxy.rule.grant()
+    proxy.beaten()
+    for told in (20.0, None):
+        proxy.rule.new_identity(workers_have_it=False)
+        proxy.register(stand_down_seconds=told)
+        assert all(message["all"] == 1005.0 for message in proxy.told)
+        assert proxy.rule.grant() == {"all": 1005.0, "groups": {}}
+        proxy.now = 1006.0
+        assert proxy.rule.groups_over() == [1]
+        proxy.now = 1000.0
+    proxy.rule.identity_taken()
+    assert proxy.rule.grant() == {"all": None, "groups": {}}
+
+
+def test_a_longer_allowance_is_said_to_the_next_topom_at_once() -> None:
+    proxy = FakeProxy()
+    proxy.register()
+    proxy.rule.grant()
+    assert proxy.beaten()["stands_down"] == 5.0
+    # The first has stored it before it told of it; workers may have it before the next heartbeat.
+    proxy.register(stand_down_seconds=20.0)
+    assert proxy.register() == {"stands_down": 20.0}
+
+
 async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = FakeProxy()
     said: dict[str, Look | Exception] = {"r:1": Look(False, False, "process", 100)}
