@@ -299,9 +299,14 @@ class StandDown:
         return None
 
     async def _keep_clients(self, servers: Collection[str]) -> None:
-        for server in self._clients.keys() - set(servers):
-            with suppress(*FAILURES):
-                await self._clients.pop(server).aclose()
+        gone = [self._clients.pop(server) for server in self._clients.keys() - set(servers)]
+        # All at once: the connection of a server that is lost may take its time, and workers wait to be told.
+        await asyncio.gather(*map(_close, gone))
         for server in set(servers) - self._clients.keys():
             self._clients[server] = client_of(server, self._access, self._limit)
             self._asked_at = -math.inf  # it is to be known before topom falls silent
+
+
+async def _close(client: Redis) -> None:
+    with suppress(*FAILURES):
+        await client.aclose()

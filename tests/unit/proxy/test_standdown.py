@@ -1,5 +1,6 @@
 """What a proxy grants its workers, and what it says of that to topom, by what topom and replicas say."""
 
+import asyncio
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -190,3 +191,19 @@ async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.Monk
         said["r:1"] = Look(False, False, "process", uptime)
         await proxy.rule._ask()
         assert proxy.rule.grant() == {"all": 0.0, "groups": groups}
+
+
+async def test_many_servers_that_leave_at_a_time_hold_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = FakeProxy()
+    servers = [f"r:{number}" for number in range(8)]
+    all_close = asyncio.Barrier(len(servers))
+
+    class Client:
+        async def aclose(self) -> None:
+            await all_close.wait()
+            raise OSError("the link is cut")
+
+    monkeypatch.setattr("proxy.standdown.client_of", lambda server, access, seconds: Client())
+    await proxy.rule._keep_clients(servers)
+    async with asyncio.timeout(10):
+        await proxy.rule._keep_clients(())
