@@ -58,6 +58,8 @@ async def may_serve(
             age = age_now()
             if -MARGIN_SECONDS < age < settings.table_age_limit_seconds:
                 reason = await obstacle(kept, settings.redis_access, age)
+                # Servers may have taken their time, and so much more of it has passed since topom was heard.
+                age = age_now()
             else:
                 reason = f"it is {age:.0f} s old, and table_age_limit_seconds is {settings.table_age_limit_seconds:g}"
         except (Unknown, OSError) as error:

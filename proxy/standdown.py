@@ -78,6 +78,8 @@ class StandDown:
         self._now = now
         self.seconds: float | None = None
         """The allowance that topom has told the proxy of; None for no rule."""
+        self._of_former: float | None = None
+        """The allowance of the identity that workers have, while it is not the one that topom has told of."""
         self._stored: float | None = None  # by which topom may count, as far as this proxy has said
         self._granted = -math.inf  # the latest time until which workers may use anything
         self._of_workers = Unfenced(0.0)
@@ -100,6 +102,8 @@ class StandDown:
         if workers_have_it:
             self._of_workers, self._of_next = fresh, None
         else:
+            if self._of_next is None:
+                self._of_former = self.seconds
             self._of_next = fresh
 
     def identity_taken(self) -> None:
@@ -134,12 +138,12 @@ class StandDown:
             if seconds != self.seconds:
                 log.info("told_to_stand_down", seconds=seconds)
             self.seconds = seconds
-            for known in (self._of_workers, self._of_next):
-                if known is not None:
-                    known.seconds = seconds or 0.0
+            # one-owner: of a former identity topom counts on what was stored of it, whatever it tells this one.
+            known = self._of_workers if self._of_next is None else self._of_next
+            known.seconds = seconds or 0.0
+            # topom has stored so much before it said so (:func:`topom.standdown.registered`).
+            self._stored = None if seconds is None or self._stored is None else max(self._stored, seconds)
             if seconds is None:
-                # topom has stored that before it said so.
-                self._stored = None
                 self._tell()
             self._proxy.keeps_rule(seconds)
         self._heard(self._registering_at)
@@ -194,20 +198,25 @@ class StandDown:
     @property
     def doubts(self) -> bool:
         """Whether there is a rule, and topom is silent."""
-        return self.seconds is not None and self.silent
+        return self._rule is not None and self.silent
+
+    @property
+    def _rule(self) -> float | None:
+        """The allowance of the identity that workers have; None for no rule."""
+        return self.seconds if self._of_next is None else self._of_former
 
     @property
     def _step(self) -> float:
-        return min(MOST_STEP_SECONDS, (self.seconds or math.inf) / SHARE)
+        return min(MOST_STEP_SECONDS, (self._rule or math.inf) / SHARE)
 
     @property
     def _limit(self) -> float:
         """How long a question may take: twice that is less than the allowance."""
-        return min(MOST_STEP_SECONDS, (self.seconds or math.inf) * 2 / SHARE)
+        return min(MOST_STEP_SECONDS, (self._rule or math.inf) * 2 / SHARE)
 
     def grant(self) -> Mapping[str, Any]:
         """What workers may use now (:class:`proxy.allowances.Allowances`)."""
-        if self.seconds is None:
+        if self._rule is None:
             self._granted = math.inf
             return UNLIMITED
         known = self._of_workers
@@ -223,7 +232,7 @@ class StandDown:
 
     def groups_over(self) -> list[int]:
         """Groups that the proxy may not serve now."""
-        if self.seconds is None:
+        if self._rule is None:
             return []
         now, known = self._now(), self._of_workers
         return [
@@ -238,7 +247,7 @@ class StandDown:
             while True:
                 self._news.clear()
                 began = asyncio.get_running_loop().time()
-                if self.seconds is not None:
+                if self._rule is not None:
                     await self._ask()
                     self._tell()
                 try:
@@ -290,9 +299,14 @@ class StandDown:
         return None
 
     async def _keep_clients(self, servers: Collection[str]) -> None:
-        for server in self._clients.keys() - set(servers):
-            with suppress(*FAILURES):
-                await self._clients.pop(server).aclose()
+        gone = [self._clients.pop(server) for server in self._clients.keys() - set(servers)]
+        # All at once: the connection of a server that is lost may take its time, and workers wait to be told.
+        await asyncio.gather(*map(_close, gone))
         for server in set(servers) - self._clients.keys():
             self._clients[server] = client_of(server, self._access, self._limit)
             self._asked_at = -math.inf  # it is to be known before topom falls silent
+
+
+async def _close(client: Redis) -> None:
+    with suppress(*FAILURES):
+        await client.aclose()

@@ -1,5 +1,6 @@
 """What a proxy grants its workers, and what it says of that to topom, by what topom and replicas say."""
 
+import asyncio
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -120,6 +121,34 @@ def test_what_topom_says_to_a_new_identity_does_not_count_for_workers_that_have_
     assert proxy.beaten()["stands_down"] == 5.0
 
 
+def test_a_former_identity_keeps_the_rule_that_was_stored_of_it() -> None:
+    """one-owner: topom counts on what was stored of it for as long as workers have it."""
+    proxy = FakeProxy()
+    proxy.register()
+    proxy.rule.grant()
+    proxy.beaten()
+    for told in (20.0, None):
+        proxy.rule.new_identity(workers_have_it=False)
+        proxy.register(stand_down_seconds=told)
+        assert all(message["all"] == 1005.0 for message in proxy.told)
+        assert proxy.rule.grant() == {"all": 1005.0, "groups": {}}
+        proxy.now = 1006.0
+        assert proxy.rule.groups_over() == [1]
+        proxy.now = 1000.0
+    proxy.rule.identity_taken()
+    assert proxy.rule.grant() == {"all": None, "groups": {}}
+
+
+def test_a_longer_allowance_is_said_to_the_next_topom_at_once() -> None:
+    proxy = FakeProxy()
+    proxy.register()
+    proxy.rule.grant()
+    assert proxy.beaten()["stands_down"] == 5.0
+    # The first has stored it before it told of it; workers may have it before the next heartbeat.
+    proxy.register(stand_down_seconds=20.0)
+    assert proxy.register() == {"stands_down": 20.0}
+
+
 async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = FakeProxy()
     said: dict[str, Look | Exception] = {"r:1": Look(False, False, "process", 100)}
@@ -162,3 +191,19 @@ async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.Monk
         said["r:1"] = Look(False, False, "process", uptime)
         await proxy.rule._ask()
         assert proxy.rule.grant() == {"all": 0.0, "groups": groups}
+
+
+async def test_many_servers_that_leave_at_a_time_hold_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = FakeProxy()
+    servers = [f"r:{number}" for number in range(8)]
+    all_close = asyncio.Barrier(len(servers))
+
+    class Client:
+        async def aclose(self) -> None:
+            await all_close.wait()
+            raise OSError("the link is cut")
+
+    monkeypatch.setattr("proxy.standdown.client_of", lambda server, access, seconds: Client())
+    await proxy.rule._keep_clients(servers)
+    async with asyncio.timeout(10):
+        await proxy.rule._keep_clients(())

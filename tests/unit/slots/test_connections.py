@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import ResponseError
 
 from slots import connections
 
@@ -135,6 +136,22 @@ async def test_fence(redis: Redis, connect: Connect) -> None:
         assert await connections.fence(redis, "aa") == 0
     finally:
         await redis.execute_command("ACL", "DELUSER", user)
+
+
+async def test_a_replica_that_shows_no_data_without_its_master_tells_that_it_has_a_mark(redis: Redis) -> None:
+    """topom looks for marks where it is about to make such a replica the master."""
+    await redis.config_set("replica-serve-stale-data", "no")
+    await redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+    try:
+        # Without a mark it cannot tell: there may be one in its data.
+        with pytest.raises(ResponseError, match="MASTER"):
+            await connections.is_fenced(redis, "aa")
+        await connections.fence(redis, "aa")
+        assert await connections.is_fenced(redis, "aa")
+    finally:
+        await redis.execute_command("REPLICAOF", "NO", "ONE")
+        await redis.config_set("replica-serve-stale-data", "yes")
+        await redis.execute_command("ACL", "DELUSER", connections.fence_user("aa"))
 
 
 async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
