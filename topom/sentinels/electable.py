@@ -3,7 +3,9 @@
 A Sentinel elects whatever follows a group's master, known to topom or not: a copy that is just being made, one that
 differs from its master, a server that has left its group. It elects none whose ``replica-priority`` is 0, so topom sets
 that at the server itself, before it is told to follow, and sets it back once the server may be elected. What it was is
-stored before it is changed, so that the next topom sets it back. A priority of 0 that somebody else set stays.
+stored before it is changed, so that the next topom sets it back. A priority of 0 that somebody else set stays. What is
+stored of a server that left without having been told outlives that: its configuration file may have the 0, and it may
+come back.
 
 A server that is restarted comes up with the priority of its configuration file, and a Sentinel asks for priorities
 every ten seconds, and at once when it finds the master down: so it may take :data:`LOOK_SECONDS` and a moment until
@@ -26,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 10.0
 """How often it is looked whether servers have the priority that they are to have."""
+MOST_KEPT = 256
+"""Priorities that are stored; beyond them, those of servers that topom does not know any more are forgotten."""
 
 
 def barred(
@@ -69,6 +73,8 @@ class Priorities:
         self._one_at_a_time = asyncio.Lock()
         self._news = asyncio.Event()
         self._said: dict[str, str] = {}
+        self._gone: set[str] = set()
+        """Servers that topom does not know any more, and that did not answer when they were to have it back."""
 
     async def bar(self, server: str) -> None:
         """Keep Sentinels from electing a server from now on; :meth:`run` sees to it that it lasts as long as wanted.
@@ -101,7 +107,8 @@ class Priorities:
             return LOOK_SECONDS
         async with self._one_at_a_time:
             await asyncio.gather(*(self._try_to_bar(server) for server in sorted(wanted)))
-            await asyncio.gather(*(self._set_back(server) for server in sorted(kept - wanted)))
+            self._gone &= kept - {*known_servers(self._ledger.state)}
+            await asyncio.gather(*(self._set_back(server) for server in sorted(kept - wanted - self._gone)))
         for server in self._said.keys() - wanted:
             del self._said[server]
         return LOOK_SECONDS
@@ -126,7 +133,7 @@ class Priorities:
         log.info("server_not_electable", server=server, priority=priority)
 
     async def _set_back(self, server: str) -> None:
-        """Give a server the priority that it had. One that does not answer is tried again, if topom knows it."""
+        """Give a server the priority that it had. One that does not answer is tried again while topom knows it."""
         try:
             now = await self._replication.priority(server)
             if server in self._wanted():
@@ -138,16 +145,21 @@ class Priorities:
                 await self._replication.keep(server)
                 log.info("server_electable", server=server, priority=priority)
         except ServerFailed as error:
-            if server in known_servers(self._ledger.state):
-                log.debug("priority_not_set_back", server=server, reason=str(error))
-                return
+            log.debug("priority_not_set_back", server=server, reason=str(error))
+            if server not in known_servers(self._ledger.state):
+                self._gone.add(server)
+            return
         await self._ledger.change(lambda state, epoch: _without(state, server))
 
 
 def _with(state: ClusterState, server: str, priority: int) -> ClusterState:
     if state.priorities.get(server) == priority:
         return state
-    return replace(state, priorities={**state.priorities, server: priority})
+    known = known_servers(state)
+    strange = [other for other in state.priorities if other not in known]
+    dropped = strange[: max(0, len(state.priorities) + 1 - MOST_KEPT)]
+    kept = {other: value for other, value in state.priorities.items() if other not in dropped}
+    return replace(state, priorities={**kept, server: priority})
 
 
 def _without(state: ClusterState, server: str) -> ClusterState:

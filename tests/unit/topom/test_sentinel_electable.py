@@ -14,6 +14,7 @@ from topom import topology
 from topom.digests.differing import Differing, cleared, marked
 from topom.placements.run import Kept, Run, Step
 from topom.replication import ServerFailed, ServerReplication
+from topom.sentinels import electable
 from topom.sentinels.copies import Copies
 from topom.sentinels.electable import Priorities, barred
 from topom.sentinels.errors import SentinelsRemember, StillElectable
@@ -150,7 +151,24 @@ async def test_servers_that_do_not_answer_or_refuse() -> None:
     assert case.stored == {A: 100}, "one that topom knows is told when it is back"
     await case.bench.ledger.change(lambda state, epoch: replace(state, pool={}))
     await case.priorities.look()
-    assert case.stored == {}
+    assert case.stored == {A: 100}, "it may come back, with what its configuration file has"
+    case.servers.priorities[A] = 0
+    await case.priorities.look()
+    assert case.stored == {A: 100}, "nobody knows it: it is not asked again and again"
+    await case.bench.ledger.change(lambda state, epoch: replace(state, pool={A: PoolServer(A)}))
+    await case.priorities.look()
+    assert (case.stored, case.servers.priorities[A]) == ({}, 100)
+
+
+async def test_priorities_of_servers_that_nobody_knows_are_forgotten_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(electable, "MOST_KEPT", 2)
+    case = await Case(FakeServers(a=100, b=90)).start()
+    await case.bench.ledger.change(lambda state, epoch: replace(state, priorities={"x:1": 1, A: 70, "y:1": 2}))
+    await case.bench.ledger.change(lambda state, epoch: replace(state, pool={A: PoolServer(A)}))
+    await case.priorities.bar(B)
+    assert case.stored == {A: 70, B: 90}
 
 
 class FakeStrangers:
