@@ -39,7 +39,8 @@ class Replication:
     ``stream`` is the id of the stream of writes that it is in, ``offset`` how many bytes of it the server has run,
     ``following`` host and port of its master as it was told them, None for a master. ``link_up`` is whether a replica
     is connected to its master and holds a whole copy, ``filling`` whether it is just being given one,
-    ``silent_seconds`` for how long it has not heard from its master, as far as it is connected.
+    ``silent_seconds`` for how long it has not heard from its master, as far as it is connected. ``former`` is the
+    stream that it was in before its own, as far as it knows one, and ``former_offset`` how much of that it had run.
     """
 
     is_master: bool
@@ -49,6 +50,8 @@ class Replication:
     link_up: bool = False
     filling: bool = False
     silent_seconds: int = 0
+    former: str = ""
+    former_offset: int = -1
 
     def follows(self, master: str) -> bool:
         """Whether it is a replica of the server of this address, by the very name."""
@@ -188,8 +191,11 @@ def read(info: dict[str, Any]) -> Replication:
     """What INFO replication says. Raises :class:`redis.exceptions.ResponseError` for what is none."""
     is_master = info.get("role") == "master"
     try:
+        end = int(info.get("second_repl_offset", -1))  # the first byte that it has from elsewhere; -1 without a former
+        former = (str(info.get("master_replid2", "")), end - 1) if end >= 0 else ("", -1)
         if is_master:
-            return Replication(True, str(info.get("master_replid", "")), int(info["master_repl_offset"]))
+            stream, offset = str(info.get("master_replid", "")), int(info["master_repl_offset"])
+            return Replication(True, stream, offset, former=former[0], former_offset=former[1])
         filling = bool(int(info.get("master_sync_in_progress", 0)))
         return Replication(
             False,
@@ -199,6 +205,7 @@ def read(info: dict[str, Any]) -> Replication:
             info.get("master_link_status") == "up" and not filling,
             filling,
             int(info.get("master_last_io_seconds_ago", 0)),
+            *former,
         )
     except KeyError as error:
         raise ResponseError(f"INFO replication lacks {error}") from error

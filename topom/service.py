@@ -177,12 +177,13 @@ class Topom:
             settings.barrier_seconds,
             lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
         )
+        looks = ServerReplication(self.servers, leads)
         self.joins = Joins(
             self.ledger,
             ServerReplication(self.servers, leads),
             filling,
             self.pool.problem,
-            lambda server, master: strays.problem_of(self.pool.content, server, master),
+            lambda server, master: strays.problem_of(self.pool.content, looks.look, server, master),
         )
         self.strays = Strays(
             self.ledger,

@@ -139,16 +139,20 @@ class Pool:
 
         Raises:
             ServersUnreachable: it does not answer.
+            ServersUnreachable: likewise while it loads its data, of which it tells only what it has loaded.
             NoRedisServer: it is a proxy, of this product or another.
         """
         _require_no_member(self._ledger.state, address)
         found: list[Content] = []
         proxies: list[str] = []
+        loading: list[str] = []
 
         async def look(client: Redis) -> None:
             answer, keys = await look_inside(client)
             if is_proxy(answer):
                 proxies.append(address)
+            if answer.get("loading"):
+                loading.append(address)
             host, port = answer.get("master_host"), answer.get("master_port")
             following = f"{host}:{port}" if answer.get("role") == "slave" else ""
             replicas, run_id = int(answer.get("connected_slaves", 0)), str(answer.get("run_id", ""))
@@ -159,6 +163,8 @@ class Pool:
             raise ServersUnreachable(f"{address} does not answer ({reason}); start it, or look at the address")
         if proxies:
             raise _no_server(address)
+        if loading:
+            raise ServersUnreachable(f"{address} is loading its data, so nobody knows what it holds; wait until it has")
         return found[0]
 
     async def _require_other(self, address: str, run_id: str) -> None:

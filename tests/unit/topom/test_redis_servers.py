@@ -1,5 +1,6 @@
 """topom's own connections to the servers: what they cost their callers, and when a server counts as empty."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from cli.redis_server import start_redis
 from slots.access import ServerAccess
 from slots.moving import LEADER
 from tests.unit.topom.topom_fakes import Bench
+from topom.errors import ServersUnreachable
 from topom.placements.pool import HoldsKeys, Pool
 from topom.redis_servers import DOWN, RedisServers
 from topom.sentinels.standing import standing_of
@@ -74,3 +76,36 @@ async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
         assert (await Pool(bench.ledger, limited).content(address)).keys == 2
         await limited.close()
     await servers.close()
+
+
+async def test_a_server_that_loads_its_data_does_not_count_as_empty(tmp_path: Path) -> None:
+    """It says how many keys it has loaded, none at first; by the time that it is told to follow it has them all."""
+    slowly = ("--loading-process-events-interval-bytes", "1024", "--key-load-delay", "20000", "--rdbcompression", "no")
+    server = await start_redis("redis", tmp_path, extra=slowly)
+    servers, bench = RedisServers(ServerAccess(), 5.0), await Bench().start()
+    pool = Pool(bench.ledger, servers)
+    host, _, port = server.address.rpartition(":")
+    try:
+        async with Redis(host=host, port=int(port)) as client:
+            await client.mset({f"key{number}": "x" * 900 for number in range(300)})
+            await client.save()
+            await server.stop()
+            server.start()
+            async with asyncio.timeout(20):
+                while (reason := await servers.guarded(server.address, loads)) != "it loads":
+                    assert reason is not None
+                    await asyncio.sleep(0.01)
+            with pytest.raises(ServersUnreachable, match="is loading its data"):
+                await pool.problem(server.address)
+            await client.config_set("key-load-delay", 0)
+            await server.ready()
+            assert "holds 300 keys" in await pool.problem(server.address)
+    finally:
+        await servers.close()
+        await server.stop()
+
+
+async def loads(client: Redis) -> None:
+    """Raises an error with this reason for a server that does."""
+    if (await client.info("persistence"))["loading"]:
+        raise RuntimeError("it loads")

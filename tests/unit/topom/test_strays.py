@@ -15,9 +15,9 @@ from topom import strays, topology
 from topom.filling import Filling
 from topom.joining import Joins
 from topom.placements.pool import Content
-from topom.replication import Replication
+from topom.replication import Replication, read
 from topom.state import ClusterState, Joining, Promotion
-from topom.strays import Strays, astray, candidates, rejoining, worth
+from topom.strays import Strays, astray, candidates, is_older, rejoining, worth
 
 __all__ = ["at_once", "hurry"]
 
@@ -44,19 +44,59 @@ def test_who_is_astray(said: Replication, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mine", "ahead", "why"),
+    ("mine", "ahead", "older", "why"),
     [
-        (Content(0, 0, ""), Content(0, 0, ""), ""),
-        (Content(5, 0, ""), Content(5, 2, ""), ""),
-        (Content(11, 0, ""), Content(5, 2, ""), "may have lost its data"),
-        (Content(5, 0, ""), Content(0, 2, ""), "may have lost its data"),
-        (Content(5, 1, ""), Content(5, 2, ""), "replicas of its own"),
+        (Content(0, 0, ""), Content(0, 0, ""), True, ""),
+        (Content(5, 0, ""), Content(5, 2, ""), True, ""),
+        (Content(11, 0, ""), Content(5, 2, ""), True, "may have lost its data"),
+        (Content(5, 0, ""), Content(0, 2, ""), True, "may have lost its data"),
+        (Content(5, 1, ""), Content(5, 2, ""), True, "replicas of its own"),
+        # As many keys say nothing of what is in them; where there are none, nothing is lost.
+        (Content(5, 0, ""), Content(5, 2, ""), False, "nothing shows that its master m:1, which has 5, ever had all"),
+        (Content(0, 0, ""), Content(5, 2, ""), False, ""),
+        (Content(0, 1, ""), Content(5, 2, ""), False, "replicas of its own"),
     ],
 )
-def test_what_a_stray_server_is_worth(mine: Content, ahead: Content, why: str) -> None:
-    found = worth("r:1", mine, "m:1", ahead)
+def test_what_a_stray_server_is_worth(mine: Content, ahead: Content, older: bool, why: str) -> None:
+    found = worth("r:1", mine, "m:1", ahead, older)
     assert why in found
     assert bool(why) == bool(found)
+
+
+def left(stream: str, at: int, offset: int) -> Replication:
+    """A master that left a stream ``at`` so many bytes and has run ``offset`` by now."""
+    return Replication(True, "own", offset, former=stream, former_offset=at)
+
+
+@pytest.mark.parametrize(
+    ("mine", "ahead", "older"),
+    [
+        (left("s", 100, 100), AHEAD, True),
+        (left("s", 90, 90), AHEAD, True),
+        # It was written to since, or its master restarted with older data of the same stream.
+        (left("s", 90, 91), AHEAD, False),
+        (left("s", 101, 101), AHEAD, False),
+        (left("s", 90, 90), left("s", 95, 400), True),
+        (left("s", 96, 96), left("s", 95, 400), False),
+        # Its master was restarted without its history; or it was itself, with an append-only file.
+        (left("s", 90, 90), Replication(True, "t", 400), False),
+        (Replication(True, "own", 0), AHEAD, False),
+        (Replication(True, "own", 0), Replication(True, "t", 400), False),
+        (left("x", 90, 90), AHEAD, False),
+    ],
+)
+def test_whether_a_master_ever_had_what_a_stray_server_has(mine: Replication, ahead: Replication, older: bool) -> None:
+    assert is_older(mine, ahead) is older
+
+
+def test_what_a_server_says_of_its_former_stream() -> None:
+    """given what Redis 7.0.15 says after REPLICAOF NO ONE, and after a restart with an append-only file."""
+    own = {"role": "master", "master_replid": "400a3a", "master_repl_offset": 684}
+    assert read({**own, "master_replid2": "80bafc", "second_repl_offset": 685}) == Replication(
+        True, "400a3a", 684, former="80bafc", former_offset=684
+    )
+    # redis-py makes a number of the forty zeros.
+    assert read({**own, "master_replid2": 0, "second_repl_offset": -1}) == Replication(True, "400a3a", 684)
 
 
 def test_whose_business_a_server_is() -> None:
@@ -92,11 +132,17 @@ class Case(Joined):
     def __init__(self) -> None:
         super().__init__()
         self.contents: dict[str, Content] = {}
+        self.former = {FIRST: MASTER}
+        """Whose streams servers were in before their own."""
         self.protected = False
         self.looked_at: list[str] = []
 
     async def content(self, server: str) -> Content:
         return self.contents.get(server, Content(5, 0, ""))
+
+    async def look(self, server: str) -> Replication:
+        said = await self.servers.look(server)
+        return replace(said, former=self.former.get(server, ""), former_offset=said.offset)
 
     def is_alive(self, server: str) -> bool:
         self.looked_at.append(server)
@@ -118,7 +164,7 @@ async def looked_after(case: Case, others_decide: bool = False) -> AsyncIterator
             case.servers,
             fills,
             case.problem,
-            lambda server, master: strays.problem_of(case.content, server, master),
+            lambda server, master: strays.problem_of(case.content, case.look, server, master),
         )
         one = Strays(bench.ledger, case.servers, case.is_alive, lambda: case.protected, others_decide)
         tasks = [asyncio.create_task(work) for work in (joins.run(), one.run())]
@@ -182,6 +228,19 @@ async def test_what_its_master_may_have_lost_is_kept(case: Case) -> None:
         assert case.servers.all[FIRST].follows is None
         # When: an operator has given the master its data back.
         case.contents[MASTER] = Content(5, 0, "")
+        await until(lambda: case.servers.all[FIRST].follows == MASTER)
+
+
+async def test_what_its_master_may_never_have_had_is_kept(case: Case) -> None:
+    """given both were restarted, and each says nothing of what was before."""
+    case.former.clear()
+    case.servers.all[FIRST].follows = None
+    async with looked_after(case) as (_, joins):
+        await until(lambda: "nothing shows that its master" in joins.reasons.get(FIRST, ""))
+        await case.looks()
+        assert case.servers.all[FIRST].follows is None
+        # When: an operator has emptied it.
+        case.contents[FIRST] = Content(0, 0, "")
         await until(lambda: case.servers.all[FIRST].follows == MASTER)
 
 
