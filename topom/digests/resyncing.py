@@ -13,6 +13,7 @@ or of a master's node, one at a time (:mod:`topom.filling`), for :data:`RESYNC_S
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -127,13 +128,17 @@ class Resyncs:
     async def look(self) -> float | None:
         """Begin to fill what is to be filled now; in how many seconds it is looked again, None if nothing waits."""
         waiting = False
-        for server, entry in list(self._ledger.state.differing.items()):
-            if server in self._tasks or server in self._asking:
-                continue
-            if entry.stage == "filling" or self.is_due(entry):
+        due: list[tuple[str, Differs]] = []
+        for server, entry in self._ledger.state.differing.items():
+            if not self._is_taken(server) and (entry.stage == "filling" or self.is_due(entry)):
                 waiting = True
                 if not self._protection.active and not self._digests.runs(entry.group):
-                    self._follow(server, entry)
+                    due.append((server, entry))
+        # Before anybody is told: what a topom before this one has begun is in the way of others, too.
+        begun = [server for server, entry in due if entry.stage == "filling" and await self._is_begun(server)]
+        for server, entry in due:
+            if not self._is_taken(server):
+                self._follow(server, entry, server in begun)
         return LOOK_SECONDS if waiting else None
 
     def is_due(self, entry: Differs) -> bool:
@@ -145,8 +150,21 @@ class Resyncs:
     def _is_known(self, group_id: int, server: str) -> bool:
         return self._differing.of(server) is not None or self._digests.was_checked(group_id, server)
 
-    def _follow(self, server: str, entry: Differs | None = None) -> None:
-        """Begin to have a replica filled, which was told to if there is no ``entry``."""
+    def _is_taken(self, server: str) -> bool:
+        """Whether it is seen to already."""
+        return server in self._tasks or server in self._asking
+
+    async def _is_begun(self, server: str) -> bool:
+        try:
+            return await self._is_being_filled(server)
+        except TopomError:
+            return False
+
+    def _follow(self, server: str, entry: Differs | None = None, begun: bool = False) -> None:
+        """Begin to have a replica filled; it was told to if there is no ``entry``, and is being filled if ``begun``."""
+        if begun:
+            with suppress(NotResynced):  # it has left its group meanwhile
+                self._filling.note(server, nodes_of(self._group_of(server), server))
         task = asyncio.create_task(self._fill(server, entry), name=f"resync of {server}")
         self._tasks[server] = task
         task.add_done_callback(lambda over: self._over(server, over))

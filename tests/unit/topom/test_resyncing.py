@@ -266,6 +266,24 @@ async def test_the_next_leader_goes_on_with_what_was_begun(room: Room) -> None:
     assert room.bench.ledger.state.differing["b:1"].resyncs == 1
 
 
+async def test_the_next_leader_does_not_fill_others_while_what_was_begun_goes_on(room: Room) -> None:
+    """given two replicas of a group differ, and one of them is being filled when topom dies."""
+    await room.check(1, "c:1", 3)
+    await room.look_at_all()
+    await room.check(1, "b:1", 3)
+    await room.die()
+    await room.begin_leading()
+    for _ in range(3):
+        await room.look_at_all()
+    assert room.servers.told == [("c:1", "a:1")]
+    room.fill("c:1")
+    await until(lambda: room.differing.of("c:1") is None)
+    async with asyncio.timeout(20):
+        while len(room.servers.told) < 2:
+            await room.look_at_all()
+    assert room.servers.told[1:] == [("b:1", "a:1")]
+
+
 async def test_an_operator_is_told_what_goes_wrong(room: Room) -> None:
     with pytest.raises(NothingToCheck):
         await room.resyncs.resync(1, None)
