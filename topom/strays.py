@@ -192,7 +192,7 @@ class Strays:
         return found
 
     async def _take_back(self, server: str, group: Group, how: str) -> None:
-        text = f"server {server} of group {group.id} {how}, and is made a replica of {group.master} again"
+        text = f"server {server} of group {group.id} {how}; it joins again as a replica of {group.master}, if it may"
         state = await self._ledger.change(
             lambda state, epoch: rejoining(state, server, group), [Said(What.SERVER_STRAYED, text)]
         )
