@@ -268,7 +268,9 @@ class Digests:
         def change(state: ClusterState, epoch: int) -> ClusterState:
             tally = check.tally
             if tally.differences:
-                new = differing.found(check.server, check.group, tally.differences, tally.slots, now, not check.resync)
+                # It may be the master that lost what only the replica has: nobody wipes that unasked.
+                held = not check.resync or tally.extra > 0
+                new = differing.found(check.server, check.group, tally.differences, tally.slots, now, held)
                 return differing.marked(state, new)
             return differing.cleared(state, check.server, not tally.uncompared) if stage is Stage.SAME else state
 
@@ -281,5 +283,7 @@ class Digests:
             log.error("replica_differs", server=check.server, master=check.master, keys=keys)
         log.info("digest_checked", server=check.server, stage=stage, keys=check.tally.keys, reason=reason)
         found = f"{keys} of {check.tally.keys} keys differ, {check.tally.uncompared} not compared"
+        if check.tally.extra:
+            found += f"; {check.tally.extra} are only at the replica, which is not filled anew by itself for that"
         text = f"the digest check of {check.server} against {check.master} is over, {stage}: {found}"
         self._ledger.note(What.DIGEST_ENDED, f"{text}; {reason}" if reason else text)

@@ -1,8 +1,9 @@
 """Has replicas that differ be given a whole new copy by their masters: by itself where that is safe, or when told to.
 
-By itself it is done to a replica that a check found to differ, if the setting says so, while its group has a master
-that is alive, the cluster is not in protection mode, and nobody said that it is not to be done; and only
-:data:`~topom.digests.differing.RESYNCS_MAX` times in a row. Until a replica is filled, its link is down: proxies do not
+By itself it is done to a replica that a check found to differ, if the setting says so and the replica has no key that
+its master lacks (it may be the master that has lost it), while its group has a master that is alive, the cluster is not
+in protection mode, and nobody said that it is not to be done; and only :data:`~topom.digests.differing.RESYNCS_MAX`
+times in a row. Until a replica is filled, its link is down: proxies do not
 read from it, and topom does not promote it. If its master fails meanwhile, the group has one copy less to go on with.
 
 That a replica is being filled is stored before it is told. So whoever leads next goes on: it has the replica told

@@ -117,7 +117,7 @@ class Tally:
     """What a check has found so far: one :class:`SlotSum` a slot, and bounded lists of keys.
 
     ``uncompared`` are keys of which it could not be told: written all the time, or of a module's type that only its
-    module can compare.
+    module can compare. ``extra`` of the differences are keys that only the replica has.
     """
 
     slots: dict[int, SlotSum] = field(default_factory=dict)
@@ -125,6 +125,7 @@ class Tally:
     named: list[Named] = field(default_factory=list)
     uncompared: int = 0
     uncompared_named: list[Named] = field(default_factory=list)
+    extra: int = 0
 
     @property
     def keys(self) -> int:
@@ -140,6 +141,7 @@ class Tally:
         """A key that the servers do not have alike."""
         self._add(slot, key_digest(database, key, master), key_digest(database, key, replica))
         self.differences += 1
+        self.extra += what is Difference.EXTRA
         if len(self.named) < MOST_NAMED:
             self.named.append(Named.of(slot, database, key, what))
 

@@ -36,6 +36,7 @@ class FoundDigests(Digests):
     """Checks that find what the test says, once it lets them."""
 
     wrong = 0
+    extra = 0
     uncompared = 0
 
     def __init__(self, *parts: Any) -> None:
@@ -46,6 +47,8 @@ class FoundDigests(Digests):
     async def _walk(self, check: Check, began: float) -> None:
         for slot in range(self.wrong):
             check.tally.differs(slot, 0, b"k", Looked("string"), ABSENT, Difference.MISSING)
+        for slot in range(self.extra):
+            check.tally.differs(slot, 0, b"k", ABSENT, Looked("string"), Difference.EXTRA)
         for slot in range(self.uncompared):
             check.tally.skip(slot, 0, b"k", "why")
         shown = asyncio.create_task(self._show(check, cast(Walk, SimpleNamespace(total=20)), began))
@@ -244,6 +247,21 @@ async def test_it_is_not_filled_by_itself_where_that_is_not_safe(room: Room) -> 
     await room.begin_leading(by_itself=False)
     await room.check(1, "c:1", 3)
     assert await told_after() == 2
+
+
+async def test_what_only_the_replica_has_is_not_wiped_unasked(room: Room) -> None:
+    """Its master may have lost it, and topom may die before anybody has looked."""
+    room.digests.extra = 1
+    await room.check(1, "b:1", 3)
+    assert "1 are only at the replica" in room.bench.ledger.state.events[-1].text
+    await room.look_at_all()
+    await room.begin_leading()
+    await room.look_at_all()
+    assert room.servers.told == []
+    assert room.unread() == {"b:1"}
+    # When: an operator says that the master is right.
+    await room.resyncs.resync(1, "b:1")
+    assert room.servers.told == [("b:1", "a:1")]
 
 
 async def test_the_next_leader_goes_on_with_what_was_begun(room: Room) -> None:
