@@ -116,11 +116,14 @@ def proxies_at(address: str) -> Callable[[], Awaitable[set[Address]]]:
 
 
 async def test_what_a_node_says(cluster: LocalCluster) -> None:
-    first, second = map(place, cluster.proxy_addresses)
-    await eventually(proxies_at(cluster.proxy_addresses[0]), lambda found: found == {first, second}, "both proxies")
+    async with cluster.client() as topom:
+        # In the order in which topom met them.
+        addresses = [proxy["address"] for proxy in sorted(await topom.proxies(), key=lambda proxy: proxy["id"])]
+    first, second = map(place, addresses)
+    await eventually(proxies_at(addresses[0]), lambda found: found == {first, second}, "both proxies")
     async with (
-        plain_client(cluster.proxy_addresses[0], protocol=3, decode_responses=True) as client,
-        plain_client(cluster.proxy_addresses[1], decode_responses=True) as other,
+        plain_client(addresses[0], protocol=3, decode_responses=True) as client,
+        plain_client(addresses[1], decode_responses=True) as other,
     ):
 
         async def said(*words: object) -> object:
