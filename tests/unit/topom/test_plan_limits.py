@@ -1,5 +1,7 @@
 """Limits on a plan, draining, and the reasons that a plan gives."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,9 +11,18 @@ from slots.table import Action, Group, Slot
 from tests.unit.topom.fleets import Fleet, fleets, sized
 from topom import planners
 from topom.planners import InvalidPlanRequest, NoGroup, PlanRequest
+from topom.planners.packing import search
 from topom.topology import Move
 
 POLICIES = ("bytes", "codis")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_searches() -> Iterator[None]:
+    """What limits have to keep to holds of plans that are not the best, too, and a hundred examples make many plans."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "MOST_NODES", 2_000)
+        yield
 
 
 @settings(deadline=None)
@@ -34,7 +45,9 @@ def test_every_limited_plan_helps_until_nothing_is_left(fleet: Fleet, most_slots
         if not moves:
             break
         after = limited.carried_out(moves)
-        assert after.excess() < limited.excess() or all(move.source == 0 for move in moves)
+        # Slots that nobody owned have to go somewhere, and groups then hold more.
+        placed = limited.carried_out(move for move in moves if move.source == 0)
+        assert after.excess() < placed.excess() or all(move.source == 0 for move in moves)
         limited = after
     else:
         raise AssertionError("there is always something left to move")
