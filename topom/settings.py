@@ -458,7 +458,7 @@ class TopomSettings(BaseSettings):
         """Settings from ``overrides``, else the environment, else the TOML file ``config``, else the defaults.
 
         Raises:
-            SettingsError: the file cannot be read, or a setting, in it or in the environment, is unknown or not allowed.
+            SettingsError: the file cannot be read, or a setting is unknown or not allowed, there or in the environment.
         """
         if sentences := misspelt(ENVIRONMENT_PREFIX, cls.model_fields, os.environ):
             raise SettingsError("\n".join(sentences))

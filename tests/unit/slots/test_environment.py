@@ -22,7 +22,8 @@ def found(environment: dict[str, str], prefix: str = "SLOTFERRY_PROXY_") -> list
 def test_a_variable_that_was_meant_as_a_setting_is_named_with_the_nearest(variable: str, hint: str) -> None:
     (sentence,) = found({variable: "secret"})
     assert sentence.startswith(f"The environment variable {variable} names no setting")
-    assert hint in sentence and "secret" not in sentence
+    assert hint in sentence
+    assert "secret" not in sentence
 
 
 def test_one_that_is_like_none_is_told_all() -> None:
