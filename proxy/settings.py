@@ -4,7 +4,6 @@ They are read from a TOML file and from the environment (``SLOTFERRY_PROXY_LISTE
 environment wins, so that secrets can stay out of files. ``configs/proxy.toml`` lists them all.
 """
 
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -16,10 +15,11 @@ import pydantic_settings
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-from proxy import address
 from proxy.clusterview import why_not_announced
 from proxy.users import DEFAULT, UserSettings
+from slots import address
 from slots.access import ServerAccess, ServerTls
+from slots.environment import misspelt, nearest
 from slots.tls import ClientCertificates
 
 ENVIRONMENT_PREFIX = "SLOTFERRY_PROXY_"
@@ -358,8 +358,10 @@ class ProxySettings(BaseSettings):
         """Settings from ``overrides``, else the environment, else the TOML file ``config``, else the defaults.
 
         Raises:
-            SettingsError: the file cannot be read, or a setting is unknown or not allowed.
+            SettingsError: the file cannot be read, or a setting is unknown or not allowed, there or in the environment.
         """
+        if sentences := misspelt(ENVIRONMENT_PREFIX, cls.model_fields, os.environ):
+            raise SettingsError("\n".join(sentences))
         try:
             in_file = {} if config is None else tomllib.loads(config.read_text(encoding="utf-8"))
         except OSError as error:
@@ -424,8 +426,8 @@ def _explain(settings: type[BaseSettings], error: ValidationError) -> str:
             # One entry of the list, or one field of an entry.
             message = f"{' '.join(['entry', str(int(within[0]) + 1), *within[1:]])}: {message}"
         if entry["type"] == "extra_forbidden" and not within:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {close[0]}?" if close else f". The settings are: {', '.join(known)}."
+            near = nearest(name, known)
+            hint = f"; did you mean {near}?" if near else f". The settings are: {', '.join(known)}."
             sentences.append(f"There is no setting {name}{hint}")
         elif not name:  # the message of a check over several settings begins with the name of one
             sentences.append(f"Setting {message}.")

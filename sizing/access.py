@@ -24,8 +24,11 @@ from collections.abc import Mapping
 
 from sizing.errors import OptionError
 from slots.access import ServerAccess, ServerTls
+from slots.environment import misspelt
 
-PREFIX = "SLOTFERRY_SIZING_REDIS_"
+SIZING, REDIS = "SLOTFERRY_SIZING_", "redis_"
+PREFIX = SIZING + REDIS.upper()
+NAMES = ("user", "password", "tls", "tls_ca", "tls_certificate", "tls_key", "tls_verify_host")
 TOKEN = "SLOTFERRY_TOKEN"
 
 
@@ -33,13 +36,15 @@ def server_access(environment: Mapping[str, str] = os.environ) -> ServerAccess:
     """How to get in at the servers.
 
     Raises:
-        OptionError: a variable is neither true nor false.
+        OptionError: a variable is neither true nor false, or names nothing that there is.
         slots.tls.TlsError: the files cannot be used.
     """
 
     def text(name: str) -> str:
         return environment.get(PREFIX + name, "")
 
+    if sentences := misspelt(SIZING, [f"{REDIS}{name}" for name in NAMES], environment):
+        raise OptionError("\n".join(sentences))
     tls = None
     if _truth(environment, "TLS", default=False):
         tls = ServerTls(

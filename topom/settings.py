@@ -4,6 +4,7 @@ They are read from a TOML file and from the environment (``SLOTFERRY_TOPOM_LISTE
 environment wins, so that secrets can stay out of files. ``configs/topom.toml`` lists them all.
 """
 
+import os
 import re
 import tomllib
 from functools import cached_property
@@ -16,6 +17,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 
 from slots import functions
 from slots.access import ServerAccess, ServerTls
+from slots.address import split
+from slots.environment import misspelt, nearest
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 from topom.detector import DetectorSettings
 from topom.errors import InvalidAddress
@@ -391,9 +394,7 @@ class TopomSettings(BaseSettings):
     def _check_store_servers(cls, value: str) -> str:
         addresses = [address.strip() for address in value.split(",")] if value else []
         for address in addresses:
-            host, _, port = address.rpartition(":")
-            if not host or "/" in address or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65535:
-                raise ValueError("it has to be host:port, and more with commas between them, and nothing else")
+            split(address, lowest_port=1)
         return ",".join(addresses)
 
     @field_validator("store_prefix")
@@ -456,8 +457,10 @@ class TopomSettings(BaseSettings):
         """Settings from ``overrides``, else the environment, else the TOML file ``config``, else the defaults.
 
         Raises:
-            SettingsError: the file cannot be read, or a setting is unknown or not allowed.
+            SettingsError: the file cannot be read, or a setting is unknown or not allowed, there or in the environment.
         """
+        if sentences := misspelt(ENVIRONMENT_PREFIX, cls.model_fields, os.environ):
+            raise SettingsError("\n".join(sentences))
         try:
             in_file = {} if config is None else tomllib.loads(config.read_text(encoding="utf-8"))
         except OSError as error:
@@ -577,7 +580,11 @@ def _explain(error: ValidationError) -> str:
     for entry in error.errors(include_url=False, include_input=False):
         name = ".".join(str(part) for part in entry["loc"])
         if entry["type"] == "extra_forbidden":
-            sentences.append(f"There is no setting {name}; they are: {', '.join(TopomSettings.model_fields)}.")
+            near = nearest(name, TopomSettings.model_fields)
+            hint = (
+                f"; did you mean {near}?" if near else f". The settings are: {', '.join(TopomSettings.model_fields)}."
+            )
+            sentences.append(f"There is no setting {name}{hint}")
         else:
             message = entry["msg"].removeprefix("Value error, ")
             if not name:  # the message of a check over several settings begins with the name of one

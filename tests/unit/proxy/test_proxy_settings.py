@@ -25,6 +25,14 @@ def test_overrides_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert ProxySettings.load(workers=2).workers == 2
 
 
+def test_a_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passed over, the proxy would be open to all."""
+    monkeypatch.setenv("SLOTFERRY_PROXY_PASWORD", "geheim")
+    with pytest.raises(SettingsError, match="PASWORD .* did you mean SLOTFERRY_PROXY_PASSWORD[?]") as told:
+        ProxySettings.load(token="t")
+    assert "geheim" not in str(told.value)
+
+
 def test_an_empty_variable_turns_metrics_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLOTFERRY_PROXY_METRICS", "")
     assert ProxySettings.load().metrics == ""

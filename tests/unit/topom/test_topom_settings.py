@@ -10,6 +10,12 @@ from topom.security import authorised, kept_token
 from topom.settings import SettingsError, TopomSettings
 
 
+def test_a_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLOTFERRY_TOPOM_REDIS_PASWORD", "geheim")
+    with pytest.raises(SettingsError, match="did you mean SLOTFERRY_TOPOM_REDIS_PASSWORD[?]"):
+        TopomSettings.load()
+
+
 def test_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "topom.toml"
     config.write_text('product = "file"\ndatabases = 4\n')
