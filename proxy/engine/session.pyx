@@ -50,6 +50,7 @@ from proxy.engine.outcomes import (
     Unit,
     Waiting,
 )
+from slots.reserved import REFUSAL
 
 cdef enum:
     # As Redis limits what is not authenticated.
@@ -70,6 +71,7 @@ cdef enum:
     MOST_CLEARED_AT_ONCE = 256
 
 cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+cdef bytes OWN_KEYS = b"-%b\r\n" % REFUSAL.encode()
 cdef size_t LONGEST_BULK = 536870912
 
 
@@ -413,6 +415,9 @@ cdef class Session(ClientConnection):
 
     def _refuse_offline(self, int slot):
         self.loop.requests += 1
+        if slot == self.router.number_of_slots:
+            self.refuse(OWN_KEYS)
+            return VERDICT_TAKEN
         text = f"-ERR slot {slot} is offline: no group with a server owns it\r\n".encode()
         self.refuse(text)
         return VERDICT_TAKEN
