@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import hiredis
 import structlog
 
-from proxy import address as addresses
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import Router
 from proxy.move import Move, Origin
 from proxy.permits import Permits
 from proxy.settings import ProxySettings
+from slots import address as addresses
 from slots import moving
 from slots.moving import MOVE_SCRIPT, Moved
 

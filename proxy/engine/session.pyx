@@ -49,6 +49,7 @@ from proxy.engine.outcomes import (
     Unit,
     Waiting,
 )
+from slots.reserved import REFUSAL
 
 cdef enum:
     # As Redis limits what is not authenticated.
@@ -67,6 +68,7 @@ cdef enum:
     MOST_DECISIONS = 64
 
 cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+cdef bytes OWN_KEYS = b"-%b\r\n" % REFUSAL.encode()
 cdef size_t LONGEST_BULK = 536870912
 
 
@@ -410,6 +412,9 @@ cdef class Session(ClientConnection):
 
     def _refuse_offline(self, int slot):
         self.loop.requests += 1
+        if slot == self.router.number_of_slots:
+            self.refuse(OWN_KEYS)
+            return VERDICT_TAKEN
         text = f"-ERR slot {slot} is offline: no group with a server owns it\r\n".encode()
         self.refuse(text)
         return VERDICT_TAKEN
