@@ -7,9 +7,9 @@ its type: nothing is built upon what is odd.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter
 
@@ -22,10 +22,10 @@ def made(kind: type[Kind], raw: Mapping[str, Any]) -> Kind:
     Raises:
         ValueError: one without a default is missing, or holds what it cannot.
     """
-    found: Kind = _adapter(kind).validate_python(raw)
+    found: Kind = _adapter(cast(Hashable, kind)).validate_python(raw)
     return found
 
 
 @cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast(Any, kind))
