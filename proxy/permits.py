@@ -9,8 +9,8 @@ from collections.abc import Callable
 import structlog
 from redis.asyncio import Redis
 
-from proxy import address as addresses
 from proxy.settings import ProxySettings
+from slots import address as addresses
 from slots import moving
 from slots.failures import FAILURES
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slots import ranges
+from slots.address import AddressError, split
 from slots.states import Course, SlotState
 from slots.table import OFFLINE, Action, Group, Slot, SlotTable
 from topom.errors import (
@@ -56,15 +57,10 @@ class Move:
 
 def parse_address(address: str) -> tuple[str, int]:
     """Host and port of ``host:port`` (an IPv6 host in square brackets). Raises :class:`InvalidAddress`."""
-    host, colon, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
-        host = host[1:-1]
-    if not colon or not host or (":" in host and not bracketed) or any(c.isspace() or c == "/" for c in host):
-        raise InvalidAddress(f"{address!r} is not an address; write host:port, for example 127.0.0.1:6379")
-    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
-        raise InvalidAddress(f"{address!r} has no port between 1 and 65535; write host:port")
-    return host, int(port)
+    try:
+        return split(address, lowest_port=1)
+    except AddressError as error:
+        raise InvalidAddress(str(error)) from None
 
 
 def parse_slots(text: str, number_of_slots: int) -> list[int]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from proxy.engine.session import Session
 from proxy.slowpath import everywhere, replies
 from proxy.slowpath.everywhere import NO_SERVER
+from proxy.slowpath.listedkeys import ShownSlots
 from proxy.slowpath.moves import Moves
 from proxy.slowpath.services import Services
 
@@ -43,6 +44,8 @@ class Said:
     """All but those that keys only go to."""
     then: dict[str, bytes]
     """Those that keys go to; empty where none move."""
+    shown: ShownSlots
+    """Which keys are shown of each, as of when they were asked."""
 
     @property
     def latest(self) -> dict[str, bytes]:
@@ -50,9 +53,9 @@ class Said:
         return self.first | self.then
 
     @property
-    def all(self) -> list[bytes]:
-        """Every reply, in the order in which they were asked for."""
-        return [*self.first.values(), *self.then.values()]
+    def all(self) -> list[tuple[str, bytes]]:
+        """Every reply and whose it is, in the order in which they were asked for."""
+        return [*self.first.items(), *self.then.items()]
 
 
 class FanOut:
@@ -72,7 +75,7 @@ class FanOut:
         """Have every master run a request. Raises :class:`FanOutError`."""
         for _ in range(ATTEMPTS):
             moves = self._moves()
-            begun = moves.begun
+            begun, shown = moves.begun, moves.shown
             masters = dict(moves.masters)
             sources = {source for source, _ in moves.edges}
             targets = {target for _, target in moves.edges} & masters.keys()
@@ -83,6 +86,7 @@ class FanOut:
             said = Said(
                 await self._ask(session, first, request, budget),
                 await self._ask(session, [masters[group] for group in sorted(targets)], request, budget),
+                shown,
             )
             if self._moves().begun == begun:
                 return said

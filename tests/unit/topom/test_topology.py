@@ -36,7 +36,9 @@ def test_addresses(address: str) -> None:
     assert address.endswith(f":{port}")
 
 
-@pytest.mark.parametrize("address", ["", "h", "h:", ":1", "h:0", "h:65536", "h:x", "::1:6379", "a b:1", "http://h:1"])
+@pytest.mark.parametrize(
+    "address", ["", "h", "h:", ":1", "h:0", "h:65536", "h:x", "::1:6379", "a b:1", "http://h:1", "h:01"]
+)
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(errors.InvalidAddress):
         topology.parse_address(address)
