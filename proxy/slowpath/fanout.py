@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from proxy.engine.session import Session
 from proxy.slowpath import everywhere, replies
 from proxy.slowpath.everywhere import NO_SERVER
+from proxy.slowpath.listedkeys import ShownSlots
 from proxy.slowpath.moves import Moves
 from proxy.slowpath.services import Services
 
@@ -47,6 +48,8 @@ class Said:
     """All but those that keys only go to."""
     then: dict[str, bytes]
     """Those that keys go to; empty where none move."""
+    shown: ShownSlots
+    """Which keys are shown of each, as of when they were asked."""
 
     @property
     def latest(self) -> dict[str, bytes]:
@@ -54,9 +57,9 @@ class Said:
         return self.first | self.then
 
     @property
-    def all(self) -> list[bytes]:
-        """Every reply, in the order in which they were asked for."""
-        return [*self.first.values(), *self.then.values()]
+    def all(self) -> list[tuple[str, bytes]]:
+        """Every reply and whose it is, in the order in which they were asked for."""
+        return [*self.first.items(), *self.then.items()]
 
 
 class FanOut:
@@ -80,7 +83,7 @@ class FanOut:
         """
         for _ in range(ATTEMPTS):
             moves = self._moves()
-            begun = moves.begun
+            begun, shown = moves.begun, moves.shown
             masters = dict(moves.masters)
             sources = {source for source, _ in moves.edges}
             targets = {target for _, target in moves.edges} & masters.keys()
@@ -97,6 +100,7 @@ class FanOut:
             said = Said(
                 said_first,
                 await self._ask(session, [masters[group] for group in sorted(targets)], request, budget),
+                shown,
             )
             if self._moves().begun == begun:
                 return said

@@ -1,4 +1,4 @@
-"""FLUSHDB and FLUSHALL: whatever was there when the command came, and was not written since, is gone when it is answered.
+"""FLUSHDB and FLUSHALL: what was there when the command came, and was not written since, is gone when it is answered.
 
 While slots move, keys are on their way, too. They are in three places: at the source; at the target, where MIGRATE or
 a mover has written them; and on the way between, in a socket's buffer at a target that is slow to read, or in the

@@ -78,7 +78,7 @@ async def test_who_carries_keys_begins_anew(start_worker: StartWorker) -> None:
 async def test_a_flush_of_another_database_takes_the_permit_too(start_worker: StartWorker) -> None:
     worker = await start_worker()
     async with worker.client(db=3) as client, worker.direct(1) as source:
-        await client.mset({KEY: "1", "{%s}2" % KEY: "2"})
+        await client.mset({KEY: "1", f"{{{KEY}}}2": "2"})
         await migrate_key(worker)
         assert await client.get(KEY) == b"1"
         assert await source.hexists(STATE, "permit")
