@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from proxy import address
 from proxy.channel import Message
 from proxy.clusterview import Node
 from proxy.settings import ProxySettings
+from slots import address
 
 log = structlog.get_logger()
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from proxy import address as addresses
 from proxy.engine.connection import format_address
 from proxy.engine.router import Router
 from proxy.engine.session import Session
 from proxy.listening import certificates, refuse_newcomers
 from proxy.proxyprotocol import Header, ProxyProtocolError
 from proxy.settings import ProxySettings
+from slots import address as addresses
 
 log = structlog.get_logger()
 

@@ -1,11 +1,18 @@
 """What a worker's connections to Redis servers have in common: their names, credentials and limits."""
 
 import ssl
+import time
 from collections.abc import Callable
+
+import structlog
 
 from proxy.allowances import Allowances
 from proxy.settings import ProxySettings
-from slots.connections import worker_prefix
+from slots.connections import FENCED, worker_prefix
+
+log = structlog.get_logger()
+
+TELL_SECONDS = 60.0
 
 
 class BackendOptions:
@@ -45,11 +52,25 @@ class BackendOptions:
         self.incarnation = incarnation
         self.allowances = Allowances()
         self._opened = 0
+        self._overwritten: dict[str, float] = {}
 
     @property
     def tls(self) -> ssl.SSLContext | None:
         """The context for the next connection; None for one in the clear."""
         return self._access.tls
+
+    def marks_overwritten(self, address: str) -> None:
+        """Say that a server has something else where the marks of fences are; at most once a minute."""
+        now = time.monotonic()
+        if now - self._overwritten.get(address, -TELL_SECONDS) < TELL_SECONDS:
+            return
+        self._overwritten[address] = now
+        log.error(
+            "fence_marks_overwritten",
+            server=address,
+            reason=f"{FENCED.decode()} in database 0 is no hash: something else than Slotferry has written it, and "
+            "fences of before are only known by their ACL users; topom puts it aside",
+        )
 
     def new_name(self) -> str:
         """A name for one connection, never used before. It ends in a dot, so that none begins with another."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from proxy import address
+from slots import address
 
 SLOTS = 16_384
 """Of a Redis Cluster, whatever product."""

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import hiredis
 import structlog
 
-from proxy import address as addresses
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import Router
 from proxy.move import Move, Origin
 from proxy.permits import Permits
 from proxy.settings import ProxySettings
+from slots import address as addresses
 from slots import moving
 from slots.moving import MOVE_SCRIPT, Moved
 
@@ -63,8 +63,8 @@ class Mover(Protocol):
     def found_big(self, move: Move, source: str | None) -> None:
         """A key goes in pieces; it may be read at ``source`` meanwhile."""
 
-    def is_current(self, move: Move, source: str, target: str) -> bool:
-        """Whether the slot still migrates from and to where it did when the move was asked for."""
+    def is_current(self, move: Move, origin: Origin, target: str) -> bool:
+        """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` in the background."""
@@ -76,6 +76,7 @@ class Lane:
     def __init__(self, mover: Mover, origin: Origin, target: str, database: int) -> None:
         settings = mover.settings
         self._mover = mover
+        self._origin = origin
         self._source = origin.address
         self._target = target
         self._waiting: deque[Move] = deque()
@@ -122,7 +123,8 @@ class Lane:
         now = time.monotonic()
         batch: list[Move] = []
         late: list[Move] = []
-        while self._waiting and len(batch) < self._mover.settings.move_batch_keys:
+        # bounded: also of those that are not to be moved no more in one turn, so that others have theirs.
+        for _ in range(min(len(self._waiting), self._mover.settings.move_batch_keys)):
             move = self._waiting.popleft()
             if not self._is_current(move):
                 # one-owner: the source or the target is another server by now.
@@ -131,12 +133,14 @@ class Lane:
             (batch if move.deadline > now else late).append(move)
         if batch:
             self._call(batch)
+        elif self._waiting:
+            self._schedule()
         for move in late:
             # bounded
             self._mover.finish(move, self._error(self._why_slow if move.big_since else b"-others were moved before it"))
 
     def _is_current(self, move: Move) -> bool:
-        return self._mover.is_current(move, self._source, self._target)
+        return self._mover.is_current(move, self._origin, self._target)
 
     def _call(self, batch: list[Move]) -> None:
         self._busy = True

@@ -13,7 +13,7 @@ import structlog
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from proxy import address
+from slots import address
 from slots.access import ServerAccess
 from slots.backoff import Backoff
 from slots.connections import SETTLING, end_connections

@@ -19,8 +19,8 @@ from typing import IO
 
 import structlog
 
-from proxy import address
 from proxy.settings import ProxySettings
+from slots import address
 from slots.tls import Certificates, server_context
 
 log = structlog.get_logger()

@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from proxy import address
+from slots import address
 from slots.access import ServerAccess
 from slots.connections import SETTLING, is_fenced
 

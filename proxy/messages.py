@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from enum import Enum
 
 from proxy.engine.backend import command
+from slots.reserved import RESERVED
 
 NAMES_AT_ONCE = 1000
 """Names in one request to a server."""
@@ -59,6 +60,17 @@ class Message:
     def channel(self) -> bytes:
         """The channel it was published to."""
         return _bulk(self.resp3, self._end + 1)[0] if self.kind is Kind.PATTERN else self.name
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether it is a keyspace notification about a key of Slotferry's own, which is nobody else's business."""
+        # Few messages get beyond this, by which channels of notifications begin.
+        if RESERVED not in self.resp3 or b"__key" not in self.resp3:
+            return False
+        channel, end = _bulk(self.resp3, self._end + 1) if self.kind is Kind.PATTERN else (self.name, self._end)
+        if channel.startswith(b"__keyevent@"):
+            return _bulk(self.resp3, end + 1)[0].startswith(RESERVED)
+        return channel.startswith(b"__keyspace@") and channel.partition(b"__:")[2].startswith(RESERVED)
 
 
 def read(push: bytes) -> Message | None:

@@ -11,9 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from proxy import address
 from proxy.commandmetrics import CommandCounters
 from proxy.listening import ListenError
+from slots import address
 
 GAUGES = frozenset({"arriving", "clients", "held", "moving", "in_flight", "replica_slots", "memory_bytes"})
 """Workers' counters that go up and down; all others only grow while the worker lives."""

@@ -50,12 +50,15 @@ class KeyMover:
         else:
             self._sources[slot] = origin
 
-    def need(self, session: Sleeper, database: int, missing: Sequence[tuple[int, bytes]]) -> None:
+    def need(
+        self, session: Sleeper, database: int, missing: Sequence[tuple[int, bytes]], deadline: float | None = None
+    ) -> None:
         """Move keys (each with its slot) that the request at the front of ``session`` names, then wake it.
 
         Called by the engine; ``session`` is woken or failed from the event loop, never from within this call.
+        ``deadline``, on the monotonic clock, is ``move_seconds`` from now unless told otherwise.
         """
-        self._move(session, {(database, key): slot for slot, key in missing})
+        self._move(session, {(database, key): slot for slot, key in missing}, deadline)
 
     def move(self, slot: int, keys: Iterable[tuple[int, bytes]]) -> "asyncio.Future[bytes | None]":
         """Move keys (each with its database) of one slot, which migrates; None once they are absent, else an error."""
@@ -67,9 +70,10 @@ class KeyMover:
             errand.wake(self._router.generation)
         return errand.done
 
-    def _move(self, sleeper: Sleeper, wanted: dict[tuple[int, bytes], int]) -> None:
+    def _move(self, sleeper: Sleeper, wanted: dict[tuple[int, bytes], int], deadline: float | None = None) -> None:
         waiter = Waiter(sleeper, self._router.generation, len(wanted))
-        deadline = time.monotonic() + self._settings.move_seconds
+        if deadline is None:
+            deadline = time.monotonic() + self._settings.move_seconds
         for (database, key), slot in wanted.items():
             _, target, migration = self._router.route(slot)
             assert target is not None, "a migrating slot has a target"
@@ -119,12 +123,10 @@ class KeyMover:
                 waiter.told = True
                 waiter.sleeper.big(source, waiter.leave)
 
-    def is_current(self, move: Move, source: str, target: str) -> bool:
-        """Whether the slot still migrates from and to where it did when the move was asked for."""
+    def is_current(self, move: Move, origin: Origin, target: str) -> bool:
+        """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""
         _, address, migration = self._router.route(move.slot)
-        origin = self._sources.get(move.slot)
-        source_of_slot = origin.address if origin is not None else None
-        return (migration, address, source_of_slot) == (move.identity[0], target, source)
+        return (migration, address, self._sources.get(move.slot)) == (move.identity[0], target, origin)
 
     def drop(self, move: Move) -> None:
         """Move nothing; whoever waits looks again, by the table of now."""
@@ -152,9 +154,10 @@ class KeyMover:
 
     def close_idle(self) -> None:
         """Close the connections to sources that nothing migrates from any more."""
-        in_use = {origin.address for origin in self._sources.values()}
+        origins = set(self._sources.values())
+        in_use = {origin.address for origin in origins}
         for name, lane in list(self._lanes.items()):
-            if name[0].address not in in_use and lane.idle:
+            if name[0] not in origins and lane.idle:
                 lane.backend.close()
                 del self._lanes[name]
         self.permits.keep(in_use)

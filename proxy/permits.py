@@ -9,8 +9,8 @@ from collections.abc import Callable
 import structlog
 from redis.asyncio import Redis
 
-from proxy import address as addresses
 from proxy.settings import ProxySettings
+from slots import address as addresses
 from slots import moving
 from slots.failures import FAILURES
 
@@ -51,6 +51,22 @@ class Permits:
             if not task.cancelled():
                 raise
             return "keys do not move from there any more"
+
+    async def end_under_way(self, address: str) -> str | None:
+        """Have a server end every connection over which keys may be on their way to it; None, or why it has not."""
+        limit = self._settings.backend_reply_seconds
+        client = self._client(address)
+        try:
+            async with asyncio.timeout(limit):
+                await moving.end_migrations(client)
+        except TimeoutError:
+            return f"no answer within {limit:g} s"
+        except (moving.NotSettled, *FAILURES) as error:
+            log.warning("moves_not_ended", server=address, reason=str(error))
+            return str(error) or type(error).__name__
+        finally:
+            await client.aclose()
+        return None
 
     def keep(self, sources: set[str]) -> None:
         """Forget the permits of all other sources."""

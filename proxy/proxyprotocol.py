@@ -9,7 +9,7 @@ import re
 import socket
 import struct
 
-from proxy import address
+from slots import address
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 """How a header of version 2 begins."""

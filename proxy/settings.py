@@ -15,9 +15,9 @@ import pydantic_settings
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-from proxy import address
 from proxy.clusterview import why_not_announced
 from proxy.users import DEFAULT, UserSettings
+from slots import address
 from slots.access import ServerAccess, ServerTls
 from slots.environment import misspelt, nearest
 from slots.tls import ClientCertificates

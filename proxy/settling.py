@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 
 import structlog
 
-from proxy import address as addresses
 from proxy.settings import ProxySettings
+from slots import address as addresses
 from slots.backoff import Backoff
 from slots.connections import SETTLING, end_connections
 from slots.failures import FAILURES

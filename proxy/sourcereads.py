@@ -15,12 +15,11 @@ from proxy.engine.router import Router
 from proxy.engine.session import Session
 from proxy.settings import ProxySettings
 from slots import commands
-from slots.commands import CommandError, Route
+from slots.commands import CommandError
 from slots.keys import KeysError
 
 MULTI = command(("MULTI",))
 EXEC = command(("EXEC",))
-READ_FROM = (Route.KEYED, Route.SPLIT, Route.MOVABLE)
 
 
 class SourceReads:
@@ -98,11 +97,10 @@ class SourceReads:
 
 
 def read_keys(argv: list[bytes]) -> list[bytes]:
-    """The keys that a request only reads; none if it may write, wait, or names none."""
+    """The keys that a request reads, if it may be read at a source; else none."""
     try:
         row = commands.find(argv)
-        if row.route not in READ_FROM or row.writes or "readonly" not in row.flags:
-            return []
-        return commands.keys_of(row, argv)
+        # absent-first: the table names what is safe here; that a server calls a command a read does not make it so.
+        return commands.keys_of(row, argv) if row.at_source else []
     except (CommandError, KeysError):
         return []

@@ -205,6 +205,9 @@ class Worker:
             backend.reset(reason)
         self._own.reset(reason)
         self._replicas.reset(reason)
+        # by-action: what the identity before has learned of moving slots says nothing to this one.
+        self._routing.forget()
+        self._mover.permits.keep(set())
         self._options.allowances.take(message.get("allowance", UNLIMITED))
         if message.get("table") is not None:
             self._apply(SlotTable.from_wire(message["table"]))

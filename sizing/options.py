@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from sizing.errors import OptionError
-from slots import functions
+from slots import address, functions
 
 Parsed = TypeVar("Parsed")
 
@@ -154,9 +154,10 @@ def _names(text: str) -> tuple[str, ...]:
 def _servers(text: str) -> tuple[str, ...]:
     found = _names(text)
     for server in found:
-        host, _, port = server.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError("servers with their ports, as in host:port,host:port")
+        try:
+            address.split(server, lowest_port=1)
+        except address.AddressError:
+            raise ValueError("servers with their ports, as in host:port,host:port") from None
     return found
 
 

@@ -1,9 +1,9 @@
 """The command table: what each command of Redis 7 is, where its keys stand, and how the proxy treats it.
 
 The rows are in ``commands.tsv`` beside this file. The columns ``name`` to ``flags`` are what a Redis server
-reports (``scripts/command-table`` reads them); ``route``, ``keys`` and ``reason`` are written by hand. Every command
-has a row, also those that are not served: a command whose keys are not known could reach a server that does not own
-them (**one-owner**), so one without a row is refused as unknown.
+reports (``scripts/command-table`` reads them); ``route``, ``keys``, ``source`` and ``reason`` are written by hand.
+Every command has a row, also those that are not served: a command whose keys are not known could reach a server that
+does not own them (**one-owner**), so one without a row is refused as unknown.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class Command:
     a negative ``last`` counted from the end; all 0 when there are none or ``keys`` finds them (a rule of
     :mod:`slots.keys`, and then it alone counts). ``reason`` ends the sentence of a refusal. ``container`` is set
     for a command that has subcommands: look at those first, as :func:`find` does. ``learned`` rows come from a server
-    (:mod:`slots.learned`).
+    (:mod:`slots.learned`). ``at_source`` says that it may be read at the source of a slot that moves while its keys are
+    there (**absent-first**): it looks at nothing but its named keys, changes nothing that is stored, waits for nothing,
+    and runs no code of a client's.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Command:
     reason: str = ""
     container: bool = False
     learned: bool = False
+    at_source: bool = False
 
     @property
     def writes(self) -> bool:
@@ -108,6 +111,7 @@ def table() -> dict[str, Command]:
             route=Route(row["route"]),
             keys=row["keys"],
             reason=row["reason"],
+            at_source=row["source"] == "reads",
             container=row["name"] in containers,
         )
         for row in rows

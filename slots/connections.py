@@ -11,7 +11,8 @@ the fence is found by name and ended; whatever connects after it sees the fence.
 
 - a user named :func:`fence_user`, which is off and has no rights; it only has to exist. Clients cannot remove it, but
   a server that restarts without an ``aclfile`` has forgotten it, and there are servers without ACL;
-- a field of the hash :data:`FENCED`. It comes back with the server's data and is replicated, but FLUSHALL removes it.
+- a field of the hash :data:`FENCED`. It comes back with the server's data and is replicated. Clients of proxies can
+  remove it by a script alone; a FLUSHALL sent to the server itself does, too.
 """
 
 from collections.abc import Callable

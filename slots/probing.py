@@ -104,9 +104,9 @@ class Probing:
     async def _answers(self, client: Redis) -> bool:
         try:
             async with asyncio.timeout(self._limit):
-                await client.execute_command("PING")
+                # Whatever says something else than PONG is no Redis server that could be used.
+                return await client.execute_command("PING") is True
         except ANSWERS:
             return True
         except FAILURES:
             return False
-        return True

@@ -5,6 +5,7 @@ Servers of the pool are asked too. Proxies do not know them, so that they are su
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 import structlog
 
@@ -42,7 +43,8 @@ class Health:
         self._ledger = ledger
         self._detector = Detector(settings)
         self._suspect_seconds = settings.suspect_seconds
-        self._probing = Probing(access, probe_seconds, timeout_seconds)
+        self._begin_probing = partial(Probing, access, probe_seconds, timeout_seconds)
+        self._probing = self._begin_probing()
         self._judged: dict[str, Judgement] = {}
         self.looked = asyncio.Event()
         """Set each time the servers have been judged."""
@@ -62,6 +64,7 @@ class Health:
 
     async def run(self) -> None:
         """Ask servers and judge them, until cancelled."""
+        self._probing = self._begin_probing()
         self._probing.keep(known_servers(self._ledger.state))
         # Who has not reported to this topom yet may see servers that it does not.
         self._detector.keep_only(str(proxy_id) for proxy_id in self._ledger.state.proxies)

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import structlog
 
+from slots.address import AddressError, split
 from slots.backoff import Backoff
 from slots.table import SlotTable
 from topom import telling
@@ -22,9 +23,9 @@ from topom.digests import differing
 from topom.errors import NotLeading, TopomError, Unavailable
 from topom.events import NAMED_BY, Said, What, actor
 from topom.notes import Notes
-from topom.state import ClusterState, Product
-from topom.store import Store, StoreConflict, StoreError, records
-from topom.topology import unlock_all
+from topom.state import ClusterState, Product, known_servers
+from topom.store import Store, StoreConflict, StoreDamaged, StoreError, records
+from topom.topology import taken_over, unlock_all
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +45,18 @@ class LostPlace(Unavailable):
 
 class ProductMismatch(Unavailable):
     """The configuration describes another product than the store holds."""
+
+
+def require_addresses(state: ClusterState) -> None:
+    """Raises :class:`StoreDamaged` for a server whose name an earlier version took and that is none."""
+    for server in known_servers(state):
+        try:
+            split(server, lowest_port=1)
+        except AddressError as error:
+            raise StoreDamaged(
+                f"the store has a server by a name that leads nowhere for sure: {error}. Remove it with the version "
+                "before, and add it by its address"
+            ) from None
 
 
 def require_same(stored: Product, configured: Product) -> None:
@@ -105,8 +118,9 @@ class Ledger:
         return self.state.table
 
     def listen(self, listener: Listener) -> None:
-        """Have ``listener`` called after each change."""
-        self._listeners.append(listener)
+        """Have ``listener`` called after each change; once, however often it is said."""
+        if listener not in self._listeners:
+            self._listeners.append(listener)
 
     async def start(self, product: Product) -> None:
         """Read the store, or fill an empty one, and take the writer's place.
@@ -116,19 +130,22 @@ class Ledger:
 
         Raises:
             ProductMismatch: when the store belongs to another product, or other fixed settings.
+            MovesUnderWay: when an earlier version has left slots on their way.
+            StoreDamaged: as :func:`require_addresses`.
             StoreError: when the store cannot be read or written.
         """
         await self._store.open()
         old = records.decode(await self._store.read())
         if old is not None:
             require_same(old.product, product)
+            require_addresses(old)
         if old is None:
             table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
             new = ClusterState(version=1, writer=self._writer, product=product, table=table, term=self._term)
         else:
             version = old.version + 1
-            unlocked = unlock_all(old.table, version)
-            table = replace(unlocked, epoch=version)
+            mine = replace(taken_over(old.table, version), epoch=old.table.epoch)
+            table = replace(unlock_all(mine, version), epoch=version)
             new = replace(old, version=version, writer=self._writer, table=table, term=self._term)
         new = self._recorded(old, new)
         await self._store.write(old.version if old else 0, new.version, records.differences(old, new))
@@ -289,7 +306,11 @@ class Ledger:
     def _adopt(self, new: ClusterState) -> None:
         old, self._state = self.state, new
         for listener in self._listeners:
-            listener(old, new)
+            try:
+                listener(old, new)
+            except Exception:
+                # What is stored holds, whoever cannot make anything of it; the others have to hear of it.
+                log.exception("listener_failed", listener=getattr(listener, "__qualname__", repr(listener)))
 
     def _lose(self, reason: str) -> None:
         log.error("store_lost", reason=reason)

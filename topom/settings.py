@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 
 from slots import functions
 from slots.access import ServerAccess, ServerTls
+from slots.address import split
 from slots.environment import misspelt, nearest
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS
 from topom.detector import DetectorSettings
@@ -389,9 +390,7 @@ class TopomSettings(BaseSettings):
     def _check_store_servers(cls, value: str) -> str:
         addresses = [address.strip() for address in value.split(",")] if value else []
         for address in addresses:
-            host, _, port = address.rpartition(":")
-            if not host or "/" in address or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65535:
-                raise ValueError("it has to be host:port, and more with commas between them, and nothing else")
+            split(address, lowest_port=1)
         return ",".join(addresses)
 
     @field_validator("store_prefix")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from slots.address import split
+
 NUMBER_OF_SLOTS = 1024
 SLOT_FUNCTION = "crc32"
 """Of Codis, where both are fixed."""
@@ -128,6 +130,7 @@ def _server(raw: Mapping[str, Any]) -> CodisServer:
     address = raw["server"]
     if not isinstance(address, str) or not address:
         raise ValueError(f"a server without an address: {dict(raw)}")
+    split(address, lowest_port=1)
     syncing = (raw.get("action") or {}).get("state") or ""
     return CodisServer(address, str(raw.get("datacenter") or ""), str(syncing), bool(raw.get("replica_group")))
 

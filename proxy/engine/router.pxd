@@ -9,6 +9,16 @@ from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t, request_parse_t
 from slots.functions cimport slot_function
 
+cdef extern from *:
+    """
+    #include <string.h>
+    /* slots.reserved.RESERVED; most keys begin with another letter, and cost no more than that look. */
+    static inline int slotferry_is_reserved(const char *key, size_t size) {
+        return size >= 12 && key[0] == '_' && memcmp(key, "__slotferry:", 12) == 0;
+    }
+    """
+    bint slotferry_is_reserved(const char* key, size_t size) noexcept nogil
+
 ctypedef enum route_state:
     # No group, or a group without a server: requests get an error.
     ROUTE_OFFLINE
@@ -39,6 +49,7 @@ cdef class Router:
         readonly int databases
         readonly int lanes
         size_t per_server
+        # One for each slot, and one more, see slot_of.
         route_t* routes
         slot_function hash_key
         readonly AbsentKeys absent
@@ -68,5 +79,8 @@ cdef class Router:
 
     cdef argument_t* key_room(self, int count) noexcept
     cdef inline int32_t slot_of(self, const char* key, size_t size) noexcept:
+        """The slot of a key. Keys of Slotferry's own are in one behind all others, which is offline for ever."""
+        if slotferry_is_reserved(key, size):
+            return self.number_of_slots
         return <int32_t> self.hash_key(key, size, self.number_of_slots)
     cdef Backend backend(self, int32_t server, int database, int protocol, int lane)

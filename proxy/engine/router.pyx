@@ -38,12 +38,12 @@ cdef class Router:
     def __cinit__(self, Loop loop, str slot_function, int databases, options, settings, commands):
         self.loop = loop
         self.number_of_slots = loop.number_of_slots
-        self.routes = <route_t*> calloc(loop.number_of_slots, sizeof(route_t))
+        self.routes = <route_t*> calloc(loop.number_of_slots + 1, sizeof(route_t))
         if self.routes == NULL:
             raise MemoryError
         memset(&self.parse, 0, sizeof(self.parse))
         self.hash_key = find(slot_function)
-        for slot in range(loop.number_of_slots):
+        for slot in range(loop.number_of_slots + 1):
             self.routes[slot].server = self.routes[slot].replica = -1
 
     def __init__(self, Loop loop, str slot_function, int databases, options, settings, commands):
@@ -83,7 +83,7 @@ cdef class Router:
         return self.keys
 
     def slot_of_key(self, bytes key):
-        """Slot of a key."""
+        """Slot of a key; ``number_of_slots`` for those that are Slotferry's own, which clients are refused."""
         return self.slot_of(key, len(key))
 
     # -- servers -------------------------------------------------------------------------------------------

@@ -212,7 +212,11 @@ cdef class ServerConnection:
             if reply.startswith(b"-NOPERM"):
                 # one-owner: it could not see that it was fenced.
                 return "does not let this proxy's user look for its fence; allow it +hexists and ~__slotferry:*"
-            if reply.startswith(b"-"):
+            if reply.startswith(b"-WRONGTYPE"):
+                # No mark of ours: somebody wrote over them. The user below tells of a fence all the same, and the
+                # group's clients are not to pay for it.
+                self.options.marks_overwritten(self.address)
+            elif reply.startswith(b"-"):
                 # One that is loading its data does not know yet.
                 return f"cannot say whether this proxy is fenced off: {reply[1:].decode(errors='replace').strip()}"
         elif reply.startswith(b"-"):

@@ -14,14 +14,13 @@ from typing import Any
 
 import hiredis
 
-from proxy import address
 from proxy.clusterview import FUNCTION, SLOTS, ClusterView, Node, Share
 from proxy.engine.session import Session
 from proxy.slowpath import replies
 from proxy.slowpath.connection import NOT_AN_INTEGER, integer
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.services import Services
-from slots import commands, functions
+from slots import address, commands, functions
 
 COUNT_SECONDS = 1.0
 """How long the walk over all keys may take for COUNTKEYSINSLOT and GETKEYSINSLOT."""

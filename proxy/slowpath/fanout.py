@@ -11,12 +11,13 @@ begin by the time that all have answered, all are asked again.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from proxy.engine.session import Session
 from proxy.slowpath import everywhere, replies
 from proxy.slowpath.everywhere import NO_SERVER
+from proxy.slowpath.listedkeys import ShownSlots
 from proxy.slowpath.moves import Moves
 from proxy.slowpath.services import Services
 
@@ -25,6 +26,10 @@ ALWAYS_MOVING = (
     f"TRYAGAIN slots began to move during each of {ATTEMPTS} attempts to ask all servers; what they said was not put "
     "together"
 )
+
+
+Settle = Callable[[list[str]], Awaitable[bytes | None]]
+"""Sees to it that nothing which a move has sent can arrive at these servers any more; None, or the error."""
 
 
 class FanOutError(Exception):
@@ -43,6 +48,8 @@ class Said:
     """All but those that keys only go to."""
     then: dict[str, bytes]
     """Those that keys go to; empty where none move."""
+    shown: ShownSlots
+    """Which keys are shown of each, as of when they were asked."""
 
     @property
     def latest(self) -> dict[str, bytes]:
@@ -50,9 +57,9 @@ class Said:
         return self.first | self.then
 
     @property
-    def all(self) -> list[bytes]:
-        """Every reply, in the order in which they were asked for."""
-        return [*self.first.values(), *self.then.values()]
+    def all(self) -> list[tuple[str, bytes]]:
+        """Every reply and whose it is, in the order in which they were asked for."""
+        return [*self.first.items(), *self.then.items()]
 
 
 class FanOut:
@@ -68,11 +75,15 @@ class FanOut:
         self._limit = services.settings.session_output_limit_bytes
         self._moves = moves
 
-    async def ask(self, session: Session, request: bytes) -> Said:
-        """Have every master run a request. Raises :class:`FanOutError`."""
+    async def ask(self, session: Session, request: bytes, settle: Settle | None = None) -> Said:
+        """Have every master run a request. Raises :class:`FanOutError`.
+
+        With ``settle``, it is called with both ends of every move once the sources have answered, and then both ends
+        are asked (again): a move that is turned round has something on its way to what is its source by now.
+        """
         for _ in range(ATTEMPTS):
             moves = self._moves()
-            begun = moves.begun
+            begun, shown = moves.begun, moves.shown
             masters = dict(moves.masters)
             sources = {source for source, _ in moves.edges}
             targets = {target for _, target in moves.edges} & masters.keys()
@@ -80,9 +91,16 @@ class FanOut:
                 raise FanOutError(NO_SERVER)
             first = [master for group, master in masters.items() if group not in targets or group in sources]
             budget = _Budget(self._limit)
+            said_first = await self._ask(session, first, request, budget)
+            if settle is not None:
+                targets |= sources & masters.keys()
+                error = await settle([masters[group] for group in sorted(targets)])
+                if error is not None:
+                    raise FanOutError(error)
             said = Said(
-                await self._ask(session, first, request, budget),
+                said_first,
                 await self._ask(session, [masters[group] for group in sorted(targets)], request, budget),
+                shown,
             )
             if self._moves().begun == begun:
                 return said

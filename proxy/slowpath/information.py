@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from proxy import address as addresses
 from proxy.engine.backend import command
 from proxy.engine.session import Session
 from proxy.slowpath import everywhere, replies
@@ -16,6 +15,7 @@ from proxy.slowpath.connection import SERVER_VERSION, mode
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.measured import percentile, statistics
 from proxy.slowpath.services import Services
+from slots import address as addresses
 
 KEYSPACE = command(("INFO", "keyspace"))
 MASTER_SECONDS = 1.0

@@ -1,32 +1,23 @@
-"""DBSIZE, KEYS, RANDOMKEY, LASTSAVE, FLUSHDB and FLUSHALL: every master is asked, see :mod:`proxy.slowpath.fanout`.
-
-A flush while slots move: the sources have answered before the targets are flushed, so a key that a MIGRATE took
-from a source just before is deleted where it went, and none that was there when the command came is left. What is
-known to be absent from a source (**one-way**) stays so: a flush only takes keys away.
-"""
+"""DBSIZE, KEYS, RANDOMKEY and LASTSAVE: every master is asked, see :mod:`proxy.slowpath.fanout`."""
 
 import random
-import re
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-import hiredis
-
 from proxy.engine.backend import command
-from proxy.engine.session import AFTER_OWED, Session
+from proxy.engine.session import Session
 from proxy.slowpath import replies
-from proxy.slowpath.connection import SYNTAX_ERROR
 from proxy.slowpath.family import Family, Handler, Outcome
-from proxy.slowpath.fanout import FanOut, FanOutError, Said
+from proxy.slowpath.fanout import FanOut, FanOutError
+from proxy.slowpath.listedkeys import joined, only_key
 from proxy.slowpath.moves import Moves
-from proxy.slowpath.reserved import is_reserved, without_reserved
 from proxy.slowpath.services import Services
 from slots.moving import RESERVED_KEYS
 
 RANDOM_ATTEMPTS = 3
 """How often RANDOMKEY counts the keys anew when the servers that had some gave none: keys expire, and move."""
 MOST_LOOKS = 100
-"""How often RANDOMKEY asks again where it was given one of Slotferry's own keys."""
+"""How often RANDOMKEY asks again where it was given a key that is not to be seen there (**owned**)."""
 DBSIZE = command(("DBSIZE",))
 DBSIZE_OF_CLIENTS = command(
     ("EVAL", "return redis.call('DBSIZE') - redis.call('EXISTS', unpack(KEYS))", len(RESERVED_KEYS), *RESERVED_KEYS)
@@ -35,7 +26,6 @@ DBSIZE_OF_CLIENTS = command(
 LASTSAVE = command(("LASTSAVE",))
 RANDOMKEY = command(("RANDOMKEY",))
 NULLS = (b"$-1\r\n", b"_\r\n")
-ARRAY = re.compile(rb"\*([0-9]+)\r\n")
 
 
 class KeyspaceCommands(Family):
@@ -47,6 +37,8 @@ class KeyspaceCommands(Family):
     """
 
     def __init__(self, services: Services, moves: Callable[[], Moves]) -> None:
+        self._router = services.router
+        self._moves = moves
         self._fan_out = FanOut(services, moves)
 
     def handlers(self) -> dict[str, Handler]:
@@ -56,8 +48,6 @@ class KeyspaceCommands(Family):
             "KEYS": self.keys,
             "RANDOMKEY": self.randomkey,
             "LASTSAVE": self.lastsave,
-            "FLUSHDB": self.flush,
-            "FLUSHALL": self.flush,
         }
 
     def dbsize(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -83,7 +73,7 @@ class KeyspaceCommands(Family):
 
     async def _keys(self, session: Session, request: bytes) -> bytes:
         said = await self._fan_out.ask(session, request)
-        return without_reserved(_each_once(said) if said.then else join(said.all))
+        return await joined(self._router, [(array, said.shown.at(address)) for address, array in said.all])
 
     def randomkey(self, session: Session, argv: list[bytes]) -> Outcome:
         """RANDOMKEY: every key with about the same chance; nil only if there is none."""
@@ -96,12 +86,16 @@ class KeyspaceCommands(Family):
             while sizes:
                 [address] = random.choices(list(sizes), list(sizes.values()))
                 reply = await self._fan_out.ask_one(session, address, RANDOMKEY)
-                if is_reserved(reply) and looks < MOST_LOOKS:
-                    looks += 1
+                if reply in NULLS:
+                    del sizes[address]
                     continue
-                if reply not in NULLS and not is_reserved(reply):
+                key = only_key(reply)
+                if key is not None and self._moves().shown.has(address, self._router.slot_of_key(key)):
                     return reply
-                del sizes[address]
+                looks += 1
+                if looks == MOST_LOOKS:
+                    del sizes[address]
+                    looks = 0
         return replies.null(session.protocol)
 
     def lastsave(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -110,20 +104,7 @@ class KeyspaceCommands(Family):
 
     async def _lastsave(self, session: Session) -> bytes:
         said = await self._fan_out.ask(session, LASTSAVE)
-        return replies.integer(min(int(reply[1:]) for reply in said.all))
-
-    def flush(self, session: Session, argv: list[bytes]) -> Outcome:
-        """FLUSHDB [ASYNC|SYNC], FLUSHALL [ASYNC|SYNC]."""
-        if len(argv) > 2 or (len(argv) == 2 and argv[1].upper() not in (b"ASYNC", b"SYNC")):
-            return SYNTAX_ERROR
-        if session.owed and argv[0].upper() == b"FLUSHALL":
-            # in-order: what the session has sent in other databases goes over other connections.
-            return AFTER_OWED
-        return _or_error(self._flush(session, command(tuple(argv))))
-
-    async def _flush(self, session: Session, request: bytes) -> bytes:
-        await self._fan_out.ask(session, request)
-        return replies.OK
+        return replies.integer(min(int(reply[1:]) for _, reply in said.all))
 
 
 async def _or_error(answer: Coroutine[Any, Any, bytes]) -> bytes:
@@ -131,26 +112,3 @@ async def _or_error(answer: Coroutine[Any, Any, bytes]) -> bytes:
         return await answer
     except FanOutError as error:
         return error.reply
-
-
-def join(arrays: Iterable[bytes]) -> bytes:
-    """One array of the items of several, which are not looked at."""
-    count = 0
-    bodies = []
-    for array in arrays:
-        header = ARRAY.match(array)
-        if header is None:
-            return replies.error("ERR a server answered with something else than an array")
-        count += int(header[1])
-        bodies.append(array[header.end() :])
-    return b"*%d\r\n%b" % (count, b"".join(bodies))
-
-
-def _each_once(said: Said) -> bytes:
-    """As :func:`join`, without the keys that were seen at a move's source and at its target."""
-    reader = hiredis.Reader()
-    seen: dict[bytes, None] = {}
-    for array in said.all:
-        reader.feed(array)
-        seen.update(dict.fromkeys(reader.gets()))
-    return replies.array(replies.bulk(key) for key in seen)

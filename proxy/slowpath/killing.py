@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import hiredis
 
-from proxy import address as addresses
 from proxy.backends import BackendOptions
 from proxy.engine.backend import command
 from proxy.slowpath import replies
+from slots import address as addresses
 
 BUSY_SECONDS = 6.0
 """What is added to the usual limit: a server looks at other connections only after its busy-reply-threshold, 5 s."""

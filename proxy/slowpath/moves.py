@@ -11,17 +11,13 @@ before: nothing is known of epochs before its first table under this identity.
 
 from collections.abc import Callable, Mapping
 
+from proxy.slowpath.listedkeys import Edge, ShownSlots, edge_of
 from proxy.slowpath.services import Services
 from slots.states import SlotState
-from slots.table import OFFLINE, Slot, SlotTable
+from slots.table import Slot, SlotTable
 
 MOST_COUNTED = 3
 """Backward moves of one slot that are told apart; more count as so many."""
-
-IN_MOTION = (SlotState.PREPARED, SlotState.MIGRATING)
-
-Edge = tuple[int, int]
-"""Ids of the groups that a slot's keys come from and go to."""
 
 
 class Moves:
@@ -38,6 +34,8 @@ class Moves:
         """The master of each group that owns slots, gives them away or receives them, by ascending id."""
         self.masters_changed = 0
         """The epoch at which a group was last seen to have another master than before."""
+        self.shown = ShownSlots(None)
+        """Which keys the masters have for clients to see."""
         self._table: SlotTable | None = None
         self._identity = ""
         self._known_masters: dict[int, str] = {}
@@ -55,6 +53,8 @@ class Moves:
             self.known_since = table.epoch
             self._in_motion = {}
             self.begun += 1
+        if table is not self._table:
+            self.shown = ShownSlots(table)
         self._table = table
         self._identity = identity
         self.epoch = table.epoch
@@ -63,7 +63,7 @@ class Moves:
 
     def _follow_slots(self, table: SlotTable) -> None:
         before = self._in_motion
-        now = {slot.id: edge for slot in table.slots if (edge := _edge(slot)) is not None}
+        now = {slot.id: edge for slot in table.slots if (edge := edge_of(slot)) is not None}
         for slot_id, edge in before.items():
             if now.get(slot_id) != edge and _has_left(table.slots[slot_id], edge) and is_backward(edge):
                 self._note_end(slot_id)
@@ -111,13 +111,6 @@ class Moves:
 def is_backward(edge: Edge) -> bool:
     """Whether keys go to a group of a smaller id."""
     return edge[0] > edge[1]
-
-
-def _edge(slot: Slot) -> Edge | None:
-    """The way that a slot's keys may be on. It counts from the lock on: who hears late is not told of a beginning."""
-    if slot.action is None or slot.action.state not in IN_MOTION or slot.group_id == OFFLINE:
-        return None
-    return slot.group_id, slot.action.target_id
 
 
 def _has_left(slot: Slot, edge: Edge) -> bool:

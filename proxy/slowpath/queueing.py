@@ -19,6 +19,7 @@ from proxy.slowpath.databases import DatabaseError
 from slots import commands, sorting
 from slots.commands import Command, KeysError, Route
 from slots.keys import KeysRefused
+from slots.reserved import REFUSAL, RESERVED
 
 MULTI = make_request(("MULTI",))
 EXEC = make_request(("EXEC",))
@@ -220,6 +221,8 @@ class Transaction:
     def _check_slot(self, keys: list[Place]) -> None:
         slot = self.slot
         for _, key in keys:
+            if key.startswith(RESERVED):
+                raise QueueError(REFUSAL)
             if slot is None:
                 slot = self._slot_of(key)
             elif self._slot_of(key) != slot:

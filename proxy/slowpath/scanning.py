@@ -1,4 +1,4 @@
-"""SCAN over all groups: each page is one server's, passed on as it is but for the cursor.
+"""SCAN over all groups: each page is one server's, but for the cursor and for keys that are not to be seen there.
 
 Where a scan goes, and why no key is missed while slots move, is in :mod:`proxy.slowpath.scanwalk`.
 """
@@ -11,8 +11,8 @@ from proxy.engine.session import Session
 from proxy.slowpath import everywhere, replies
 from proxy.slowpath.everywhere import NO_SERVER
 from proxy.slowpath.family import Family, Handler, Outcome
+from proxy.slowpath.listedkeys import joined
 from proxy.slowpath.moves import Moves
-from proxy.slowpath.reserved import without_reserved
 from proxy.slowpath.scancursor import TOTAL_BITS, Cursor, CursorError
 from proxy.slowpath.scanwalk import FIRST, Walk
 from proxy.slowpath.services import Services
@@ -23,7 +23,8 @@ LATER_COUNT = 10_000
 """COUNT of the passes after the first: a few milliseconds of a server's time."""
 PING = command(("PING",))
 INVALID_CURSOR = b"-ERR invalid cursor\r\n"
-OVER = replies.array([replies.bulk("0"), replies.array([])])
+EMPTY = replies.array([])
+OVER = replies.array([replies.bulk("0"), EMPTY])
 
 NUMBER = re.compile(rb"|([+-]?)0*([0-9]{1,20})")
 """The cursors that Redis reads, which it does with strtoul."""
@@ -66,7 +67,8 @@ class Scanning(Family):
     async def _page(self, session: Session, options: list[bytes], cursor: Cursor) -> bytes:
         if cursor.number != FIRST:
             options = with_count(options, LATER_COUNT)
-        master = self._moves().masters.get(cursor.group)
+        moves = self._moves()
+        master, shown = moves.masters.get(cursor.group), moves.shown
         # A group without slots has no keys to give.
         page = OVER
         if master is not None:
@@ -82,11 +84,15 @@ class Scanning(Family):
                 return unreached
         self._moves()
         following = self._walk.advance(cursor, position)
+        # A page has no key twice that it had not from its server.
+        keys = await joined(self._router, [(page[found.end() :], shown.at(master))]) if master is not None else EMPTY
+        if keys.startswith(b"-"):
+            return keys
         try:
             packed = following.pack() if following is not None else 0
         except CursorError as error:
             return replies.error(str(error))
-        return b"*2\r\n%b%b" % (replies.bulk(str(packed)), without_reserved(page[found.end() :]))
+        return b"*2\r\n%b%b" % (replies.bulk(str(packed)), keys)
 
     async def _reach_all(self, session: Session) -> bytes | None:
         """None once every master has answered, whatever it says: none has fenced this proxy off. Else the error."""

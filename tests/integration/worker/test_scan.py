@@ -162,6 +162,46 @@ async def move_keys(worker: WorkerHarness, slots: list[int], source: int, target
 SOME = sorted({slot_of(name) for name in NAMES})[::2]
 
 
+async def test_keys_of_slots_that_a_server_does_not_own_are_not_seen(worker: WorkerHarness) -> None:
+    """owned: both servers came back with data of before slots changed places."""
+    owned = {name: 1 if slot_of(name) < 512 else 2 for name in NAMES}
+    for group in (1, 2):
+        async with worker.direct(group) as direct:
+            await direct.mset(dict.fromkeys(NAMES, f"group {group}"))
+    async with worker.client() as client:
+        assert sorted(await scan_all(client)) == sorted(await client.keys("*")) == KEYS
+        assert sorted(await scan_all(client, match="key-1?", count=5)) == [
+            b"key-%d" % number for number in range(10, 20)
+        ]
+        # A key that is elsewhere still is one that RANDOMKEY may come upon, and does not give.
+        for group in (1, 2):
+            async with worker.direct(group) as direct:
+                await direct.delete(*(name for name in NAMES if owned[name] == group and name != "key-1"))
+        assert await client.keys("*") == await scan_all(client) == [b"key-1"]
+        assert {await client.randomkey() for _ in range(20)} <= {b"key-1", None}
+        await client.delete("key-1")
+        assert await client.keys("*") == await scan_all(client) == []
+        assert await client.randomkey() is None
+
+
+@pytest.mark.parametrize("state", [SlotState.PREPARED, SlotState.MIGRATING])
+async def test_keys_of_a_moving_slot_are_seen_at_both_ends_and_once(worker: WorkerHarness, state: SlotState) -> None:
+    """Others may move keys already by the time that this worker hears of the lock."""
+    slots = sorted({slot_of(name) for name in NAMES if slot_of(name) < 512})
+    async with worker.client() as client:
+        await fill(client)
+        for before in (SlotState.PREPARING, SlotState.PREPARED, SlotState.MIGRATING):
+            await worker.act(slots, before)
+            if before is state:
+                break
+        moved = [name for name in NAMES if slot_of(name) < 512]
+        async with worker.direct(1) as source, worker.direct(2) as target:
+            await target.mset(dict.fromkeys(moved[::2], "value"))
+            await source.delete(*moved[:-10:2])
+        assert sorted(await client.keys("*")) == KEYS
+        assert set(await scan_all(client)) == set(KEYS)
+
+
 async def test_keys_that_moved_backward_are_found_in_another_pass(start_worker: StartWorker) -> None:
     worker = await start_worker()
     async with worker.client() as client:
@@ -190,7 +230,7 @@ async def test_keys_that_moved_forward_are_found_in_the_same_pass(start_worker: 
     worker = await start_worker()
     async with worker.client() as client:
         await fill(client)
-        await worker.apply([Slot(next(index for index in range(1024) if index not in SOME), 2)])
+        await worker.apply([Slot(min(set(range(1024)) - {slot_of(name) for name in NAMES}), 2)])
         cursor, seen = await client.scan(0, count=100)
         await carry(worker, SOME, 1, 2)
         while cursor:

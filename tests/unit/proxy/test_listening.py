@@ -2,21 +2,10 @@ import socket
 
 import pytest
 
-from proxy.address import AddressError, join, split
 from proxy.listening import SPREADS_CONNECTIONS, ListenError, Reservation, reserve
+from slots.address import join, split
 
 needs_spreading = pytest.mark.skipif(not SPREADS_CONNECTIONS, reason="SO_REUSEPORT does not spread connections here")
-
-
-@pytest.mark.parametrize("text", ["127.0.0.1:6380", "localhost:0", "[::1]:65535"])
-def test_addresses_round_trip(text: str) -> None:
-    assert join(*split(text)) == text
-
-
-@pytest.mark.parametrize("text", ["", "6380", ":6380", "h:", "h:x", "h:-1", "h:65536", "::1:6380", "h:\u0661"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(AddressError):
-        split(text)
 
 
 def listen_as_worker(reservation: Reservation) -> socket.socket:

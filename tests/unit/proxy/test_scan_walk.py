@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from proxy.slowpath.listedkeys import ShownSlots
 from proxy.slowpath.moves import Moves
 from proxy.slowpath.scancursor import EPOCHS, Cursor, CursorError
 from proxy.slowpath.scanwalk import FIRST, OLDEST, Walk
@@ -211,7 +212,7 @@ class Servers(RuleBasedStateMachine):
         assert cursor is not None
         if not self.answers(asked, cursor.group):
             return
-        position = self.scan_server(cursor)
+        position = self.scan_server(cursor, asked.moves.shown)
         if not position and not all(self.answers(asked, group) for group in asked.moves.masters):
             return
         cursor = asked.walk.advance(cursor, position)
@@ -227,14 +228,17 @@ class Servers(RuleBasedStateMachine):
         known = worker.moves.masters.get(group)
         return group not in worker.fenced_at and known in (None, self.group(group).master)
 
-    def scan_server(self, cursor: Cursor) -> int:
-        """Return the keys of a bucket, or of all that follow; where the server goes on."""
+    def scan_server(self, cursor: Cursor, shown: ShownSlots) -> int:
+        """Return the keys of a bucket, or of all that follow, that the worker shows; where the server goes on."""
         position = cursor.position
+        master = self.group(cursor.group).master or ""
         pages = 1 if cursor.number == FIRST else BUCKETS
         for _ in range(pages):
             if position < BUCKETS:
                 self.returned |= {
-                    key for key, group in self.at.items() if group == cursor.group and self.bucket(key) == position
+                    key
+                    for key, group in self.at.items()
+                    if group == cursor.group and self.bucket(key) == position and shown.has(master, key % SLOTS)
                 }
             position += 1
         return position if position < BUCKETS else 0

@@ -1,0 +1,107 @@
+"""Keys as a server lists them, an array of KEYS or SCAN, of which some are left out: those of slots that are not its.
+
+A server may list millions. They are read in slices, so that other clients' requests come in between, and copied in
+runs as they stand; no Python object is made of a key, unless who asks has to compare it.
+"""
+
+from libc.stdint cimport uint8_t
+from libc.string cimport memcmp
+
+from proxy.engine.router cimport Router
+
+HIDDEN = KEYS_HIDDEN
+HERE = KEYS_HERE
+HERE_OR_THERE = KEYS_HERE_OR_THERE
+
+# Digits of a length; no array or key has as many as the longest such number says.
+cdef enum:
+    MOST_DIGITS = 12
+
+
+cdef Py_ssize_t read_header(const char* data, Py_ssize_t size, Py_ssize_t* at, char kind) except -1:
+    """The number in the line ``kind`` number CR LF at ``at``, which goes on behind it."""
+    cdef Py_ssize_t place = at[0]
+    cdef Py_ssize_t number = 0
+    cdef int digits = 0
+    if place >= size or data[place] != kind:
+        raise ValueError("not a list of keys")
+    place += 1
+    while place < size and c"0" <= data[place] <= c"9" and digits < MOST_DIGITS:
+        number = number * 10 + (data[place] - c"0")
+        digits += 1
+        place += 1
+    if not digits or place + 2 > size or data[place] != c"\r" or data[place + 1] != c"\n":
+        raise ValueError("not a list of keys")
+    at[0] = place + 2
+    return number
+
+
+cdef class KeyList:
+    """One array of keys.
+
+    Args:
+        router: knows the slot function.
+        reply: the array, whole.
+        shown: a byte for each slot: whether its keys are shown.
+        reserved: what the names of keys begin with that are never shown.
+
+    Raises:
+        ValueError: it is no array of strings; :meth:`read` raises that, too.
+    """
+
+    cdef:
+        Router router
+        bytes reply
+        bytes shown
+        bytes reserved
+        Py_ssize_t at
+        Py_ssize_t left
+        readonly Py_ssize_t kept
+        readonly list parts
+        readonly list uncertain
+
+    def __init__(self, Router router, bytes reply not None, bytes shown not None, bytes reserved not None):
+        if len(shown) != router.number_of_slots:
+            raise ValueError(f"{len(shown)} slots are shown or not; there are {router.number_of_slots}")
+        self.router = router
+        self.reply = reply
+        self.shown = shown
+        self.reserved = reserved
+        self.at = 0
+        self.left = read_header(<const char*> reply, len(reply), &self.at, c"*")
+        self.kept = 0
+        self.parts = []
+        self.uncertain = []
+
+    def read(self, Py_ssize_t most):
+        """Read up to ``most`` keys more; whether there are others."""
+        cdef const char* data = <const char*> self.reply
+        cdef const char* reserved = <const char*> self.reserved
+        cdef const uint8_t* shown = <const uint8_t*> <const char*> self.shown
+        cdef Py_ssize_t size = len(self.reply)
+        cdef Py_ssize_t prefix = len(self.reserved)
+        cdef Py_ssize_t run = self.at
+        cdef Py_ssize_t start, length
+        cdef uint8_t mark
+        while self.left and most:
+            start = self.at
+            length = read_header(data, size, &self.at, c"$")
+            if self.at + length + 2 > size:
+                raise ValueError("not a list of keys")
+            mark = KEYS_HIDDEN
+            if length < prefix or memcmp(data + self.at, reserved, prefix):
+                mark = shown[self.router.slot_of(data + self.at, length)]
+            if mark == KEYS_HERE:
+                self.kept += 1
+            else:
+                if run < start:
+                    self.parts.append(self.reply[run:start])
+                if mark == KEYS_HERE_OR_THERE:
+                    self.uncertain.append(data[self.at : self.at + length])
+                run = self.at + length + 2
+            self.at += length + 2
+            self.left -= 1
+            most -= 1
+        if run < self.at:
+            self.parts.append(self.reply[run : self.at])
+        return self.left > 0
