@@ -58,10 +58,13 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a check found: sentences that the operator should know, and whether the migrator is to carry the keys."""
+    """What a check found: sentences that the operator should know, whether the migrator is to carry the keys, and which
+    processes the servers are."""
 
     notes: tuple[str, ...] = ()
     carried: bool = False
+    source_run_id: str = ""
+    target_run_id: str = ""
 
 
 async def check(
@@ -105,7 +108,7 @@ async def check(
         taker = await facts_of(receiving)
         if source is None:
             judge_target(taker)
-            return Findings()
+            return Findings(target_run_id=taker.run_id)
         giving = await Connection.open(
             source, name=name, access=access, unavailable=SourceUnavailable, refused=SourceRefused, timeouts=limits
         )
@@ -125,11 +128,32 @@ async def check(
                     notes.append(f"keys go through topom, which is slower: {error}")
             if carried:
                 await try_carrying(giving, receiving)
-            return Findings(tuple(notes), carried)
+            return Findings(tuple(notes), carried, giver.run_id, taker.run_id)
         finally:
             giving.close()
     finally:
         receiving.close()
+
+
+async def identify(
+    source: str | None, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None
+) -> tuple[str, str]:
+    """The run ids of both servers, empty for a source that is None. Arguments and errors are those of :func:`check`."""
+    limits = timeouts or Timeouts()
+    name = f"{PREFIX}.check.{instance}.{next(_numbers)}"
+    run_ids = ["", ""]
+    for place, (address, unavailable, refused) in enumerate(
+        ((source, SourceUnavailable, SourceRefused), (target, TargetUnavailable, TargetRefused))
+    ):
+        if address is not None:
+            connection = await Connection.open(
+                address, name=name, access=access, unavailable=unavailable, refused=refused, timeouts=limits
+            )
+            try:
+                run_ids[place] = (await facts_of(connection)).run_id
+            finally:
+                connection.close()
+    return run_ids[0], run_ids[1]
 
 
 def _cannot_log_in(error: SourceRefused, access: ServerAccess) -> bool:
