@@ -28,7 +28,8 @@ class Move:
     """One key on its way, and the sessions that wait for it.
 
     ``big_since`` is when it was found to go in pieces, or 0; ``asked_at`` when the migrator was asked for it last;
-    ``read_at`` the server where it may be read meanwhile.
+    ``read_at`` the server where it may be read meanwhile. ``alone``: it is moved with no other, for one of those could
+    not be.
     """
 
     slot: int
@@ -38,6 +39,7 @@ class Move:
     big_since: float = 0.0
     asked_at: float = 0.0
     read_at: str | None = None
+    alone: bool = False
 
 
 class Sleeper(Protocol):
@@ -83,6 +85,8 @@ class Waiter:
     left: int
     over: bool = False
     told: bool = False
+    tried: bool = False
+    """Whether it has been tried in vain to do at the source what it waits for."""
 
     def leave(self) -> bool:
         """Wait no longer; false if that was over already."""

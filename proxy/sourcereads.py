@@ -35,11 +35,14 @@ class SourceReads:
         self._settings = settings
         self._backends: dict[tuple[str, int, int], Backend] = {}
 
-    def begin(self, session: Session, source: str, leave: Callable[[], bool]) -> None:
+    def begin(
+        self, session: Session, source: str, leave: Callable[[], bool], otherwise: Callable[[], None] = lambda: None
+    ) -> None:
         """Read at the source, if the request at the front of ``session`` is a read of keys of one slot.
 
         Args:
             leave: takes the session off those who wait for the move; false if it does not wait there any more.
+            otherwise: called where the source was asked and the session has no reply by that.
         """
         front = session.front()
         if front is None:
@@ -48,24 +51,34 @@ class SourceReads:
         keys = read_keys(argv)
         if not keys or len({self._router.slot_of_key(key) for key in keys}) != 1:
             return
-        backend = self._backend(source, session.database, session.protocol)
+        backend = self.backend(source, session.database, session.protocol)
         said: list[bytes] = []
         for payload in (MULTI, command(("EXISTS", *keys)), request):
             backend.call(payload, said.append)
-        backend.call(EXEC, partial(self._answered, session, leave, len(keys), said))
+        backend.call(EXEC, partial(self._answered, session, leave, otherwise, len(keys), said))
 
     def _answered(
-        self, session: Session, leave: Callable[[], bool], keys: int, said: list[bytes], reply: bytes
+        self,
+        session: Session,
+        leave: Callable[[], bool],
+        otherwise: Callable[[], None],
+        keys: int,
+        said: list[bytes],
+        reply: bytes,
     ) -> None:
         header, _, rest = reply.partition(b"\r\n")
         there, _, answer = rest.partition(b"\r\n")
         if header == b"*2" and there == b":%d" % keys:
             if leave():
                 session.complete(answer)
-        elif reply.startswith(b"-EXECABORT") and said[2].startswith(b"-") and leave():
-            session.complete(said[2])
+        elif reply.startswith(b"-EXECABORT") and said[2].startswith(b"-"):
+            if leave():
+                session.complete(said[2])
+        else:
+            otherwise()
 
-    def _backend(self, source: str, database: int, protocol: int) -> Backend:
+    def backend(self, source: str, database: int, protocol: int) -> Backend:
+        """The connection to a source for what runs there in a database."""
         backend = self._backends.get((source, database, protocol))
         if backend is None:
             backend = self._backends[source, database, protocol] = Backend(
