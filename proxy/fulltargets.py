@@ -64,9 +64,7 @@ class FullTargets:
         if name in DELETES:
             self._delete(sleeper, slot, origin, target, error, keys)
         else:
-            self._reads.begin(
-                sleeper, origin.address, partial(self._leave, slot), partial(self._not_read, sleeper, slot, keys)
-            )
+            self._reads.begin(sleeper, origin, partial(self._leave, slot), partial(self._not_read, sleeper, slot, keys))
         return True
 
     def _keys_of(self, session: Session, slot: int) -> tuple[bytes, list[bytes]]:
@@ -97,7 +95,7 @@ class FullTargets:
     ) -> None:
         permit = self._permits.get(origin.address, target)
         request = command(("EVAL", DELETE, 1 + len(keys), STATE, *keys, permit, session.database))
-        backend = self._reads.backend(origin.address, session.database, 2)
+        backend = self._reads.backend(origin.address, session.database)
         backend.call(request, partial(self._deleted, session, slot, target, error, keys))
 
     def _deleted(self, session: Session, slot: int, target: str, error: bytes, keys: list[bytes], reply: bytes) -> None:

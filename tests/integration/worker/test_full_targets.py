@@ -45,7 +45,7 @@ async def test_reads_run_at_the_source_and_writes_are_refused_at_once(worker: Wo
             assert await client.mget(OTHERS) == [b"0"] * len(OTHERS)
             assert await client.exists(KEY, OTHERS[0]) == 2
             assert await client.get(f"{{{KEY}}}nothing") is None
-            with pytest.raises(redis.exceptions.ResponseError, match="OOM .*; nothing was run$"):
+            with pytest.raises(redis.exceptions.ResponseError, match=r"OOM .*; nothing was run$"):
                 await client.set(KEY, "1")
             with pytest.raises(redis.exceptions.ResponseError, match="OOM"):
                 await client.incr(KEY)
