@@ -37,6 +37,7 @@ from topom.lostproxies import LostProxies
 from topom.masters import Masters
 from topom.members import Member, Members
 from topom.moving import RedisMover
+from topom.offsets import Offsets
 from topom.placements import pool
 from topom.placements.applying import Placements
 from topom.placements.pool import Pool
@@ -141,6 +142,7 @@ class Topom:
             lambda group_id: self.sentinels.left_alone(group_id),
         )
         self.protection = Protection(settings.protection_share, self.ledger, settings.server_suspect_seconds)
+        self.offsets = Offsets(self.ledger, replication, self.health.hears, settings.ha_lag_bytes_max)
         self.masters = Masters(
             self.ledger,
             self.members,
@@ -149,6 +151,7 @@ class Topom:
             self.promotions,
             replication,
             self.protection,
+            self.offsets,
             settings.masters_settings(),
             self.differing.problem,
             LostProxies(self.ledger, self.members, self.servers, settings.masters_settings().proxy_suspect_seconds)
@@ -289,6 +292,7 @@ class Topom:
             "promotions": self.promotions.run,
             "health": self.health.run,
             "masters": self.masters.run,
+            **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
             "lost proxies": self.gone.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,

@@ -33,6 +33,7 @@ UNTOLD = frozenset(
         "sweeping",
         "term",
         "differing",
+        "offsets",
         "unwatched",
     }
 )
