@@ -48,7 +48,6 @@ from topom.proxylist import ProxyList
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.replication import ServerReplication
-from topom.scripts import SharedScripts
 from topom.sentinels.service import Sentinels
 from topom.settings import TopomSettings
 from topom.sizebook import SizeBook
@@ -102,6 +101,7 @@ class Topom:
         """Set once it does not lead any more, for good."""
         self.tending = Tending(StoreConflict)
         """Of what goes on by itself while this one leads."""
+        self._store = store
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term, url)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
@@ -218,7 +218,6 @@ class Topom:
             settings.placement_rules(),
             settings.placement_settle_seconds,
         )
-        self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
             self.ledger,
@@ -251,7 +250,7 @@ class Topom:
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
-        await self.scripts.start()
+        await self._store.drop_former()
         await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
         self._history = TableHistory(self.ledger.table)
@@ -280,7 +279,7 @@ class Topom:
         self.waiters.release()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled.
+        """Watch leases, repeat refused tables, run batches and follow Sentinels, until cancelled.
 
         Raises:
             StoreConflict: another topom has written to the store.
@@ -296,7 +295,6 @@ class Topom:
             "lost proxies": self.gone.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,
-            "scripts": self.scripts.run,
             "list of proxies": self.proxies.run,
             "leaving groups": self.departures.run,
             "leaving servers": self.server_departures.run,

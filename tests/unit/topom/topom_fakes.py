@@ -1,7 +1,7 @@
 """Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies on no network."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from topom.frames import Register
 from topom.ledger import Ledger
 from topom.members import Member, Members
 from topom.state import MigrationSettings, Product
-from topom.store import Leader, Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
+from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
 from topom.store.sqlite import AloneLeadership
 
 PRODUCT = Product("test", 16, "crc32", 16)
@@ -32,8 +32,6 @@ class MemoryStore(Store):
         self._leader: Leader | None = None
         self.version = 0
         self.documents: dict[str, bytes] = {}
-        self.generation = 0
-        self.scripts: dict[str, StoredScript] = {}
         self.revision = 0
         self.sizes: dict[str, bytes] = {}
         self.fail_before = 0
@@ -62,19 +60,7 @@ class MemoryStore(Store):
     async def read(self) -> Stored:
         return Stored(self.version, dict(self.documents))
 
-    async def read_scripts(self) -> StoredScripts:
-        return StoredScripts(self.generation, sorted(self.scripts.values(), key=lambda script: script.sequence))
-
-    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
-        await self._begin(generation)
-        for name in drop:
-            self.scripts.pop(name, None)
-        self.scripts |= {script.name: script for script in put}
-
-    async def forget_scripts(self, generation: int) -> None:
-        await self._begin(generation)
-        self.generation += 1
-        self.scripts.clear()
+    async def drop_former(self) -> None: ...
 
     async def read_sizes(self) -> StoredSizes:
         return StoredSizes(self.revision, dict(self.sizes))
