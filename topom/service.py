@@ -11,7 +11,7 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, leavingnodes, topology
+from topom import interventions, joining, leaving, leavingnodes, sweeping, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -56,6 +56,7 @@ from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store, StoreConflict
 from topom.strays import Strays
+from topom.sweeping import Sweeps
 from topom.tablehistory import TableHistory
 from topom.tending import Tending
 from topom.waiters import Waiters
@@ -108,20 +109,23 @@ class Topom:
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
         self.barrier = Barrier(self.ledger, self.members, self.servers)
-        self.actions = Actions(
-            self.ledger,
-            self.barrier,
-            mover or RedisMover(settings.product_settings(), access, self.instance, leads, term),
-            settings.migration_settings(),
-            settings.barrier_seconds,
-            on_step,
-        )
         self.health = Health(
             self.ledger,
             access,
             settings.detector_settings(),
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
+        )
+        mover = mover or RedisMover(settings.product_settings(), access, self.instance, leads, term)
+        self.sweeps = Sweeps(self.ledger, mover, self.servers, self.health, lambda: self.protection.active)
+        self.actions = Actions(
+            self.ledger,
+            self.barrier,
+            mover,
+            settings.migration_settings(),
+            settings.barrier_seconds,
+            on_step,
+            self.sweeps.ensure,
         )
         self.differing = Differing(lambda: self.ledger.state)
         # last-copy: whoever tells servers whom to follow does it by this one.
@@ -296,6 +300,7 @@ class Topom:
             "leaving servers": self.server_departures.run,
             "joining servers": self.joins.run,
             "strays": self.strays.run,
+            "sweeps": self.sweeps.run,
             "sentinels": self.sentinels.run,
             "digests": self.digests.run,
             "placement": self.placements.run,
@@ -328,6 +333,7 @@ class Topom:
             leaving.check(state, table)
             leavingnodes.check(state, table)
             pool.check(state, table)
+            sweeping.check(state, table)
             return joining.with_new(state, interventions.with_table(state, table), wipe)
 
         return (await self.ledger.change(change)).table
@@ -362,6 +368,7 @@ class Topom:
             while True:
                 # Checked first, so that what can never be assigned is refused at once.
                 topology.assign(self.ledger.table, self.ledger.state.version + 1, slots, group_id)
+                await self.sweeps.stop(self.ledger.table.master_of(group_id))
                 left = max(0.0, deadline - asyncio.get_running_loop().time())
                 await self.barrier.everyone_current(all_servers(self.ledger.table), left)
                 waited = False
