@@ -20,6 +20,7 @@ from itertools import count
 from migrator.connection import Connection, Timeouts, split_address
 from migrator.errors import (
     ModuleMissing,
+    NotApart,
     NotEnoughMemory,
     NotMaster,
     Refusal,
@@ -58,10 +59,16 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a check found: sentences that the operator should know, and whether the migrator is to carry the keys."""
+    """What a check found: sentences that the operator should know, and whether the migrator is to carry the keys.
+
+    ``source_run_id`` and ``target_run_id`` are those of the processes that were looked at; empty where there is no
+    source, or a server does not say it.
+    """
 
     notes: tuple[str, ...] = ()
     carried: bool = False
+    source_run_id: str = ""
+    target_run_id: str = ""
 
 
 async def check(
@@ -105,7 +112,7 @@ async def check(
         taker = await facts_of(receiving)
         if source is None:
             judge_target(taker)
-            return Findings()
+            return Findings(target_run_id=taker.run_id)
         giving = await Connection.open(
             source, name=name, access=access, unavailable=SourceUnavailable, refused=SourceRefused, timeouts=limits
         )
@@ -125,7 +132,7 @@ async def check(
                     notes.append(f"keys go through topom, which is slower: {error}")
             if carried:
                 await try_carrying(giving, receiving)
-            return Findings(tuple(notes), carried)
+            return Findings(tuple(notes), carried, giver.run_id, taker.run_id)
         finally:
             giving.close()
     finally:
@@ -148,8 +155,9 @@ def judge(source: Facts, target: Facts, share: float) -> list[str]:
     """Notes on a move of ``share`` of the source's keys, by what both servers say of themselves.
 
     Raises:
-        NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot go well.
+        NotApart, NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot go well.
     """
+    _require_two(source, target)
     judge_target(target)
     _require_master(source, "source")
     missing = sorted(set(source.modules) - set(target.modules) - ENGINES)
@@ -167,6 +175,15 @@ def judge_replicas(target: Facts, needed: int) -> None:
         raise ReplicasMissing(
             f"target {target.address} has {target.replicas_online} replicas online, and migration_min_replicas is "
             f"{needed}; add replicas there, or set another number with 'slotferry migration set --min-replicas'"
+        )
+
+
+def _require_two(source: Facts, target: Facts) -> None:
+    # run-id: keys that are carried from a server to itself are deleted by the step that takes them off the source.
+    if (source.run_id and source.run_id == target.run_id) or source.address == target.address:
+        raise NotApart(
+            f"source {source.address} and target {target.address} are one server, with the run id {source.run_id}; "
+            "remove one of the two names from its group"
         )
 
 

@@ -16,6 +16,7 @@ class Facts:
 
     Attributes:
         address: ``host:port``.
+        run_id: of its process; empty if it does not say one.
         version: for the operator, such as ``7.0.15``.
         role: ``master`` or ``slave``.
         follows: ``host:port`` of its master, if it is a replica.
@@ -31,6 +32,7 @@ class Facts:
 
     address: str
     version: str = ""
+    run_id: str = ""
     role: str = "master"
     follows: str = ""
     loading: bool = False
@@ -59,6 +61,7 @@ class Facts:
         used = number("used_memory")
         return cls(
             address=address,
+            run_id=fields.get("run_id", "").strip(),
             version=fields.get("valkey_version", fields.get("redis_version", "")),
             role=fields.get("role", "master"),
             follows=f"{fields['master_host']}:{fields.get('master_port', '')}" if "master_host" in fields else "",

@@ -7,7 +7,7 @@ topom and every proxy do so, each over its own links; what they find is put toge
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -19,9 +19,15 @@ from slots.connections import PREFIX
 from slots.failures import FAILURES
 
 NAME = f"{PREFIX}.probing"
-"""Name of these connections. They send nothing but PING, and nobody ends them by it."""
+"""Name of these connections. They change nothing at the server, and nobody ends them by it."""
 ANSWERS = (ResponseError, AuthenticationError, BusyLoadingError)
 """Errors that only a server that answers can give."""
+Question = Callable[[str, Redis], Awaitable[None]]
+
+
+async def ping(server: str, client: Redis) -> None:
+    """The question of those who only want to know whether a server answers."""
+    await client.execute_command("PING")
 
 
 class Probing:
@@ -31,10 +37,12 @@ class Probing:
         access: how to get in at the servers.
         seconds: between two questions to a server.
         limit_seconds: how long an answer may take.
+        question: put to a server, by its address and a client of it; it raises what the client does.
     """
 
-    def __init__(self, access: ServerAccess, seconds: float, limit_seconds: float) -> None:
+    def __init__(self, access: ServerAccess, seconds: float, limit_seconds: float, question: Question = ping) -> None:
         self._access = access
+        self._question = question
         self._seconds = seconds
         self._limit = limit_seconds
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -89,7 +97,7 @@ class Probing:
         try:
             while True:
                 began = loop.time()
-                if await self._answers(client):
+                if await self._answers(server, client):
                     self._heard[server] = loop.time()
                     self._answered.add(server)
                 wait = self._seconds * random.uniform(0.8, 1.2)
@@ -101,10 +109,10 @@ class Probing:
         finally:
             await client.aclose()
 
-    async def _answers(self, client: Redis) -> bool:
+    async def _answers(self, server: str, client: Redis) -> bool:
         try:
             async with asyncio.timeout(self._limit):
-                await client.execute_command("PING")
+                await self._question(server, client)
         except ANSWERS:
             return True
         except FAILURES:

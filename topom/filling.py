@@ -8,7 +8,8 @@ done here, so that what it takes is done in one way and in one order:
 2. Nobody can lock slots or groups from here on (``locking``), and the table names the master (**one-owner**).
 3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced, and so
    are those that are put up until it is told.
-4. It is asked whether anything would be lost that nobody said may be, and only then told.
+4. It is asked whether anything would be lost that nobody said may be, and only then told, if it is the very server
+   that was looked at, and none that topom has by another name (**run-id**).
 
 Before all of that, Redis Sentinels are kept from taking it for a whole copy, where they say who is master
 (:mod:`topom.sentinels.electable`).
@@ -55,6 +56,8 @@ class Filling:
     Args:
         locking: held while slots or a group are locked.
         barrier_seconds: how long proxies may take to acknowledge a table.
+        require_apart: raises a TopomError if one of these servers may be another one by a second name
+            (:meth:`topom.identities.Identities.require`).
         prepare: given a server and the group that it is to be filled for, before it is told. Raises a TopomError if it
             is not to be told now.
     """
@@ -67,7 +70,9 @@ class Filling:
         locking: asyncio.Lock,
         barrier_seconds: float,
         prepare: Callable[[str, int], Awaitable[None]] = _nothing,
+        require_apart: Callable[[str, str], None] = lambda server, master: None,
     ) -> None:
+        self._require_apart = require_apart
         self._prepare = prepare
         self._ledger = ledger
         self._barrier = barrier
@@ -95,9 +100,12 @@ class Filling:
         Raises:
             ProxiesNotReady: a proxy has an older table; nothing was done.
             FillingOvertaken: the group has another master, or is getting one.
-            ServerFailed: it is not known whether the server was told.
-            TopomError: as ``prepare``, ``look``, ``require`` and :meth:`topom.ledger.Ledger.change`; it was not told.
+            ServerFailed: it is not known whether the server was told, or it is another one than was looked at.
+            TopomError: as ``require_apart``, ``prepare``, ``look``, ``require`` and
+                :meth:`topom.ledger.Ledger.change`; it was not told.
         """
+        self._require_apart(server, master)
+        run_id = (await self._replication.look(server)).run_id
         await self._prepare(server, group_id)
         await self._barrier.everyone_current([server], self._barrier_seconds)
         async with self._locking:
@@ -105,8 +113,10 @@ class Filling:
             await self._unmark(server)
             _require_master(self._ledger.table, group_id, master)
             require()
+            # run-id: what is told now is what was looked at, and nothing that topom has by another name.
+            self._require_apart(server, master)
             try:
-                await (self._replication.refill if anew else self._replication.follow)(server, master)
+                await (self._replication.refill if anew else self._replication.follow)(server, master, run_id)
             finally:
                 await self._unmark(server)
 

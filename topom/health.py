@@ -4,15 +4,18 @@ Servers of the pool are asked too. Proxies do not know them, so that they are su
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from slots.access import ServerAccess
 from slots.probing import Probing
 from topom.detector import OWN, Condition, Detector, DetectorSettings, Judgement
 from topom.events import What
 from topom.ledger import Ledger
+from topom.replication import run_id_of
 from topom.state import ClusterState, known_servers
 
 log = structlog.get_logger(__name__)
@@ -29,6 +32,7 @@ class Health:
     Args:
         probe_seconds: between two questions to a server.
         timeout_seconds: how long it may take to answer.
+        heard: told of each server that answers, by its address, and of its run id; empty where it does not say one.
     """
 
     def __init__(
@@ -38,14 +42,24 @@ class Health:
         settings: DetectorSettings,
         probe_seconds: float,
         timeout_seconds: float,
+        heard: Callable[[str, str], None] = lambda server, run_id: None,
     ) -> None:
+        self._heard = heard
         self._ledger = ledger
         self._detector = Detector(settings)
         self._suspect_seconds = settings.suspect_seconds
-        self._probing = Probing(access, probe_seconds, timeout_seconds)
+        self._probing = Probing(access, probe_seconds, timeout_seconds, self._ask)
         self._judged: dict[str, Judgement] = {}
         self.looked = asyncio.Event()
         """Set each time the servers have been judged."""
+
+    async def _ask(self, server: str, client: Redis) -> None:
+        """Who answers: a PING would be answered by whoever is there."""
+        try:
+            self._heard(server, run_id_of(await client.info("server")))
+        except ResponseError:
+            self._heard(server, "")  # it is loading or busy, or does not tell this user
+            raise
 
     def heard(self, proxy_id: int, silences: Mapping[str, float]) -> None:
         """A proxy says for how long servers have not answered it; one that says nothing has no view."""

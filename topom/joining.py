@@ -7,9 +7,10 @@ something else. (Proxies look for themselves, and read from no replica that does
 link up, in the master's stream: :mod:`proxy.replicagroup`.)
 
 What may be the only copy of something is told to follow only if an operator has said that it may be wiped: a master
-with keys of its own, and a replica of somebody else that has lost its link to them. Of one that joins again, because it
-follows its master no more, less is asked (:mod:`topom.strays`). **one-owner**: a server is told only while nobody can
-lock slots or groups, and only if the table names it as a replica of that master at that instant.
+with keys of its own, a replica of somebody else that has lost its link to them, and a replica of another group. Of one
+that joins again, because it follows its master no more, less is asked (:mod:`topom.strays`). **one-owner**: a server is
+told only while nobody can lock slots or groups, and only if the table names it as a replica of that master at that
+instant.
 **bounded**: of the servers of a node, one at a time is filled, or fills another (:mod:`topom.filling`).
 """
 
@@ -46,6 +47,11 @@ class NotWhole(Conflict):
 
 async def _nothing(server: str, master: str) -> str:
     """What is held against wiping a server, where nobody has joined again."""
+    return ""
+
+
+async def _of_none(group_id: int, server: str, said: Replication) -> str:
+    """Of which other group a server holds a copy, where there is none."""
     return ""
 
 
@@ -124,6 +130,7 @@ class Joins:
         filling: has servers filled.
         problem_of: why a server is not to be wiped unasked, empty if nothing would be lost. Raises TopomError.
         problem_again: the same of one that was whole once, given its master, too.
+        copy_of: says of which other group a server that is to be in this one holds a copy; empty if of none.
     """
 
     def __init__(
@@ -133,7 +140,9 @@ class Joins:
         filling: Filling,
         problem_of: Callable[[str], Awaitable[str]],
         problem_again: Callable[[str, str], Awaitable[str]] = _nothing,
+        copy_of: Callable[[int, str, Replication], Awaitable[str]] = _of_none,
     ) -> None:
+        self._copy_of = copy_of
         self._ledger = ledger
         self._replication = replication
         self._filling = filling
@@ -232,16 +241,22 @@ class Joins:
             if now < since + FOREIGN_SECONDS:
                 return f"it follows another server than {master}, as it seems"
         try:
-            await self._require_spare(server, master, said)
+            await self._require_spare(group, server, said)
             self._require_free(group, server)
             return await self._tell(group, server)
         except TopomError as error:
             return str(error)
 
-    async def _require_spare(self, server: str, master: str, said: Replication) -> None:
+    async def _require_spare(self, group: Group, server: str, said: Replication) -> None:
         """Raises HoldsKeys for a server that may have what nobody else has, if nobody said that it may be wiped."""
         entry = self._ledger.state.joining.get(server)
-        if entry is None or entry.wipe or said.follows(master) or (not said.is_master and said.link_up):
+        master = group.servers[0]
+        if entry is None or entry.wipe or said.follows(master):
+            return
+        if not said.is_master and said.link_up:
+            # run-id: an address may lead to a replica of another group by now, or have done so from the start.
+            if copy := await self._copy_of(group.id, server, said):
+                raise HoldsKeys(copy)
             return
         problem = await (self._problem_again(server, master) if entry.again else self._problem_of(server))
         if problem:
@@ -256,7 +271,7 @@ class Joins:
         master = group.servers[0]
 
         async def look() -> None:
-            await self._require_spare(server, master, await self._replication.look(server))
+            await self._require_spare(group, server, await self._replication.look(server))
 
         def require() -> None:
             # one-owner: the server may have been removed meanwhile, and be the master of another group by now.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from migrator.checks import Findings, Way, check
+from migrator.errors import NotApart
 from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import clear, migrate
 from migrator.pace import Pace, PaceSettings
@@ -24,8 +25,14 @@ class RedisMover:
         instance: str,
         leads: Callable[[], bool] = lambda: True,
         term: int = 0,
+        conflict: Callable[[str], str] = lambda server: "",
     ) -> None:
-        """``leads`` and ``term``: as :class:`topom.service.Topom` has them."""
+        """
+        Args:
+            leads, term: as :class:`topom.service.Topom` has them.
+            conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.identities`).
+        """
+        self._conflict = conflict
         self._leads = leads
         self._term = term
         self._product = product
@@ -38,7 +45,7 @@ class RedisMover:
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         """What there is to know of a move. Raises :class:`migrator.errors.MigrationError` if it cannot be."""
-        self._require()
+        self._require(*((target,) if source is None else (source, target)))
         return await check(
             source,
             target,
@@ -52,14 +59,14 @@ class RedisMover:
 
     async def settle(self, source: str, target: str) -> None:
         """Return once nothing sent that way can still arrive. Raises :class:`migrator.errors.MigrationError`."""
-        self._require()
+        self._require(source, target)
         await settle(source, target, access=self._access, instance=self._instance, term=self._term)
 
     async def move(
         self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
     ) -> None:
         """Return once **complete** holds for these slots. Raises :class:`migrator.errors.MigrationError`."""
-        self._require()
+        self._require(source, target)
         await migrate(
             source,
             target,
@@ -82,9 +89,13 @@ class RedisMover:
         self._require()
         await clear(source, target, access=self._access, instance=self._instance, former=former, term=self._term)
 
-    def _require(self) -> None:
+    def _require(self, *servers: str) -> None:
         if not self._leads():
             raise NotLeading(OVER)
+        # run-id: of a server by two names nobody knows which slots it has, and keys that are moved to itself are gone.
+        for server in servers:
+            if reason := self._conflict(server):
+                raise NotApart(reason)
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from the next batch of keys on, those of big keys and replicas from the next call on.

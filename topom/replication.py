@@ -1,9 +1,10 @@
 """What topom asks and tells Redis servers about replication. Every call has the short limit of topom's questions."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from redis.asyncio import Redis
@@ -19,6 +20,9 @@ REPLICAOF = "SLAVEOF"
 """The name that servers of all versions know."""
 PRIORITY = "slave-priority"
 """Likewise: the setting by which Sentinels choose among replicas. Of 0, they never elect the server."""
+
+RUN_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+"""What a run id looks like."""
 
 
 class ServerFailed(Unavailable):
@@ -41,6 +45,7 @@ class Replication:
     is connected to its master and holds a whole copy, ``filling`` whether it is just being given one,
     ``silent_seconds`` for how long it has not heard from its master, as far as it is connected. ``former`` is the
     stream that it was in before its own, as far as it knows one, and ``former_offset`` how much of that it had run.
+    ``run_id`` is that of its process; empty where it does not say.
     """
 
     is_master: bool
@@ -52,6 +57,7 @@ class Replication:
     silent_seconds: int = 0
     former: str = ""
     former_offset: int = -1
+    run_id: str = ""
 
     def follows(self, master: str) -> bool:
         """Whether it is a replica of the server of this address, by the very name."""
@@ -81,7 +87,11 @@ class ServerReplication:
         """What the server says now."""
 
         async def ask(client: Redis) -> Replication:
-            return read(await client.info("replication"))
+            async with client.pipeline(transaction=False) as both:
+                both.info("server")
+                both.info("replication")
+                server, replication = await both.execute()
+            return replace(read(replication), run_id=run_id_of(server))
 
         return await self._run(address, ask, changes=False)
 
@@ -112,8 +122,15 @@ class ServerReplication:
 
         await self._run(address, promote)
 
-    async def follow(self, address: str, master: str) -> None:
-        """Make the server a replica of ``master``; what it has that the master has not is lost."""
+    async def follow(self, address: str, master: str, run_id: str = "") -> None:
+        """Make the server a replica of ``master``; what it has that the master has not is lost.
+
+        **run-id**: the server that is told is another process than its master, by whatever names the two are known, and
+        the one that it was decided about. Raises :class:`ServerFailed` if not; it was not told then.
+
+        Args:
+            run_id: the server's, as it was looked at (:attr:`Replication.run_id`); empty for whoever answers.
+        """
         host, port = parse_address(master)
 
         async def follow(client: Redis) -> None:
@@ -121,10 +138,10 @@ class ServerReplication:
             with suppress(ResponseError):
                 await client.execute_command("CLIENT", "UNPAUSE")
 
-        await self._run(address, follow)
+        await self._run(address, follow, require=await self._only(run_id, master))
 
-    async def refill(self, address: str, master: str) -> None:
-        """Have a replica of ``master`` forget what it has and ask for everything.
+    async def refill(self, address: str, master: str, run_id: str = "") -> None:
+        """Have a replica of ``master`` forget what it has and ask for everything; else as :meth:`follow`.
 
         ``REPLICAOF NO ONE`` gives a server a history of its own, so its master cannot go on from where it was and sends
         it everything (tried on Redis 6.2.14, 7.0.15 and Valkey 9.1.2). Both that and the ``REPLICAOF`` back go in one
@@ -133,12 +150,11 @@ class ServerReplication:
         host, port = parse_address(master)
 
         async def refill(client: Redis) -> None:
-            async with client.pipeline(transaction=True) as both:
-                both.execute_command(REPLICAOF, "NO", "ONE")
-                both.execute_command(REPLICAOF, host, str(port))
-                await both.execute()
+            # A pipeline of redis-py would have a connection of its own.
+            for command in (("MULTI",), (REPLICAOF, "NO", "ONE"), (REPLICAOF, host, str(port)), ("EXEC",)):
+                await client.execute_command(*command)
 
-        await self._run(address, refill)
+        await self._run(address, refill, require=await self._only(run_id, master))
 
     async def priority(self, address: str) -> int:
         """The server's :data:`PRIORITY`."""
@@ -169,22 +185,55 @@ class ServerReplication:
 
         await self._run(address, rewrite)
 
-    async def _run(self, address: str, work: Callable[[Redis], Awaitable[Answer]], changes: bool = True) -> Answer:
+    async def _only(self, run_id: str, master: str) -> Callable[[str], None]:
+        """Raises ResponseError for the run id of a server that is not to follow this master."""
+
+        async def ask(client: Redis) -> str:
+            return run_id_of(await client.info("server"))
+
+        leader = await self._run(master, ask, changes=False)
+
+        def require(mine: str) -> None:
+            if mine and mine == leader:
+                raise ResponseError(f"it is the same server as {master}, which it is to follow; remove one name")
+            if run_id and mine != run_id:
+                raise ResponseError("another server answers there by now, or it was restarted; it is looked at again")
+
+        return require
+
+    async def _run(
+        self,
+        address: str,
+        work: Callable[[Redis], Awaitable[Answer]],
+        changes: bool = True,
+        require: Callable[[str], None] = lambda run_id: None,
+    ) -> Answer:
+        """``require`` raises ResponseError if nothing is to be changed at the server of this run id."""
         answers: list[Answer] = []
 
         async def answered(client: Redis) -> None:
-            if changes:
-                # So that nothing has to be connected to between the look and the act.
-                await client.execute_command("PING")
+            if not changes:
+                answers.append(await work(client))
+                return
+            # run-id: a connection leads to one process, from the look to the act. Nothing is connected to in between.
+            async with client.client() as one:
+                run_id = run_id_of(await one.info("server"))
                 # epochs: a topom that led before another one must not undo what that one does.
                 if not self._leads():
                     raise ResponseError("this topom does not lead any more")
-            answers.append(await work(client))
+                require(run_id)
+                answers.append(await work(one))
 
         reason = await self._servers.guarded(address, answered)
         if reason is not None:
             raise ServerFailed(f"{address} does not do what is needed: {reason}")
         return answers[0]
+
+
+def run_id_of(info: object) -> str:
+    """The run id that INFO's section ``server`` says; empty if it says none."""
+    found = info.get("run_id") if isinstance(info, Mapping) else None
+    return str(found) if found is not None and RUN_ID.fullmatch(str(found)) is not None else ""
 
 
 def read(info: dict[str, Any]) -> Replication:

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -27,6 +28,7 @@ from topom.frames import TableFrames
 from topom.gone import Gone
 from topom.health import Health
 from topom.hours import Hours
+from topom.identities import Identities, with_run_ids
 from topom.interventions import Cancelled
 from topom.joining import Joins
 from topom.leaving import Departures
@@ -65,6 +67,8 @@ ASSIGN_SECONDS = 5.0
 """How long an assignment waits for proxies to acknowledge that the slots are offline."""
 CLOCK_SECONDS = 1.0
 """How often it is looked whether the hours of migration have come or are over."""
+
+NOBODY_NEW: Mapping[str, str] = MappingProxyType({})
 
 TableChange = Callable[[SlotTable, int], SlotTable]
 
@@ -107,7 +111,15 @@ class Topom:
         self.actions = Actions(
             self.ledger,
             self.barrier,
-            mover or RedisMover(settings.product_settings(), access, self.instance, leads, term),
+            mover
+            or RedisMover(
+                settings.product_settings(),
+                access,
+                self.instance,
+                leads,
+                term,
+                lambda server: self.identities.conflict(server),
+            ),
             settings.migration_settings(),
             settings.barrier_seconds,
             on_step,
@@ -118,6 +130,10 @@ class Topom:
             settings.detector_settings(),
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
+            lambda server, run_id: self.identities.heard(server, run_id),
+        )
+        self.identities = Identities(
+            self.ledger, ServerReplication(self.servers, leads), lambda server: self.health.of(server).condition
         )
         self.differing = Differing(lambda: self.ledger.state)
         self.promotions = Promotions(
@@ -156,10 +172,10 @@ class Topom:
         )
         self.digests = Digests(self.ledger, access)
         self.sizes = SizeBook(store, settings.number_of_slots)
-        self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
+        self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups, self.identities.require)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
-        self.pool = Pool(self.ledger, self.servers)
+        self.pool = Pool(self.ledger, self.servers, self.identities)
         self.node_departures = NodeDepartures(self.ledger, self.pool, self.differing.problem)
         self.server_departures = ServerDepartures(
             self.ledger,
@@ -176,6 +192,7 @@ class Topom:
             self.actions.steps.locking,
             settings.barrier_seconds,
             lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
+            self.identities.require,
         )
         looks = ServerReplication(self.servers, leads)
         self.joins = Joins(
@@ -184,6 +201,7 @@ class Topom:
             filling,
             self.pool.problem,
             lambda server, master: strays.problem_of(self.pool.content, looks.look, server, master),
+            self.identities.copy_of,
         )
         self.strays = Strays(
             self.ledger,
@@ -262,6 +280,7 @@ class Topom:
         # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
         self.ledger.listen(self._publish)
         self.members.start()
+        self.identities.start()
 
     def show(self, state: ClusterState) -> None:
         """Take on what another topom has stored, instead of :meth:`start` and :meth:`run`, for reading only."""
@@ -291,6 +310,7 @@ class Topom:
             group.create_task(self.actions.run())
             group.create_task(self.promotions.run())
             group.create_task(self.health.run())
+            group.create_task(self.identities.run())
             group.create_task(self.masters.run())
             group.create_task(self.gone.run())
             group.create_task(self._follow_clock())
@@ -319,10 +339,11 @@ class Topom:
             self.sizes.known, state.table, state.moved, self.sizes.clock(), self.settings.sizes_stale_seconds
         )
 
-    async def edit(self, make: TableChange, wipe: bool = False) -> SlotTable:
+    async def edit(self, make: TableChange, wipe: bool = False, run_ids: Mapping[str, str] = NOBODY_NEW) -> SlotTable:
         """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise.
 
-        Servers that come to be replicas by it have to become whole; ``wipe`` is whether their keys may be lost.
+        Servers that come to be replicas by it have to become whole; ``wipe`` is whether their keys may be lost, and
+        ``run_ids`` who they are (:meth:`topom.identities.Identities.admit`).
         """
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
@@ -330,7 +351,9 @@ class Topom:
             leaving.check(state, table)
             leavingnodes.check(state, table)
             pool.check(state, table)
-            return joining.with_new(state, interventions.with_table(state, table), wipe)
+            self.identities.require_new(state, run_ids)
+            new = joining.with_new(state, interventions.with_table(state, table), wipe)
+            return with_run_ids(new, run_ids)
 
         return (await self.ledger.change(change)).table
 
@@ -364,6 +387,7 @@ class Topom:
             while True:
                 # Checked first, so that what can never be assigned is refused at once.
                 topology.assign(self.ledger.table, self.ledger.state.version + 1, slots, group_id)
+                self.identities.require_one_name(topology.group_of(self.ledger.table, group_id).servers[0])
                 left = max(0.0, deadline - asyncio.get_running_loop().time())
                 await self.barrier.everyone_current(all_servers(self.ledger.table), left)
                 waited = False

@@ -225,7 +225,8 @@ class ClusterState:
     the ``replica-priority`` that servers had which Sentinels are kept from electing (:mod:`topom.sentinels.electable`).
     ``differing`` has, by address, what is known against replicas.
     ``unwatched`` has the servers that came to their groups since every proxy was last known to have the table
-    (:mod:`topom.standdown`).
+    (:mod:`topom.standdown`). ``run_ids`` has, by address, the run id under which each known server was last seen
+    (:mod:`topom.identities`).
     """
 
     version: int
@@ -252,6 +253,7 @@ class ClusterState:
     priorities: Mapping[str, int] = field(default_factory=dict)
     differing: Mapping[str, Differs] = field(default_factory=dict)
     unwatched: frozenset[str] = frozenset()
+    run_ids: Mapping[str, str] = field(default_factory=dict)
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
@@ -268,6 +270,15 @@ class ClusterState:
             if before is not group:
                 new |= set(group.servers) - set(before.servers if before is not None else ())
         return replace(self, unwatched=self.unwatched | new) if new - self.unwatched else self
+
+    def with_known_run_ids(self, old: ClusterState) -> ClusterState:
+        """This state without the run ids of servers that are not known any more, as they were in ``old``."""
+        if self.table.groups is old.table.groups and self.pool is old.pool and self.run_ids is old.run_ids:
+            return self
+        known = set(known_servers(self))
+        if known >= self.run_ids.keys():
+            return self
+        return replace(self, run_ids={address: one for address, one in self.run_ids.items() if address in known})
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set.

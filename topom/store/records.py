@@ -19,6 +19,7 @@
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 | ``priorities`` | the replica-priority that servers are to have again; missing until there was one |
 | ``differing`` | what is known against replicas that digest checks found to differ; missing until there was one |
+| ``run_ids`` | the run id under which each server was last seen, by address; missing until one was |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
@@ -100,6 +101,7 @@ def decode(stored: Stored) -> ClusterState | None:
             leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
             joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
             pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
+            run_ids={str(server): str(run_id) for server, run_id in documents.get("run_ids", {}).items()},
             priorities={str(server): int(value) for server, value in documents.get("priorities", {}).items()},
             differing={entry.server: entry for entry in (made(Differs, raw) for raw in documents.get("differing", []))},
             placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
@@ -157,6 +159,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["sentinels"] = _encode(list(new.sentinels))
     if new.priorities != ({} if old is None else old.priorities):
         documents["priorities"] = _encode(dict(new.priorities))
+    if new.run_ids != ({} if old is None else old.run_ids):
+        documents["run_ids"] = _encode(dict(new.run_ids))
     if new.differing != ({} if old is None else old.differing):
         documents["differing"] = _encode([asdict(entry) for entry in new.differing.values()])
     if new.protection_lifted != (None if old is None else old.protection_lifted):

@@ -104,7 +104,7 @@ class Streams(FakeServers):
             filling=address in self.filling,
         )
 
-    async def follow(self, address: str, master: str) -> None:
+    async def follow(self, address: str, master: str, run_id: str = "") -> None:
         await super().follow(address, master)
         self.unfilled.discard(address)
         self.filling.add(address)

@@ -58,7 +58,7 @@ class FakeServers(ServerReplication):
             return Replication(True, "stream", 100)
         return Replication(False, "stream", 100, parse_address(server.follows), server.whole, not server.whole)
 
-    async def follow(self, address: str, master: str) -> None:
+    async def follow(self, address: str, master: str, run_id: str = "") -> None:
         (await self._reach(address)).follows = master
         self.told.append((address, master))
 

@@ -74,7 +74,7 @@ class FakeServers(ServerReplication):
         server.follows = None
         self.promoted()
 
-    async def follow(self, address: str, master: str) -> None:
+    async def follow(self, address: str, master: str, run_id: str = "") -> None:
         server = await self._reach(address)
         server.follows = master
 

@@ -27,7 +27,7 @@ from topom.store import records
 class RefillingServers(FakeServers):
     """Servers in memory that may be told to be filled anew."""
 
-    async def refill(self, address: str, master: str) -> None:
+    async def refill(self, address: str, master: str, run_id: str = "") -> None:
         (await self._reach(address)).whole = False
         self.told.append((address, master))
 
