@@ -12,6 +12,7 @@ What others import:
   from what is at the source, and keeps nothing between calls.
 - ``from migrator.checks import check``: whether a target can take slots, before any of them is touched.
 - ``from migrator.settle import settle``: returns once nothing sent from a source to a target can still arrive.
+- ``from migrator.sweep import sweep``: returns once a server has no keys of slots that it does not own.
 
 The rooms: ``connection`` (a pipelined connection to one server), ``scan`` (finds the keys, page by page),
 ``batch`` (how many keys go in a call), ``transfer`` (moves one batch), ``bigkeys``, ``claims`` and ``pieces`` (move big

@@ -26,6 +26,10 @@ class TargetUnavailable(MigrationError):
     """The target cannot be reached, by us or by the source, or did not answer in time."""
 
 
+class ServerUnavailable(MigrationError):
+    """A server cannot be reached, closed the connection or did not answer in time."""
+
+
 class TargetUnfit(MigrationError):
     """The target as it is cannot take the slots; nothing was sent to it."""
 
@@ -60,6 +64,10 @@ class ReplicasMissing(TargetUnfit):
     passing = True
 
 
+class ForeignKeys(TargetUnfit):
+    """A server holds keys of slots that it does not own, and nobody but the operator knows what they are for."""
+
+
 class NotEnoughMemory(TargetUnfit):
     """The keys would not fit below the target's maxmemory, or would have it evict others."""
 
@@ -70,6 +78,10 @@ class TooFewReplicas(MigrationError):
 
 class Unsettled(MigrationError):
     """What was under way to a server may still arrive there."""
+
+
+class SweepOvertaken(MigrationError):
+    """A sweep of a server was broken off by another one, or because a slot came to the server."""
 
 
 class KeysRemain(MigrationError):

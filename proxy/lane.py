@@ -122,7 +122,8 @@ class Lane:
         now = time.monotonic()
         batch: list[Move] = []
         late: list[Move] = []
-        while self._waiting and len(batch) < self._mover.settings.move_batch_keys:
+        # bounded: also of those that are not to be moved no more in one turn, so that others have theirs.
+        for _ in range(min(len(self._waiting), self._mover.settings.move_batch_keys)):
             move = self._waiting.popleft()
             if not self._is_current(move):
                 # one-owner: the source or the target is another server by now.
@@ -131,6 +132,8 @@ class Lane:
             (batch if move.deadline > now else late).append(move)
         if batch:
             self._call(batch)
+        elif self._waiting:
+            self._schedule()
         for move in late:
             # bounded
             self._mover.finish(move, self._error(self._why_slow if move.big_since else b"-others were moved before it"))

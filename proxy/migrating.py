@@ -50,12 +50,15 @@ class KeyMover:
         else:
             self._sources[slot] = origin
 
-    def need(self, session: Sleeper, database: int, missing: Sequence[tuple[int, bytes]]) -> None:
+    def need(
+        self, session: Sleeper, database: int, missing: Sequence[tuple[int, bytes]], deadline: float | None = None
+    ) -> None:
         """Move keys (each with its slot) that the request at the front of ``session`` names, then wake it.
 
         Called by the engine; ``session`` is woken or failed from the event loop, never from within this call.
+        ``deadline``, on the monotonic clock, is ``move_seconds`` from now unless told otherwise.
         """
-        self._move(session, {(database, key): slot for slot, key in missing})
+        self._move(session, {(database, key): slot for slot, key in missing}, deadline)
 
     def move(self, slot: int, keys: Iterable[tuple[int, bytes]]) -> "asyncio.Future[bytes | None]":
         """Move keys (each with its database) of one slot, which migrates; None once they are absent, else an error."""
@@ -67,9 +70,10 @@ class KeyMover:
             errand.wake(self._router.generation)
         return errand.done
 
-    def _move(self, sleeper: Sleeper, wanted: dict[tuple[int, bytes], int]) -> None:
+    def _move(self, sleeper: Sleeper, wanted: dict[tuple[int, bytes], int], deadline: float | None = None) -> None:
         waiter = Waiter(sleeper, self._router.generation, len(wanted))
-        deadline = time.monotonic() + self._settings.move_seconds
+        if deadline is None:
+            deadline = time.monotonic() + self._settings.move_seconds
         for (database, key), slot in wanted.items():
             _, target, migration = self._router.route(slot)
             assert target is not None, "a migrating slot has a target"

@@ -59,7 +59,10 @@ WANTED = RESERVED + b"wanted"
 LEADER = RESERVED + b"leader"
 """Hash in database 0 of a server: the newest ``term`` of a topom whose migrator came here, and in which term those of
 all others were ended (``alone``)."""
-RESERVED_KEYS = (STATE, ARRIVING, WANTED, FENCED, LEADER)
+SWEPT = RESERVED + b"swept"
+"""Hash in database 0 of a server: ``swept``, the life in which it was swept; ``data``, the id of the data that it has;
+``token``, random, of a sweep under way (:mod:`migrator.sweep`)."""
+RESERVED_KEYS = (STATE, ARRIVING, WANTED, FENCED, LEADER, SWEPT)
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
 

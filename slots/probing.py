@@ -22,12 +22,13 @@ NAME = f"{PREFIX}.probing"
 """Name of these connections. They change nothing at the server, and nobody ends them by it."""
 ANSWERS = (ResponseError, AuthenticationError, BusyLoadingError)
 """Errors that only a server that answers can give."""
-Question = Callable[[str, Redis], Awaitable[None]]
+Question = Callable[[str, Redis], Awaitable[bool]]
 
 
-async def ping(server: str, client: Redis) -> None:
+async def ping(server: str, client: Redis) -> bool:
     """The question of those who only want to know whether a server answers."""
-    await client.execute_command("PING")
+    # Whatever says something else than PONG is no Redis server that could be used.
+    return await client.execute_command("PING") is True
 
 
 class Probing:
@@ -37,7 +38,8 @@ class Probing:
         access: how to get in at the servers.
         seconds: between two questions to a server.
         limit_seconds: how long an answer may take.
-        question: put to a server, by its address and a client of it; it raises what the client does.
+        question: put to a server, by its address and a client of it: whether it answers as a Redis server does. It
+            raises what the client does.
     """
 
     def __init__(self, access: ServerAccess, seconds: float, limit_seconds: float, question: Question = ping) -> None:
@@ -112,9 +114,8 @@ class Probing:
     async def _answers(self, server: str, client: Redis) -> bool:
         try:
             async with asyncio.timeout(self._limit):
-                await self._question(server, client)
+                return await self._question(server, client)
         except ANSWERS:
             return True
         except FAILURES:
             return False
-        return True

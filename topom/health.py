@@ -5,6 +5,7 @@ Servers of the pool are asked too. Proxies do not know them, so that they are su
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import structlog
 from redis.asyncio import Redis
@@ -48,18 +49,21 @@ class Health:
         self._ledger = ledger
         self._detector = Detector(settings)
         self._suspect_seconds = settings.suspect_seconds
-        self._probing = Probing(access, probe_seconds, timeout_seconds, self._ask)
+        self._begin_probing = partial(Probing, access, probe_seconds, timeout_seconds, self._ask)
+        self._probing = self._begin_probing()
         self._judged: dict[str, Judgement] = {}
         self.looked = asyncio.Event()
         """Set each time the servers have been judged."""
 
-    async def _ask(self, server: str, client: Redis) -> None:
-        """Who answers: a PING would be answered by whoever is there."""
+    async def _ask(self, server: str, client: Redis) -> bool:
+        """Whether a server answers, and who it is: a PING would be answered by whoever is there."""
         try:
-            self._heard(server, run_id_of(await client.info("server")))
+            info = await client.info("server")
         except ResponseError:
-            self._heard(server, "")  # it is loading or busy, or does not tell this user
+            self._heard(server, "")  # it is busy, or does not tell this user
             raise
+        self._heard(server, run_id_of(info))
+        return True
 
     def heard(self, proxy_id: int, silences: Mapping[str, float]) -> None:
         """A proxy says for how long servers have not answered it; one that says nothing has no view."""
@@ -76,6 +80,7 @@ class Health:
 
     async def run(self) -> None:
         """Ask servers and judge them, until cancelled."""
+        self._probing = self._begin_probing()
         self._probing.keep(known_servers(self._ledger.state))
         # Who has not reported to this topom yet may see servers that it does not.
         self._detector.keep_only(str(proxy_id) for proxy_id in self._ledger.state.proxies)

@@ -135,9 +135,12 @@ class Departures:
 
     async def run(self) -> None:
         """Plan moves for what is on the list, again and again, and remove what is empty; for ever."""
-        self._ledger.listen(lambda old, new: self._news.set())
+        self._ledger.listen(self._changed)
         # Every step of a batch changes the state.
         await keep_looking(self._news, self._look, "groups_cannot_leave_yet")
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        self._news.set()
 
     async def _look(self) -> None:
         leaving = leaving_groups(self._ledger.state)

@@ -268,7 +268,7 @@ class ServerDepartures:
 
     async def run(self) -> None:
         """Have masters on the list replaced and removed, again and again; for ever."""
-        self._ledger.listen(lambda old, new: self._news.set())
+        self._ledger.listen(self._changed)
         while True:
             self._news.clear()
             listed = leaving_servers(self._ledger.state)
@@ -286,6 +286,9 @@ class ServerDepartures:
                 await self._news.wait()
             else:
                 await asyncio.sleep(LOOK_SECONDS)
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        self._news.set()
 
     async def _see_to(self, address: str) -> None:
         try:

@@ -118,8 +118,9 @@ class Ledger:
         return self.state.table
 
     def listen(self, listener: Listener) -> None:
-        """Have ``listener`` called after each change."""
-        self._listeners.append(listener)
+        """Have ``listener`` called after each change; once, however often it is said."""
+        if listener not in self._listeners:
+            self._listeners.append(listener)
 
     async def start(self, product: Product) -> None:
         """Read the store, or fill an empty one, and take the writer's place.
@@ -304,7 +305,11 @@ class Ledger:
     def _adopt(self, new: ClusterState) -> None:
         old, self._state = self.state, new
         for listener in self._listeners:
-            listener(old, new)
+            try:
+                listener(old, new)
+            except Exception:
+                # What is stored holds, whoever cannot make anything of it; the others have to hear of it.
+                log.exception("listener_failed", listener=getattr(listener, "__qualname__", repr(listener)))
 
     def _lose(self, reason: str) -> None:
         log.error("store_lost", reason=reason)

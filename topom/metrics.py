@@ -31,6 +31,7 @@ class TopomCollector(Collector):
         served: the topom whose state is shown; None while nothing is known.
         term: of this topom while it leads, 0 where no other topom uses the store; None while it does not lead.
         store: the metrics of the store's calls.
+        failures: how often each of the process's own loops failed.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class TopomCollector(Collector):
         served: Callable[[], Topom | None],
         term: Callable[[], int | None],
         store: Callable[[], Iterable[Metric]] = lambda: (),
+        failures: Mapping[str, int] | None = None,
     ) -> None:
         self._served = served
         self._term = term
         self._store = store
+        self._failures = failures or {}
 
     def collect(self) -> Iterator[Metric]:
         """Every family."""
@@ -50,6 +53,7 @@ class TopomCollector(Collector):
         leads = topom is not None and term is not None and topom.leads()
         yield _gauge("leads", "1 while this topom leads, else 0.", int(leads))
         yield from self._store()
+        yield self._loop_failures(topom)
         if topom is None:
             return
         yield from _of_state(topom)
@@ -59,6 +63,14 @@ class TopomCollector(Collector):
             yield from _of_members(topom)
             yield from _of_moves(topom)
             yield from _of_masters(topom)
+
+    def _loop_failures(self, topom: Topom | None) -> Metric:
+        family = CounterMetricFamily(
+            f"{PREFIX}loop_failures", "How often what goes on by itself failed and was started again.", labels=["loop"]
+        )
+        for name, count in {**self._failures, **(topom.tending.failures if topom is not None else {})}.items():
+            family.add_metric([name], count)
+        return family
 
 
 def _of_state(topom: Topom) -> Iterator[Metric]:

@@ -19,13 +19,14 @@ import httpx
 import structlog
 
 from slots.backoff import Backoff
-from topom.errors import NotLeading
+from topom.errors import NotLeading, TopomError
 from topom.leading import LedStore
 from topom.roster import Roster
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.store import Leader, Leadership, Store, StoreConflict, StoreError
 from topom.store.timed import StoreTimes, TimedStore
+from topom.tending import Tending
 from topom.view import View
 
 log = structlog.get_logger(__name__)
@@ -79,6 +80,8 @@ class Node:
         self._store = store
         self._make = make or self._topom_of
         self._topom: Topom | None = None
+        self.tending = Tending(TopomError, StuckTerm)
+        """Of what goes on by itself, whether this one leads or not."""
 
     @property
     def leading(self) -> Topom | None:
@@ -124,7 +127,6 @@ class Node:
             ProductMismatch: the store belongs to another product.
             StoreError: a store that is not shared cannot be used.
             StuckTerm: see there.
-            Exception: what broke a term.
         """
         if not self.shared:
             await self._store.open()
@@ -132,8 +134,8 @@ class Node:
             return
         await self._open()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.view.follow())
-            group.create_task(self._stand())
+            group.create_task(self.tending.keep("view", self.view.follow))
+            group.create_task(self.tending.keep("standing for election", self._stand))
 
     async def close(self) -> None:
         """Close the view and the store, after :meth:`run` has ended."""

@@ -101,7 +101,8 @@ async def serve(settings: TopomSettings) -> int:
             if running.done():
                 running.result()
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        announcing = asyncio.create_task(announce(node, token, settings.token_next.get_secret_value()))
+        tokens = token, settings.token_next.get_secret_value()
+        announcing = asyncio.create_task(node.tending.keep("announcing", lambda: announce(node, *tokens)))
         tasks += [serving, announcing]
         garbage.spare_what_is_here()
         _write_address(settings.data / ADDRESS_FILE, address)

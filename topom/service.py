@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
@@ -56,9 +56,10 @@ from topom.sizebook import SizeBook
 from topom.sizes import Freshness, freshness
 from topom.state import ClusterState
 from topom.steps import Mover, Observer
-from topom.store import Store
+from topom.store import Store, StoreConflict
 from topom.strays import Strays
 from topom.tablehistory import TableHistory
+from topom.tending import Tending
 from topom.waiters import Waiters
 
 log = structlog.get_logger(__name__)
@@ -101,6 +102,8 @@ class Topom:
         self.leads = leads
         self.retired = asyncio.Event()
         """Set once it does not lead any more, for good."""
+        self.tending = Tending(StoreConflict)
+        """Of what goes on by itself while this one leads."""
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term, url)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
@@ -303,28 +306,36 @@ class Topom:
         self.waiters.release()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled."""
+        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled.
+
+        Raises:
+            StoreConflict: another topom has written to the store.
+        """
+        loops: dict[str, Callable[[], Awaitable[None]]] = {
+            "leases": self.members.watch,
+            "refused tables": self.barrier.tell_again,
+            "batches": self.actions.run,
+            "promotions": self.promotions.run,
+            "health": self.health.run,
+            "run ids": self.identities.run,
+            "masters": self.masters.run,
+            "lost proxies": self.gone.run,
+            "hours": self._follow_clock,
+            "first layout": self.first_layout.run,
+            "scripts": self.scripts.run,
+            "list of proxies": self.proxies.run,
+            "leaving groups": self.departures.run,
+            "leaving servers": self.server_departures.run,
+            "joining servers": self.joins.run,
+            "strays": self.strays.run,
+            "sentinels": self.sentinels.run,
+            "digests": self.digests.run,
+            "resyncs": self.resyncs.run,
+            "placement": self.placements.run,
+        }
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.members.watch())
-            group.create_task(self.barrier.tell_again())
-            group.create_task(self.actions.run())
-            group.create_task(self.promotions.run())
-            group.create_task(self.health.run())
-            group.create_task(self.identities.run())
-            group.create_task(self.masters.run())
-            group.create_task(self.gone.run())
-            group.create_task(self._follow_clock())
-            group.create_task(self.first_layout.run())
-            group.create_task(self.scripts.run())
-            group.create_task(self.proxies.run())
-            group.create_task(self.departures.run())
-            group.create_task(self.server_departures.run())
-            group.create_task(self.joins.run())
-            group.create_task(self.strays.run())
-            group.create_task(self.sentinels.run())
-            group.create_task(self.digests.run())
-            group.create_task(self.resyncs.run())
-            group.create_task(self.placements.run())
+            for name, loop in loops.items():
+                group.create_task(self.tending.keep(name, loop), name=name)
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

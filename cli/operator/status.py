@@ -49,6 +49,8 @@ def _say_status(found: Answer) -> None:
     for group in found["groups"]:
         if group.get("trouble"):
             say(f"group {group['id']}: its master has failed and is not replaced yet: {group['trouble']}")
+    for name, why in found.get("failing", {}).items():
+        say(f"topom: {name} failed and was started again: {why}; its log says more")
     if found.get("sentinels"):
         say(f"Sentinels: {found['sentinels']}")
     protection = found.get("protection", {})

@@ -11,6 +11,7 @@ from libc.string cimport strlen
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_consume, buffer_length
+from proxy.engine.clearing cimport Clearing
 from proxy.engine.commandlookup cimport PATH_KEYED, PATH_PING, PATH_SPLIT, command_t
 from proxy.engine.connection cimport ClientConnection
 from proxy.engine.decisions cimport decide
@@ -66,6 +67,8 @@ cdef enum:
     MUTED_ONCE_BITS = 3
     # Requests of one session that plain Python decides on before others have their turn.
     MOST_DECISIONS = 64
+    # Keys of a request that are looked for in one turn while slots move; of a longer one in slices.
+    MOST_CLEARED_AT_ONCE = 256
 
 cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 cdef bytes OWN_KEYS = b"-%b\r\n" % REFUSAL.encode()
@@ -428,6 +431,14 @@ cdef class Session(ClientConnection):
         cdef route_t* route
         cdef int32_t slot
         cdef int index
+        cdef Clearing clearing
+        if count > MOST_CLEARED_AT_ONCE * step and self.cleared != router.generation:
+            # Not at once: the session has not stopped yet, and others have their turn.
+            clearing = Clearing(self)
+            if not clearing.copy(keys, count, step):
+                return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
+            self.loop.event_loop.call_soon(clearing.go_on)
+            return VERDICT_WAIT
         missing = None
         for index in range(0, count, step):
             slot = router.slot_of(keys[index].data, keys[index].size)

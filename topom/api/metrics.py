@@ -31,7 +31,7 @@ def collector(topom: Topom | Node) -> Collector:
             return None
         return leadership.leader.term if node.shared else 0
 
-    return TopomCollector(served, term, node.store_times.collect)
+    return TopomCollector(served, term, node.store_times.collect, node.tending.failures)
 
 
 def router(topom: Topom | Node) -> APIRouter:

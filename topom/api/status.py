@@ -39,6 +39,7 @@ async def show(request: Request, topom: ServedTopom) -> models.Status:
         protection=_protection(topom),
         topoms=topoms.describe(node),
         sentinels=topom.sentinels.shortcoming(),
+        failing=topom.tending.troubles | ({} if node is None else node.tending.troubles),
         problem="" if node is None else node.problem,
     )
 

@@ -50,4 +50,8 @@ class Status(BaseModel):
     protection: Protection
     topoms: list[TopomShown] = Field(default_factory=list, description="Where several share a store: the leader first.")
     sentinels: str = Field(default="", description="Why Sentinels could replace no master that fails, if they are to.")
+    failing: dict[str, str] = Field(
+        default_factory=dict,
+        description="What goes on by itself, failed lately and was started again, by name: why. topom's log has more.",
+    )
     problem: str = Field(default="", description="Why nothing can be changed now.")

@@ -77,7 +77,7 @@ class Resyncs:
 
     async def run(self) -> None:
         """Fill what is to be filled, until cancelled; what is under way then is gone on with by whoever leads next."""
-        self._ledger.listen(lambda old, new: None if old.differing is new.differing else self._news.set())
+        self._ledger.listen(self._changed)
         self._digests.on_over = self._news.set
         try:
             await keep_looking(self._news, self.look, "resyncs_wait")
@@ -86,6 +86,10 @@ class Resyncs:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        if old.differing is not new.differing:
+            self._news.set()
 
     async def resync(self, group_id: int, server: str | None) -> list[str]:
         """Have a replica, or all that are known to differ, filled anew; which ones.

@@ -147,7 +147,7 @@ class Placements:
 
     async def run(self) -> None:
         """Do what is to be done, until cancelled."""
-        self._ledger.listen(lambda old, new: self._news.set())
+        self._ledger.listen(self._changed)
 
         async def look() -> float | None:
             await self._look()
@@ -157,6 +157,9 @@ class Placements:
             return IDLE_SECONDS if kept.auto else None
 
         await keep_looking(self._news, look, "placement_waits")
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        self._news.set()
 
     async def _look(self) -> None:
         kept = self._ledger.state.placement

@@ -88,8 +88,11 @@ class Priorities:
 
     async def run(self) -> None:
         """Set priorities and set them back, as it is wanted; for ever."""
-        self._ledger.listen(lambda old, new: self._news.set())
+        self._ledger.listen(self._changed)
         await keep_looking(self._news, self.look, "priorities_wait")
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        self._news.set()
 
     def wake(self) -> None:
         """What is wanted may have changed."""

@@ -25,12 +25,13 @@
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from slots import ranges
-from slots.table import Group, Slot, SlotTable, TableError, slots_from_wire, slots_to_wire
+from slots.table import Group, Slot, SlotTable, slots_from_wire, slots_to_wire
 from topom.placements.run import Kept
 from topom.speed import PairSpeed
 from topom.state import (
@@ -85,10 +86,10 @@ def decode(stored: Stored) -> ClusterState | None:
             next_proxy_id=cluster["next_proxy_id"],
             proxies={proxy.id: proxy for proxy in proxies},
             fenced={entry.instance: entry for entry in fenced},
-            migration_changes=documents["migration"],
+            migration_changes=_object(documents["migration"]),
             skipped={int(slot): str(reason) for slot, reason in documents.get("skipped", {}).items()},
             moved={
-                slot: float(at)
+                slot: _time(at)
                 for at, text in documents.get("moved", {}).items()
                 for slot in ranges.parse(text, product.number_of_slots)
             },
@@ -110,10 +111,22 @@ def decode(stored: Stored) -> ClusterState | None:
         )
         # Stores of versions that did not keep it say it by their tables.
         return state if "assigned" in cluster else state.with_assigned()
-    except (KeyError, TypeError, ValueError, TableError) as error:
+    except Exception as error:  # whatever is odd in there: nothing may be built upon it
         raise StoreDamaged(
             f"what the store holds at version {stored.version} cannot be read ({error!r}); restore it from a backup"
         ) from error
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.40} is no object")
+    return value
+
+
+def _time(text: str) -> float:
+    if not math.isfinite(at := float(text)):
+        raise ValueError(f"{text:.40} is no time")
+    return at
 
 
 def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes | None]:

@@ -86,3 +86,19 @@ async def test_a_connection_that_is_lost_while_a_permit_is_renewed(
     mine = Permits(ProxySettings(), lambda: "name")
     assert await mine.renew("127.0.0.1:2", TARGET) == str(error)
     assert mine.get("127.0.0.1:2", TARGET) == ""
+
+
+async def test_bounded_keys_that_are_late_are_given_up_a_batch_at_a_time() -> None:
+    """given very many keys whose time is over, the worker's other clients have their turn in between."""
+    async with Server(unsettled) as server:
+        with engine(server.address) as inside:
+            mover = Mover(inside.router, NoPermits(ProxySettings(), lambda: "name"))
+            lane = Lane(mover, Origin(server.address), TARGET, 0)
+            for number in range(1000):
+                lane.add(Move(3, (1, 0, b"%d" % number), time.monotonic() - 1.0))
+            most, before = 0, 0
+            while len(mover.finished) < 1000:
+                await asyncio.sleep(0)
+                most, before = max(most, len(mover.finished) - before), len(mover.finished)
+            assert most <= mover.settings.move_batch_keys
+            lane.backend.close()

@@ -12,7 +12,7 @@ from topom.settings import SettingsError, TopomSettings
 
 def test_a_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLOTFERRY_TOPOM_REDIS_PASWORD", "geheim")
-    with pytest.raises(SettingsError, match="did you mean SLOTFERRY_TOPOM_REDIS_PASSWORD[?]"):
+    with pytest.raises(SettingsError, match=r"did you mean SLOTFERRY_TOPOM_REDIS_PASSWORD[?]"):
         TopomSettings.load()
 
 

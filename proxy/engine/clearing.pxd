@@ -1,0 +1,28 @@
+"""The keys of a long request, looked for a slice at a time."""
+
+from libc.stdint cimport int64_t
+
+from proxy.engine.resp cimport argument_t
+from proxy.engine.router cimport Router
+from proxy.engine.session cimport Session
+
+
+cdef class Clearing:
+    """The keys of the request at the front of one session, and how many of them are known to be absent by now."""
+
+    cdef:
+        Router router
+        Session session
+        int64_t generation
+        int database
+        char* data
+        size_t* sizes
+        int count
+        # The next key, and where it begins.
+        int index
+        size_t position
+        double deadline
+        bint met_big
+
+    cdef bint copy(self, const argument_t* keys, int count, int step) noexcept
+    cdef object collect(self)

@@ -1,0 +1,133 @@
+"""The keys of a long request whose slots move, looked for and asked for a slice at a time.
+
+A request may name hundreds of thousands of keys. So that the worker's other clients are served in between, a turn of
+the event loop looks at keys for :data:`SLICE_SECONDS` at most, and asks for :data:`MOST_ASKED` of them at most; the
+next slice begins once these are absent from their source. **absent-first**: the session is told that its request is
+cleared once the last slice is, by the table that the first one was looked at by. A newer table ends it, and the request
+is looked at afresh. **bounded**: the keys are copied, so it holds as much again as the request; all slices together have
+``move_seconds``, and anew after a key that had to go in pieces.
+"""
+
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+from proxy.engine.resp cimport argument_t
+from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, Router, route_t
+from proxy.engine.session cimport Session
+
+cdef enum:
+    # Keys that one slice asks for; Python makes a small record of each.
+    MOST_ASKED = 256
+    # Keys between two looks at the clock.
+    AT_ONCE = 64
+    # Keys of the longest request that is read at the source: it is sent there in one piece.
+    MOST_READ = 4000
+
+cdef double SLICE_SECONDS = 0.001
+
+
+cdef double now() noexcept:
+    cdef timespec time
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return time.tv_sec + time.tv_nsec * 1e-9
+
+
+cdef class Clearing:
+    """The keys of the request at the front of one session, and how many of them are known to be absent by now.
+
+    It waits for its keys as a session does: see :class:`proxy.move.Sleeper`.
+    """
+
+    def __init__(self, Session session):
+        self.session = session
+        self.router = session.router
+        self.generation = session.router.generation
+        self.database = session.database
+        self.deadline = now() + session.router.settings.move_seconds
+
+    def __dealloc__(self):
+        free(self.data)
+        free(self.sizes)
+
+    cdef bint copy(self, const argument_t* keys, int count, int step) noexcept:
+        """Take the keys; false without memory."""
+        cdef size_t total = 0
+        cdef int index
+        for index in range(0, count, step):
+            total += keys[index].size
+        self.data = <char*> malloc(total + 1)
+        self.sizes = <size_t*> malloc(sizeof(size_t) * ((count + step - 1) // step))
+        if self.data == NULL or self.sizes == NULL:
+            return False
+        total = 0
+        for index in range(0, count, step):
+            memcpy(self.data + total, keys[index].data, keys[index].size)
+            total += keys[index].size
+            self.sizes[self.count] = keys[index].size
+            self.count += 1
+        return True
+
+    def go_on(self):
+        """Look at the next slice; the session is woken, held or failed once there is no more to look at."""
+        if self.session.closed:
+            return
+        if self.router.generation != self.generation:
+            self.session.wake()
+            return
+        missing = self.collect()
+        if missing is None:
+            return
+        if missing:
+            self.router.mover.need(self, self.database, missing, self.deadline)
+        elif self.index < self.count:
+            self.router.loop.event_loop.call_soon(self.go_on)
+        else:
+            self.session.wake(self.generation)
+
+    cdef object collect(self):
+        """The keys of the next slice that may be at their source, each with its slot; None if the request is held."""
+        cdef double end = now() + SLICE_SECONDS
+        cdef route_t* route
+        cdef int slot
+        cdef size_t size
+        missing = []
+        while self.index < self.count and len(missing) < MOST_ASKED:
+            if self.index % AT_ONCE == 0 and now() > end:
+                break
+            size = self.sizes[self.index]
+            slot = self.router.slot_of(self.data + self.position, size)
+            route = &self.router.routes[slot]
+            if route.state == ROUTE_LOCKED:
+                self.router.holding.hold(self.session, slot)
+                return None
+            if route.state == ROUTE_MIGRATING and not self.router.absent.has(
+                route.migration, self.database, self.data + self.position, size
+            ):
+                missing.append((slot, self.data[self.position:self.position + size]))
+            self.position += size
+            self.index += 1
+        return missing
+
+    # -- what the mover says -------------------------------------------------------------------------------
+
+    def wake(self, int64_t cleared):
+        """The keys of the last slice are absent, by the table of the generation ``cleared``."""
+        if cleared != self.generation:
+            self.session.wake()
+            return
+        if self.met_big:
+            self.deadline = now() + self.router.settings.move_seconds
+            self.met_big = False
+        # Not at once: others have their turn.
+        self.router.loop.event_loop.call_soon(self.go_on)
+
+    def fail(self, bytes error):
+        """A key could not be moved."""
+        self.session.fail(error)
+
+    def big(self, str source, leave):
+        """A key goes in pieces."""
+        self.met_big = True
+        if self.count <= MOST_READ:
+            self.session.big(source, leave)
