@@ -62,6 +62,8 @@ class Health:
         except ResponseError:
             self._heard(server, "")  # it is busy, or does not tell this user
             raise
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return False  # whatever it is that answers, this is no INFO
         self._heard(server, run_id_of(info))
         return True
 

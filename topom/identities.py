@@ -137,6 +137,10 @@ class Identities:
             "moves to or from it; remove what is not its name (slotferry server remove, slotferry pool remove)"
         )
 
+    def conflicts(self) -> list[tuple[str, ...]]:
+        """The addresses of each server that topom has by more than one."""
+        return sorted(tuple(sorted(names)) for names in self._by_run_id().values() if len(names) > 1)
+
     def require(self, *addresses: str) -> None:
         """Raises SameServer or NotCompared unless each of these is known to be no other server that topom has."""
         for address in addresses:
@@ -259,7 +263,7 @@ class Identities:
             await self._ledger.change(lambda state, epoch: with_run_ids(state, found))
 
     def _tell(self) -> None:
-        found = {tuple(sorted(names)) for names in self._by_run_id().values() if len(names) > 1}
+        found = set(self.conflicts())
         for names in sorted(found - self._said):
             text = self.conflict(names[0])
             log.error("server_twice", servers=names, reason=text)
@@ -284,13 +288,19 @@ def _brought_in(old: ClusterState, new: ClusterState) -> Iterable[str]:
 
 
 def _require_no_copy(state: ClusterState, group_id: int | None, server: str, said: Mapping[str, Replication]) -> None:
-    """Raises ReplicaOfAnother for a replica in the stream of another group's master."""
+    """Raises ReplicaOfAnother for a replica of another group's master, by what it follows, or by its stream of writes.
+
+    One that has just been told has no stream yet, and an address may be right for the replica alone.
+    """
     mine = said[server]
-    if mine.is_master or not mine.stream:
+    if mine.is_master:
         return
     for group in state.table.groups.values():
-        master = said.get(group.servers[0]) if group.servers else None
-        if group.id != group_id and master is not None and master.is_master and master.stream == mine.stream:
+        if not group.servers or group.id == group_id:
+            continue
+        master = said.get(group.servers[0])
+        in_its_stream = master is not None and master.is_master and mine.stream != "" and master.stream == mine.stream
+        if in_its_stream or mine.follows(group.servers[0]):
             raise ReplicaOfAnother(
                 f"{server} is a replica of {group.servers[0]}, the master of group {group.id}, and holds a copy of its "
                 "data; name another server. If that copy may be lost and it is to be filled anew, say so (--wipe)"

@@ -293,6 +293,7 @@ class Topom:
             self._history = TableHistory(state.table)
             self.ledger.listen(self._publish)
             self.members.start()
+            self.identities.start()
         else:
             self.ledger.show(state)
 

@@ -335,7 +335,7 @@ async def test_fences_that_are_put_up_while_a_server_is_told_do_not_count(case: 
             await told.wait()
             return outcome
 
-        async def follow_amid_fences(address: str, master: str) -> None:
+        async def follow_amid_fences(address: str, master: str, run_id: str = "") -> None:
             bench.fencer.fence = fenced_late  # type: ignore[method-assign]
             fences.append(asyncio.create_task(bench.barrier.fence_removed([NEW])))
             await late.wait()
