@@ -59,11 +59,8 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a check found: sentences that the operator should know, and whether the migrator is to carry the keys.
-
-    ``source_run_id`` and ``target_run_id`` are those of the processes that were looked at; empty where there is no
-    source, or a server does not say it.
-    """
+    """What a check found: sentences that the operator should know, whether the migrator is to carry the keys, and which
+    processes the servers are."""
 
     notes: tuple[str, ...] = ()
     carried: bool = False
@@ -137,6 +134,27 @@ async def check(
             giving.close()
     finally:
         receiving.close()
+
+
+async def identify(
+    source: str | None, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None
+) -> tuple[str, str]:
+    """The run ids of both servers, empty for a source that is None. Arguments and errors are those of :func:`check`."""
+    limits = timeouts or Timeouts()
+    name = f"{PREFIX}.check.{instance}.{next(_numbers)}"
+    run_ids = ["", ""]
+    for place, (address, unavailable, refused) in enumerate(
+        ((source, SourceUnavailable, SourceRefused), (target, TargetUnavailable, TargetRefused))
+    ):
+        if address is not None:
+            connection = await Connection.open(
+                address, name=name, access=access, unavailable=unavailable, refused=refused, timeouts=limits
+            )
+            try:
+                run_ids[place] = (await facts_of(connection)).run_id
+            finally:
+                connection.close()
+    return run_ids[0], run_ids[1]
 
 
 def _cannot_log_in(error: SourceRefused, access: ServerAccess) -> bool:

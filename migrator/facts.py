@@ -16,7 +16,7 @@ class Facts:
 
     Attributes:
         address: ``host:port``.
-        run_id: of its process; empty if it does not say one.
+        run_id: of the process that runs there; another one after each start.
         version: for the operator, such as ``7.0.15``.
         role: ``master`` or ``slave``.
         follows: ``host:port`` of its master, if it is a replica.
@@ -31,8 +31,8 @@ class Facts:
     """
 
     address: str
-    version: str = ""
     run_id: str = ""
+    version: str = ""
     role: str = "master"
     follows: str = ""
     loading: bool = False

@@ -13,8 +13,8 @@ A leader comes to both servers of a move before it takes the move any step on, s
 nothing there. What that had done before, it did to a slot on its way, in the direction that is stored. Proxies need no
 term, for they go by the table's epoch.
 
-The mark outlives the move: a process may be paused for any time. FLUSHALL removes it; then only the late one's own
-clock is left.
+The mark outlives the move: a process may be paused for any time. A FLUSHALL sent to the server itself removes it; then
+only the late one's own clock is left.
 """
 
 from __future__ import annotations

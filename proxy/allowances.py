@@ -4,6 +4,9 @@
 no longer than the supervisor knows that the proxy was not fenced (:mod:`proxy.unfenced`), and each connection looks at
 its own limit (:mod:`proxy.engine.allowance`), whatever became of the supervisor and of this process meanwhile. Where a
 group has no replica, nobody else can become its master, and there is no limit.
+
+**final-fence**: once the proxy was seen to be fenced, by whomever, no server is used any more under that identity, with
+or without replicas, until there is another identity.
 """
 
 import math
@@ -24,6 +27,8 @@ class Allowances:
         self._by_server: dict[str, Allowance] = {}
         self._table: SlotTable | None = None
         self._all = math.inf
+        self.ended = False
+        """Whether the identity is over, and no server may be used under it."""
         self._by_group: dict[int, float] = {}
         self._groups: dict[int, float] = {}
 
@@ -39,11 +44,23 @@ class Allowances:
         """Whether there is any limit to what is granted."""
         return self._all < math.inf
 
+    def renew(self, grant: Mapping[str, Any]) -> None:
+        """Hear what is granted to another identity than the one before."""
+        self.ended = False
+        self.take(grant)
+
+    def end(self) -> None:
+        """final-fence: the identity was fenced. Nothing that is granted to it counts any more."""
+        self.ended = True
+        self._refresh()
+
     def take(self, grant: Mapping[str, Any]) -> None:
         """Hear what is granted: ``all``, until when all groups may be used, and ``groups``, longer ones by group id.
 
-        Times are those of :func:`proxy.engine.allowance.clock`; ``all`` is None where there is no limit.
+        Times are those of :func:`proxy.engine.allowance.clock`; ``all`` is None where there is no limit. ``ended`` says
+        that the identity is over.
         """
+        self.ended = self.ended or bool(grant.get("ended"))
         self._all = math.inf if grant["all"] is None else float(grant["all"])
         self._by_group = {int(group): float(until) for group, until in grant["groups"].items()}
         self._refresh()
@@ -75,6 +92,8 @@ class Allowances:
         return next((group.id for group in groups if server in group.servers), None)
 
     def _limit(self, group_id: int | None) -> float:
+        if self.ended:
+            return 0.0
         if self._table is not None and group_id is not None and not self._table.groups[group_id].replicas:
             return math.inf
         # What is in no group any more may have been a group's that has another master by now.

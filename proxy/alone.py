@@ -42,8 +42,10 @@ log = structlog.get_logger()
 
 async def may_serve(
     kept: Kept, age_now: Callable[[], float], settings: ProxySettings, wanted: Callable[[], bool]
-) -> float | None:
-    """The table's age in seconds once the proxy may serve by it; None if it may not, or need not any more.
+) -> tuple[float, dict[str, str]] | None:
+    """The table's age in seconds, and the masters' processes, once the proxy may serve by it.
+
+    None if it may not, or need not any more.
 
     Args:
         kept: what was in the file.
@@ -57,17 +59,20 @@ async def may_serve(
         try:
             age = age_now()
             if -MARGIN_SECONDS < age < settings.table_age_limit_seconds:
-                reason = await obstacle(kept, settings.redis_access, age)
+                processes, reason = await look_at_masters(kept, settings.redis_access, age)
                 # Servers may have taken their time, and so much more of it has passed since topom was heard.
                 age = age_now()
             else:
-                reason = f"it is {age:.0f} s old, and table_age_limit_seconds is {settings.table_age_limit_seconds:g}"
+                processes, reason = (
+                    {},
+                    f"it is {age:.0f} s old, and table_age_limit_seconds is {settings.table_age_limit_seconds:g}",
+                )
         except (Unknown, OSError) as error:
             log.warning("kept_table_not_served_yet", reason=str(error))
             await asyncio.sleep(backoff.next())
             continue
         if reason is None:
-            return age
+            return age, processes
         log.error("kept_table_not_served", epoch=kept.table.epoch, reason=f"{reason}; topom has to be met first")
         return None
     return None
@@ -77,8 +82,8 @@ class Unknown(Exception):
     """A server cannot be asked now. The message says which and why."""
 
 
-async def obstacle(kept: Kept, access: ServerAccess, age: float) -> str | None:
-    """Why the proxy may not serve by this table, for good; None if it may.
+async def look_at_masters(kept: Kept, access: ServerAccess, age: float) -> tuple[dict[str, str], str | None]:
+    """The masters' processes, and why the proxy may not serve by this table, for good; None if it may.
 
     Args:
         kept: what was in the file.
@@ -90,23 +95,24 @@ async def obstacle(kept: Kept, access: ServerAccess, age: float) -> str | None:
     """
     masters = sorted({group.master for group in kept.table.groups.values() if group.master is not None})
     found = await asyncio.gather(*(_look(kept.instance, master, access, age) for master in masters))
-    return next((reason for reason in found if reason is not None), None)
+    processes = {master: process for master, (process, _) in zip(masters, found, strict=True)}
+    return processes, next((reason for _, reason in found if reason is not None), None)
 
 
-async def _look(instance: str, server: str, access: ServerAccess, age: float) -> str | None:
+async def _look(instance: str, server: str, access: ServerAccess, age: float) -> tuple[str, str | None]:
     client = client_of(server, access, REPLY_SECONDS)
     try:
         found = await look(client, instance)
         if found.fenced:
-            return f"server {server} has fenced this proxy off: slots have moved since"
+            return found.run_id, f"server {server} has fenced this proxy off: slots have moved since"
         if not found.is_master:
-            return f"server {server} is no master any more"
+            return found.run_id, f"server {server} is no master any more"
         if found.uptime_seconds < age + MARGIN_SECONDS:
-            return f"server {server} was started after the table was kept, and may have forgotten a fence"
+            return found.run_id, f"server {server} was started after the table was kept, and may have forgotten a fence"
         ended = await end_connections(client, proxy_prefix(instance))
         log.info("server_looked_at", server=server, ended=ended)
     except (*FAILURES, KeyError) as error:
         raise Unknown(f"server {server} cannot be asked: {error}") from error
     finally:
         await client.aclose()
-    return None
+    return found.run_id, None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from proxy.allowances import Allowances
+from proxy.knownservers import KnownServers
 from proxy.settings import ProxySettings
 from slots.connections import FENCED, worker_prefix
 
@@ -25,6 +26,7 @@ class BackendOptions:
         on_lost: called with (address, connection name) when a connection ends with replies outstanding.
         on_fenced: called with the address of a server that has fenced this proxy off.
         on_disconnected: called with the address when a connection that was ready ends.
+        on_unknown: called with the address of a server and its process, which has to be known before it is used.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class BackendOptions:
         on_lost: Callable[[str, str], None],
         on_fenced: Callable[[str], None],
         on_disconnected: Callable[[str], None],
+        on_unknown: Callable[[str, str], None] = lambda address, process: None,
     ) -> None:
         self._access = settings.redis_access
         self.user = self._access.user
@@ -48,9 +51,11 @@ class BackendOptions:
         self.on_lost = on_lost
         self.on_fenced = on_fenced
         self.on_disconnected = on_disconnected
+        self.on_unknown = on_unknown
         self.instance = instance
         self.incarnation = incarnation
         self.allowances = Allowances()
+        self.known_servers = KnownServers()
         self._opened = 0
         self._overwritten: dict[str, float] = {}
 

@@ -15,6 +15,7 @@ STOOD_DOWN = (
     "is not served by this proxy, which hears no topom and not from all of the group's replicas that the group still "
     "has the same master"
 )
+FENCED_OFF = "is not served by this proxy, which was fenced off the servers and waits for topom to take it on anew"
 
 
 class Holding:
@@ -28,6 +29,8 @@ class Holding:
         self._limit = limit_seconds
         self.is_stood_down: Callable[[int], bool] = lambda slot: False
         """Whether a slot is locked because the proxy may not use its group for now."""
+        self.stood_down = STOOD_DOWN
+        """What is said of such a slot."""
         self._held: dict[Session, tuple[float, int]] = {}
 
     def hold(self, session: Session, slot: int) -> None:
@@ -50,7 +53,7 @@ class Holding:
         late = [(session, slot) for session, (deadline, slot) in self._held.items() if deadline <= now]
         for session, slot in late:
             del self._held[session]
-            why = STOOD_DOWN if self.is_stood_down(slot) else "is locked while it changes hands"
+            why = self.stood_down if self.is_stood_down(slot) else "is locked while it changes hands"
             session.fail(f"-TRYAGAIN slot {slot} {why}, for more than {self._limit:g} s; nothing was run\r\n".encode())
 
     def forget_closed(self) -> None:

@@ -63,8 +63,8 @@ class Mover(Protocol):
     def found_big(self, move: Move, source: str | None) -> None:
         """A key goes in pieces; it may be read at ``source`` meanwhile."""
 
-    def is_current(self, move: Move, source: str, target: str) -> bool:
-        """Whether the slot still migrates from and to where it did when the move was asked for."""
+    def is_current(self, move: Move, origin: Origin, target: str) -> bool:
+        """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` in the background."""
@@ -76,6 +76,7 @@ class Lane:
     def __init__(self, mover: Mover, origin: Origin, target: str, database: int) -> None:
         settings = mover.settings
         self._mover = mover
+        self._origin = origin
         self._source = origin.address
         self._target = target
         self._waiting: deque[Move] = deque()
@@ -139,7 +140,7 @@ class Lane:
             self._mover.finish(move, self._error(self._why_slow if move.big_since else b"-others were moved before it"))
 
     def _is_current(self, move: Move) -> bool:
-        return self._mover.is_current(move, self._source, self._target)
+        return self._mover.is_current(move, self._origin, self._target)
 
     def _call(self, batch: list[Move]) -> None:
         self._busy = True

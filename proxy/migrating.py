@@ -123,12 +123,10 @@ class KeyMover:
                 waiter.told = True
                 waiter.sleeper.big(source, waiter.leave)
 
-    def is_current(self, move: Move, source: str, target: str) -> bool:
-        """Whether the slot still migrates from and to where it did when the move was asked for."""
+    def is_current(self, move: Move, origin: Origin, target: str) -> bool:
+        """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""
         _, address, migration = self._router.route(move.slot)
-        origin = self._sources.get(move.slot)
-        source_of_slot = origin.address if origin is not None else None
-        return (migration, address, source_of_slot) == (move.identity[0], target, source)
+        return (migration, address, self._sources.get(move.slot)) == (move.identity[0], target, origin)
 
     def drop(self, move: Move) -> None:
         """Move nothing; whoever waits looks again, by the table of now."""
@@ -156,9 +154,10 @@ class KeyMover:
 
     def close_idle(self) -> None:
         """Close the connections to sources that nothing migrates from any more."""
-        in_use = {origin.address for origin in self._sources.values()}
+        origins = set(self._sources.values())
+        in_use = {origin.address for origin in origins}
         for name, lane in list(self._lanes.items()):
-            if name[0].address not in in_use and lane.idle:
+            if name[0] not in origins and lane.idle:
                 lane.backend.close()
                 del self._lanes[name]
         self.permits.keep(in_use)
@@ -186,6 +185,11 @@ class KeyMover:
         for lane in list(self._lanes.values()):
             lane.backend.reset(reason)
         self.reads.reset(reason)
+
+    @property
+    def migrating(self) -> bool:
+        """Whether any slot migrates."""
+        return bool(self._sources)
 
     @property
     def waiting(self) -> int:

@@ -13,10 +13,12 @@ MoveKey = tuple[int, int, bytes]
 class Origin:
     """Where a migrating slot's keys come from.
 
-    ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`.
+    ``epoch``, ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`: no two actions have the same
+    origin (**by-action**).
     """
 
     address: str
+    epoch: int = 0
     keeps_target: bool = False
     carried: bool = False
 

@@ -5,11 +5,10 @@ to servers any more. As Redis does, it asks the system for enough when it starts
 takes fewer clients than it was told to, and says so.
 """
 
-import resource
-
 import structlog
 
 from proxy.settings import ProxySettings
+from slots.openfiles import raise_limit
 
 OTHERS = 256
 """Files beside clients and what these wait on: shared connections to servers, listening sockets, logs."""
@@ -20,7 +19,7 @@ log = structlog.get_logger()
 def most_clients(settings: ProxySettings) -> int:
     """How many clients a worker may have, once the limit of open files was raised as far as is needed and allowed."""
     wanted = settings.max_clients + settings.own_connections + OTHERS
-    allowed = _raise_limit(wanted)
+    allowed = raise_limit(wanted)
     clients = _fitting(settings, allowed)
     if clients < settings.max_clients:
         log.warning(
@@ -37,17 +36,3 @@ def _fitting(settings: ProxySettings, files: int) -> int:
     left = files - OTHERS
     # A connection of its own is one client's, so there are never more of those than clients.
     return max(1, min(settings.max_clients, max(left - settings.own_connections, left // 2)))
-
-
-def _raise_limit(wanted: int) -> int:
-    """Raise the limit to ``wanted``, if it is lower; the limit there is then."""
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if now == resource.RLIM_INFINITY or now >= wanted:
-        return wanted
-    better = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (better, most))
-    except (OSError, ValueError):
-        # macOS has a limit of its own below the one that it names.
-        return now
-    return better

@@ -52,6 +52,22 @@ class Permits:
                 raise
             return "keys do not move from there any more"
 
+    async def end_under_way(self, address: str) -> str | None:
+        """Have a server end every connection over which keys may be on their way to it; None, or why it has not."""
+        limit = self._settings.backend_reply_seconds
+        client = self._client(address)
+        try:
+            async with asyncio.timeout(limit):
+                await moving.end_migrations(client)
+        except TimeoutError:
+            return f"no answer within {limit:g} s"
+        except (moving.NotSettled, *FAILURES) as error:
+            log.warning("moves_not_ended", server=address, reason=str(error))
+            return str(error) or type(error).__name__
+        finally:
+            await client.aclose()
+        return None
+
     def keep(self, sources: set[str]) -> None:
         """Forget the permits of all other sources."""
         self._held = {pair: permit for pair, permit in self._held.items() if pair[0] in sources}

@@ -122,8 +122,10 @@ class Worker:
         self.send({"type": "table", **(table.to_wire() if older is None else table.changes_since(older))})
         self._sent(table)
 
-    def send_identity(self, instance: str, table: SlotTable, allowance: Mapping[str, Any]) -> None:
-        """Give it another identity, and the table and the allowance by which it connects under it."""
+    def send_identity(
+        self, instance: str, table: SlotTable, allowance: Mapping[str, Any], known_servers: Mapping[str, Any]
+    ) -> None:
+        """Give it another identity, and the table, the allowance and the servers by which it connects under it."""
         self.retired_prefixes.append(self.prefix)
         self.instance = instance
         self.applied = 0
@@ -134,6 +136,7 @@ class Worker:
                 "incarnation": self.incarnation,
                 "table": table.to_wire(),
                 "allowance": allowance,
+                "known_servers": known_servers,
             }
         )
         self._sent(table)

@@ -41,12 +41,14 @@ class Route:
 
     A slot that is locked to be turned round has a source too, the one that its keys have come from until then. One
     whose master is ``lost`` is locked without waiting for what that server owes.
-    ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`.
+    ``epoch``, ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`, of one that moves keys.
+    **by-action**: so no two actions have equal routes, and what was learned by one route counts for no other.
     """
 
     state: int
     address: str | None
     source: str | None = None
+    epoch: int = 0
     keeps_target: bool = False
     carried: bool = False
     lost: bool = False
@@ -81,9 +83,10 @@ def _route_by_state(table: SlotTable, slot: Slot) -> Route:
     if action.state is SlotState.PREPARED:
         # An offline slot has nothing in flight to wait for, and nobody to hold requests for.
         turning = action.course is Course.BACK and master != target
-        return Route(LOCKED if master else OFFLINE, master, target if turning else None)
+        return Route(LOCKED if master else OFFLINE, master, target if turning else None, action.epoch if turning else 0)
     if action.state is SlotState.MIGRATING and master is not None and master != target:
-        return Route(MIGRATING if target else OFFLINE, target, master, action.keeps_target, action.carried)
+        state = MIGRATING if target else OFFLINE
+        return Route(state, target, master, action.epoch, action.keeps_target, action.carried)
     return Route(OPEN if target else OFFLINE, target)
 
 
@@ -182,6 +185,19 @@ class Routing:
             self._slots_leaving(frozenset(self._undrained))
         self.check()
 
+    def forget(self) -> None:
+        """Know nothing of keys on the move, nor of acknowledged locks: the proxy takes a new identity.
+
+        **by-action**: while the one before was fenced, slots may have come to rest, been written to and set out again.
+        What it has learned may be wrong although the route looks the same, and what it has acknowledged binds nobody.
+        """
+        self._firm.clear()
+        for slot, route in self._routes.items():
+            if route.state == MIGRATING:
+                self._migrations += 1
+                self._router.set_route(slot, MIGRATING, route.address, self._migrations)
+        self._router.next_generation()
+
     def stand_down(self, groups: frozenset[int]) -> None:
         """Hold requests for the slots of these groups, and of others no longer, but for those that the table locks."""
         self.stood_down = groups
@@ -234,14 +250,14 @@ class Routing:
             del self._undrained[slot]
         migration = 0
         if route.state == MIGRATING:
-            # one-way: what is known to be absent counts for this source and this target only.
+            # by-action: what is known to be absent counts for this action, its source and its target only.
             same = old == route
             if not same:
                 self._migrations += 1
             migration = self._router.route(slot)[2] if same else self._migrations
         if old is not None and old.source is not None and route.source not in (None, old.source):
             self._former_sources.add(old.source)
-        origin = None if route.source is None else Origin(route.source, route.keeps_target, route.carried)
+        origin = None if route.source is None else Origin(route.source, route.epoch, route.keeps_target, route.carried)
         self._mover.set_source(slot, origin)
         if slot in self._undrained and route.state == OPEN:
             # in-order, one-owner: nothing goes to the new server while the old one owes replies.

@@ -1,4 +1,10 @@
-"""Has the proxy stand down where it cannot know any more who is a group's master (:mod:`proxy.unfenced`).
+"""Has the proxy stand down where it cannot know any more who is a group's master, or once it was fenced.
+
+What may be concluded is said in :mod:`proxy.unfenced`; here is who asks, who is told, and what is granted to workers.
+
+**final-fence**: an identity that was found to be fenced, or was refused by topom, is over: workers are granted nothing
+under it, those that are started later either, until there is a table for the next one. And workers are told which
+processes of servers are known: no other is used.
 
 While topom answers heartbeats, workers may use every group for some seconds more with each answer. While it does not,
 all replicas are asked whether the proxy is fenced there, again and again, and workers may use the groups of which all
@@ -22,13 +28,15 @@ from proxy.allowances import UNLIMITED
 from proxy.channel import Message
 from proxy.engine.allowance import clock
 from proxy.looking import client_of, look
-from proxy.unfenced import Unfenced
+from proxy.unfenced import KNOWN_SECONDS, Unfenced
 from slots.access import ServerAccess
 from slots.failures import FAILURES
 
 SHARE = 5
 """Into so many parts the allowance is cut: workers are told, and replicas asked, in each of them."""
 MOST_STEP_SECONDS = 1.0
+KNOWN_AGAIN_SECONDS = 3600.0
+"""How much later topom was heard before workers are told that what they know is known for longer."""
 LEARN_SECONDS = 5.0
 """How often replicas are asked while topom is heard, so that it is known which of them were started anew."""
 MOST_UNANSWERED = 64
@@ -49,6 +57,9 @@ class Proxy(Protocol):
 
     def tell_workers(self, message: Message) -> None:
         """Tell every worker what it may use: ``all`` and ``groups`` of :class:`proxy.allowances.Allowances`."""
+
+    def tell_known_servers(self, message: Message) -> None:
+        """Tell every worker which processes are known, as :class:`proxy.knownservers.KnownServers` takes it."""
 
     def workers_limited(self) -> bool:
         """Whether every worker has said that it holds a limit."""
@@ -78,12 +89,11 @@ class StandDown:
         self._now = now
         self.seconds: float | None = None
         """The allowance that topom has told the proxy of; None for no rule."""
-        self._of_former: float | None = None
-        """The allowance of the identity that workers have, while it is not the one that topom has told of."""
         self._stored: float | None = None  # by which topom may count, as far as this proxy has said
         self._granted = -math.inf  # the latest time until which workers may use anything
         self._of_workers = Unfenced(0.0)
-        self._of_next: Unfenced | None = None  # of the identity that workers do not have yet
+        self._of_next: Unfenced | None = None  # of the identity that workers do not have yet: theirs is over
+        self._told_known: tuple[Mapping[str, str], float] = {}, -math.inf
         self._number = 0
         self._sent: deque[tuple[int, float]] = deque(maxlen=MOST_UNANSWERED)
         self._registering_at = -math.inf
@@ -95,16 +105,15 @@ class StandDown:
     # -- identities ----------------------------------------------------------------------------------------
 
     def new_identity(self, workers_have_it: bool) -> None:
-        """The proxy registers anew. What is known of the identity before still goes for workers that have that."""
-        fresh = Unfenced(self.seconds or 0.0)
+        """The identity before is over: nothing is granted any more to workers that have it."""
+        fresh = Unfenced(self.seconds or 0.0, self._newest)
         self._stored = None
         self._sent.clear()
         if workers_have_it:
             self._of_workers, self._of_next = fresh, None
         else:
-            if self._of_next is None:
-                self._of_former = self.seconds
             self._of_next = fresh
+            self._tell()
 
     def identity_taken(self) -> None:
         """Workers are about to be given the identity under which the proxy has registered."""
@@ -113,11 +122,16 @@ class StandDown:
             self._trusts_before = None
             self._asked_at = -math.inf
 
-    def start_alone(self, seconds: float | None, age: float) -> None:
-        """The proxy serves by a kept table, under its identity and its rule; topom was heard in the last ``age``."""
+    def start_alone(self, seconds: float | None, age: float, processes: Mapping[str, str]) -> None:
+        """The proxy serves by a kept table, under its identity and its rule; topom was heard in the last ``age``.
+
+        ``processes`` of servers have been there since before that.
+        """
         self.seconds = self._stored = seconds
         self._of_workers, self._of_next = Unfenced(seconds or 0.0), None
-        self._trusts_before = self._now() - age
+        self._of_workers.heard_at = self._trusts_before = self._now() - age
+        for server, process in processes.items():
+            self._of_workers.trust(server, process)
         self._news.set()
 
     # -- what topom says (proxy.control.Listener) ----------------------------------------------------------
@@ -138,9 +152,7 @@ class StandDown:
             if seconds != self.seconds:
                 log.info("told_to_stand_down", seconds=seconds)
             self.seconds = seconds
-            # one-owner: of a former identity topom counts on what was stored of it, whatever it tells this one.
-            known = self._of_workers if self._of_next is None else self._of_next
-            known.seconds = seconds or 0.0
+            self._newest.seconds = seconds or 0.0
             # topom has stored so much before it said so (:func:`topom.standdown.registered`).
             self._stored = None if seconds is None or self._stored is None else max(self._stored, seconds)
             if seconds is None:
@@ -170,9 +182,9 @@ class StandDown:
         return {"number": self._number, "stands_down": self._confirmed()}
 
     def _heard(self, sent_at: float) -> None:
-        known = self._of_workers if self._of_next is None else self._of_next
         was_silent = self.silent
-        known.heard(sent_at)
+        self._newest.heard(sent_at)
+        self._tell_known()
         if was_silent:
             self._news.set()
 
@@ -197,26 +209,29 @@ class StandDown:
 
     @property
     def doubts(self) -> bool:
-        """Whether there is a rule, and topom is silent."""
-        return self._rule is not None and self.silent
+        """Whether the workers' identity is over, or there is a rule, and topom is silent."""
+        return self._of_next is not None or (self.seconds is not None and self.silent)
 
     @property
-    def _rule(self) -> float | None:
-        """The allowance of the identity that workers have; None for no rule."""
-        return self.seconds if self._of_next is None else self._of_former
+    def _newest(self) -> Unfenced:
+        """What is known of the identity under which the proxy registers."""
+        return self._of_workers if self._of_next is None else self._of_next
 
     @property
     def _step(self) -> float:
-        return min(MOST_STEP_SECONDS, (self._rule or math.inf) / SHARE)
+        return min(MOST_STEP_SECONDS, (self.seconds or math.inf) / SHARE)
 
     @property
     def _limit(self) -> float:
         """How long a question may take: twice that is less than the allowance."""
-        return min(MOST_STEP_SECONDS, (self._rule or math.inf) * 2 / SHARE)
+        return min(MOST_STEP_SECONDS, (self.seconds or math.inf) * 2 / SHARE)
 
     def grant(self) -> Mapping[str, Any]:
         """What workers may use now (:class:`proxy.allowances.Allowances`)."""
-        if self._rule is None:
+        if self._of_next is not None:
+            # final-fence: also what was granted without a rule, and to groups without replicas.
+            return {"all": 0.0, "groups": {}, "ended": True}
+        if self.seconds is None:
             self._granted = math.inf
             return UNLIMITED
         known = self._of_workers
@@ -232,7 +247,9 @@ class StandDown:
 
     def groups_over(self) -> list[int]:
         """Groups that the proxy may not serve now."""
-        if self._rule is None:
+        if self._of_next is not None:
+            return sorted(self._proxy.group_replicas())
+        if self.seconds is None:
             return []
         now, known = self._now(), self._of_workers
         return [
@@ -247,8 +264,10 @@ class StandDown:
             while True:
                 self._news.clear()
                 began = asyncio.get_running_loop().time()
-                if self._rule is not None:
-                    await self._ask()
+                if self.seconds is not None:
+                    if self._of_next is None:
+                        await self._ask()
+                        self._tell_known()
                     self._tell()
                 try:
                     # A question that takes long is no reason to put the next one later.
@@ -258,6 +277,40 @@ class StandDown:
                     pass
         finally:
             await self._keep_clients(())
+
+    # -- which processes of servers are known ---------------------------------------------------------------
+
+    def saw(self, server: str, process: str) -> float:
+        """A process of a server has just answered; since when it is known to be there."""
+        return self._newest.saw(server, process, self._now())
+
+    def met(self, server: str, process: str) -> None:
+        """A worker waits for this process of a server to be known: have topom answer as soon as it can."""
+        since = self.saw(server, process)
+        # bounded: one heartbeat that was sent since will do, whoever waits for it.
+        if not self._newest.knows(server, process) and all(at < since for _, at in self._sent):
+            self._proxy.beat()
+
+    def keep_only(self, servers: Collection[str]) -> None:
+        """Forget all servers but these."""
+        self._newest.keep_only(servers)
+
+    def known_servers(self) -> Mapping[str, Any]:
+        """What workers may know now (:class:`proxy.knownservers.KnownServers`)."""
+        if self._of_next is not None:
+            return {"processes": {}, "until": 0.0}
+        known = self._of_workers
+        return {"processes": dict(known.known), "until": max(0.0, known.heard_at + KNOWN_SECONDS)}
+
+    def _tell_known(self) -> None:
+        told, heard_at = self._told_known
+        known = self._of_workers
+        if self._of_next is None and (known.known != told or known.heard_at > heard_at + KNOWN_AGAIN_SECONDS):
+            self._told_known = dict(known.known), known.heard_at
+            instance = self._proxy.workers_instance
+            self._proxy.tell_known_servers({"type": "known_servers", "instance": instance, **self.known_servers()})
+
+    # -- asking ----------------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
         self._proxy.tell_workers({"type": "allowance", "instance": self._proxy.workers_instance, **self.grant()})
@@ -270,7 +323,6 @@ class StandDown:
             return
         self._asked_at = self._now()
         known, instance = self._of_workers, self._proxy.workers_instance
-        known.keep_only(replicas)
         found = await asyncio.gather(*(self._look(known, instance, server) for server in replicas))
         # What was found is of the identity that was asked about.
         if not self.silent and not known.trusts(replicas):

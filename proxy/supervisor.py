@@ -86,13 +86,16 @@ class Supervisor:
         """Where metrics are served, ``host:port`` with the true port; empty for nowhere."""
         self._former_instance = self.instance
         self._identity_is_new = False  # and the workers have not been told yet
+        self._was_registered = False  # under this identity
         self._product: Product | None = None
         self._table: SlotTable | None = None
         self._acks = Acknowledgements()
         self._keeping = TableKeeping(
             settings.table_file, lambda: self._answers.consider(), lambda epoch, why: self._answers.refuse(epoch, why)
         )
-        self._probing = Probing(settings.redis_access, PROBE_SECONDS, PROBE_LIMIT_SECONDS)
+        self._probing = Probing(
+            settings.redis_access, PROBE_SECONDS, PROBE_LIMIT_SECONDS, lambda *seen: self._standdown.saw(*seen)
+        )
         self._leftovers = Leftovers(settings.redis_access, lambda: self._answers.consider())
         self._scripts = SharedScripts(settings, lambda it: self._control.send(it), lambda it: self._workforce.ask(it))
         self._workforce = Workforce(worker_command, self, self._scripts)
@@ -224,11 +227,12 @@ class Supervisor:
 
     async def _start_alone(self, kept: Kept) -> None:
         """Serve by the table in the file if topom is away, and if that is safe (:mod:`proxy.alone`)."""
-        age = await alone.may_serve(
+        found = await alone.may_serve(
             kept, self._keeping.age, self.settings, lambda: self._product is None and not self._draining.is_set()
         )
-        if age is None:
+        if found is None:
             return
+        age, processes = found
         # A registration under the other identity is not to come to its end behind this.
         self._controlling.cancel()
         await asyncio.gather(self._controlling, return_exceptions=True)
@@ -238,7 +242,9 @@ class Supervisor:
             self._table = kept.table
             self._acks.received(kept.table)
             self._keeping.served(kept)
-            self._standdown.start_alone(kept.stand_down, age + alone.MARGIN_SECONDS)
+            self._standdown.start_alone(kept.stand_down, age + alone.MARGIN_SECONDS, processes)
+            self._was_registered = True
+            self._probing.keep({server for group in kept.table.groups.values() for server in group.servers})
             self._fill_seats(kept.product)
         self._controlling = self._begin(self._control.run())
 
@@ -268,6 +274,7 @@ class Supervisor:
                 "instance": worker.instance,
                 "script_flushes": self._scripts.flushes,
                 "allowance": self._standdown.grant(),
+                "known_servers": self._standdown.known_servers(),
                 "listen_fds": {place: shared.fileno() for place, shared in self._places.inherited.items()},
                 **self._product.to_wire(),
             }
@@ -298,6 +305,8 @@ class Supervisor:
                 self._announce()
             case "limited":
                 worker.limited = True
+            case "met":
+                self._standdown.met(str(message["server"]), str(message["process"]))
             case "fenced":
                 self.fence_found(str(message["server"]), **worker.describe())
             case unknown:
@@ -348,13 +357,19 @@ class Supervisor:
             worker.limited = worker.limited and message["all"] is not None
             worker.send(message)
 
+    def tell_known_servers(self, message: Message) -> None:
+        """Tell every worker which processes of servers are known."""
+        for worker in self._workforce.alive.values():
+            worker.send(message)
+
     def workers_limited(self) -> bool:
         """Whether every worker has said that it holds a limit."""
         return all(worker.limited for worker in self._workforce.alive.values())
 
     def beat(self) -> None:
         """Send a heartbeat now."""
-        self._control.send({"type": "heartbeat", **self.heartbeat()})
+        if self._control.connected:
+            self._control.send({"type": "heartbeat", **self.heartbeat()})
 
     def keeps_rule(self, seconds: float | None) -> bool:
         """Have the rule kept with the table; whether nobody can start from a file with a laxer one."""
@@ -366,6 +381,7 @@ class Supervisor:
         """The fields of ``register``. The epoch is the one acknowledged, under this identity."""
         return {
             "instance": self.instance,
+            "registered_before": self._was_registered,
             "address": self.address,
             "workers": self._seats,
             "epoch": self._acks.acked,
@@ -385,6 +401,7 @@ class Supervisor:
 
     def registered(self, product: Product) -> None:
         """Start the workers the first time; afterwards repeat what may not have been heard."""
+        self._was_registered = True
         if self._product is None:
             self._fill_seats(product)
         elif self._product != product:
@@ -422,6 +439,7 @@ class Supervisor:
         if self._product is not None:
             self._keeping.received(self.instance, self._product, new)
         self._leftovers.keep_only(servers)
+        self._standdown.keep_only(servers)
         self._probing.keep(servers)
         log.debug("table_received", epoch=new.epoch)
         self._answers.consider()
@@ -438,12 +456,17 @@ class Supervisor:
         return new
 
     def shut_out(self, reason: str) -> None:
-        """Make a new identity. The workers keep the old one until the table that belongs to the new one is there."""
+        """Make a new identity. The workers keep the old one until the table that belongs to the new one is there.
+
+        final-fence: they use no server under it from now on, and nobody starts from the file under it either.
+        """
         if not self._identity_is_new:
             self._former_instance = self.instance
         self._identity_is_new = self._product is not None
         self._standdown.new_identity(workers_have_it=not self._identity_is_new)
+        self._keeping.over()
         self.instance = uuid.uuid4().hex
+        self._was_registered = False
         self._acks.new_identity()
         log.info("identity_changed", instance=self.instance, reason=reason)
 
@@ -454,7 +477,7 @@ class Supervisor:
         for worker in self._workforce.alive.values():
             # drained: as long as the servers have not confirmed it, old connections may still have commands to run.
             self._leftovers.hold(worker_prefix(worker.instance, worker.incarnation), worker.servers)
-            worker.send_identity(self.instance, table, self._standdown.grant())
+            worker.send_identity(self.instance, table, self._standdown.grant(), self._standdown.known_servers())
 
     # What others may see
 

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import structlog
 
@@ -47,7 +47,7 @@ class TableKeeping:
         self._changed = changed
         self._refused = refused
         self._instance = ""
-        self._wanted: Kept | None = None
+        self._wanted: Kept | Literal["nothing"] | None = None  # that there be nothing: :meth:`over`
         self._working: asyncio.Task[None] | None = None
         self._removed = False
         self._stand_down: float | None = None
@@ -116,9 +116,16 @@ class TableKeeping:
             self.received(disk.instance, disk.product, disk.table)
         return stand_down is None or (disk.stand_down is not None and disk.stand_down <= stand_down)
 
+    def over(self) -> None:
+        """final-fence: the identity in the file is over, and nobody is to start under it. A new one gets a new file."""
+        if self._file is not None and not self._removed and self._instance:
+            self._wanted = "nothing"
+            if self._working is None:
+                self._working = asyncio.create_task(self._work())
+
     def confirmed(self) -> None:
         """topom is there, and has no newer table than that in the file."""
-        if self._file is not None and self._working is None and 0 < self.covered < EVERYTHING:
+        if self._disk is not None and self._file and self._working is None and 0 < self.covered < EVERYTHING:
             try:
                 self._file.touch()
             except OSError as error:
@@ -158,9 +165,11 @@ class TableKeeping:
         finally:
             self._working = None
 
-    async def _put(self, kept: Kept) -> bool:
+    async def _put(self, kept: Kept | Literal["nothing"]) -> bool:
         """Bring the disk to this table; False if it has to be tried again."""
         assert self._file is not None
+        if kept == "nothing":
+            return await self._put_nothing()
         try:
             if not is_unsettled(kept.table):
                 # Where there was no file, all could be acknowledged; from now on there may be this one at any time.
@@ -182,4 +191,15 @@ class TableKeeping:
         if self._instance == kept.instance:
             self.covered = covered
             self._changed()
+        return True
+
+    async def _put_nothing(self) -> bool:
+        assert self._file is not None
+        try:
+            await asyncio.to_thread(self._file.remove)
+        except OSError as error:
+            log.error("table_file_not_removed", path=str(self._file.path), reason=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+            return False
+        self._disk = None
         return True

@@ -27,7 +27,7 @@ from proxy.clusterview import ClusterView, Node
 from proxy.draining import Draining, Partings
 from proxy.engine.requests import Loop
 from proxy.engine.router import Router
-from proxy.holding import Holding
+from proxy.holding import FENCED_OFF, STOOD_DOWN, Holding
 from proxy.migrating import KeyMover
 from proxy.ownconnections import OwnConnections
 from proxy.replicas import Replicas
@@ -81,7 +81,9 @@ class Worker:
             self._settling.lost,
             self._fenced,
             self._disconnected,
+            self._met,
         )
+        self._options.known_servers.take(start.get("known_servers"))
         self._router = Router(
             self._loop, self._slot_function, self._databases, self._options, settings, commands.table()
         )
@@ -165,6 +167,8 @@ class Worker:
                 self._take_identity(message)
             case "allowance":
                 self._take_allowance(message)
+            case "known_servers":
+                self._take_known_servers(message)
             case "proxies":
                 self._cluster = ClusterView(
                     Node.from_wire(message["own"]), [Node.from_wire(node) for node in message["nodes"]]
@@ -205,7 +209,11 @@ class Worker:
             backend.reset(reason)
         self._own.reset(reason)
         self._replicas.reset(reason)
-        self._options.allowances.take(message.get("allowance", UNLIMITED))
+        # by-action: what the identity before has learned of moving slots says nothing to this one.
+        self._routing.forget()
+        self._mover.permits.keep(set())
+        self._options.known_servers.take(message.get("known_servers"))
+        self._options.allowances.renew(message.get("allowance", UNLIMITED))
         if message.get("table") is not None:
             self._apply(SlotTable.from_wire(message["table"]))
         self._mover.reset(reason)
@@ -221,12 +229,19 @@ class Worker:
             self._channel.send({"type": "limited"})
         self._confirmed_limit = allowances.limited
 
+    def _take_known_servers(self, message: Message) -> None:
+        # final-fence: what is known of an earlier identity does not count for this one.
+        if message["instance"] == self._options.instance:
+            self._options.known_servers.take(message)
+            self._loop.processes_known()
+
     def _stand_down(self) -> None:
         """Hold requests for groups that may not be used any more, and let go those for groups that may be again."""
         allowances = self._options.allowances
         over = allowances.over()
-        if over:
+        if over or allowances.ended:
             self._loop.end_over()
+        self._holding.stood_down = FENCED_OFF if allowances.ended else STOOD_DOWN
         if over != self._routing.stood_down:
             log.warning("groups_stood_down", groups=sorted(over), before=sorted(self._routing.stood_down))
             self._routing.stand_down(over)
@@ -288,9 +303,16 @@ class Worker:
     def _settled(self) -> None:
         self._routing.check()
 
+    def _met(self, address: str, process: str) -> None:
+        message = {"type": "met", "server": address, "process": process, "instance": self._options.instance}
+        self._channel.send(message)
+
     def _fenced(self, address: str) -> None:
         log.error("fenced", server=address, instance=self._options.instance)
         self._replicas.fenced()
+        # final-fence: from now on, whoever hears of it when. The connection that has found it is in the middle of that.
+        self._options.allowances.end()
+        asyncio.get_running_loop().call_soon(self._stand_down)
         self._channel.send({"type": "fenced", "server": address, "instance": self._options.instance})
 
     # -- stopping ------------------------------------------------------------------------------------------

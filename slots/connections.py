@@ -11,7 +11,8 @@ the fence is found by name and ended; whatever connects after it sees the fence.
 
 - a user named :func:`fence_user`, which is off and has no rights; it only has to exist. Clients cannot remove it, but
   a server that restarts without an ``aclfile`` has forgotten it, and there are servers without ACL;
-- a field of the hash :data:`FENCED`. It comes back with the server's data and is replicated, but FLUSHALL removes it.
+- a field of the hash :data:`FENCED`. It comes back with the server's data and is replicated. Clients of proxies can
+  remove it by a script alone; a FLUSHALL sent to the server itself does, too.
 """
 
 from collections.abc import Callable
@@ -57,6 +58,12 @@ def migrator_prefix(instance: str = "") -> str:
 def fence_user(instance: str) -> str:
     """Name of the ACL user whose existence at a server fences the proxy off that server."""
     return f"{PREFIX}-fenced-{instance}"
+
+
+def run_id_in(info: bytes) -> str:
+    """The run id that INFO names, which each process of a server has of its own; "" if it names none."""
+    _, found, rest = info.partition(b"run_id:")
+    return rest.partition(b"\r")[0].decode(errors="replace").strip() if found else ""
 
 
 def parse_client_list(text: str) -> list[dict[str, str]]:

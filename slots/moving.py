@@ -63,6 +63,8 @@ SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server: ``swept``, the life in which it was swept; ``data``, the id of the data that it has;
 ``token``, random, of a sweep under way (:mod:`migrator.sweep`)."""
 RESERVED_KEYS = (STATE, ARRIVING, WANTED, FENCED, LEADER, SWEPT)
+OUTLAST_FLUSH = (FENCED, LEADER, ARRIVING)
+"""Those that a flush by a client does not take away: somebody may come late and has to find them."""
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
 
@@ -189,6 +191,30 @@ return redis.call('HGET', KEYS[1], ARGV[1])
 """
 )
 """At a target: notes the run id ARGV[2] of source ARGV[1] unless there is one; gives the one that stands there."""
+
+
+FLUSH = (
+    BY_EFFECTS
+    + """
+local kept = {}
+redis.call('SELECT', '0')
+for index = 2, #KEYS do kept[index] = redis.call('DUMP', KEYS[index]) end
+redis.call('SELECT', ARGV[1])
+local said = redis.pcall(unpack(ARGV, 2))
+if said.err then return {err = (string.gsub(said.err, '^@user_script: ?%d*:? ?%-?', ''))} end
+redis.call('SELECT', '0')
+redis.call('DEL', KEYS[1])
+for index = 2, #KEYS do
+  local name, mark = KEYS[index], kept[index]
+  if mark and redis.call('EXISTS', name) == 0 then redis.call('RESTORE', name, '0', mark) end
+end
+return said
+"""
+)
+"""Runs the FLUSHDB or FLUSHALL that ARGV[2] and what follows are, in database ARGV[1].
+
+KEYS[1] is :data:`STATE`, which goes whatever is flushed; the other keys stay. In one step: nobody finds a mark missing.
+"""
 
 
 class NotSettled(Exception):

@@ -1,4 +1,4 @@
-"""Asks servers again and again whether they answer, and knows for how long each has been silent.
+"""Asks servers again and again whether they answer and which process they are, and knows for how long each is silent.
 
 topom and every proxy do so, each over its own links; what they find is put together in :mod:`topom.detector`.
 
@@ -7,7 +7,7 @@ topom and every proxy do so, each over its own links; what they find is put toge
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -15,20 +15,13 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseError
 
 from slots.access import ServerAccess
-from slots.connections import PREFIX
+from slots.connections import PREFIX, run_id_in
 from slots.failures import FAILURES
 
 NAME = f"{PREFIX}.probing"
-"""Name of these connections. They change nothing at the server, and nobody ends them by it."""
+"""Name of these connections. They send nothing but INFO, and nobody ends them by it."""
 ANSWERS = (ResponseError, AuthenticationError, BusyLoadingError)
 """Errors that only a server that answers can give."""
-Question = Callable[[str, Redis], Awaitable[bool]]
-
-
-async def ping(server: str, client: Redis) -> bool:
-    """The question of those who only want to know whether a server answers."""
-    # Whatever says something else than PONG is no Redis server that could be used.
-    return await client.execute_command("PING") is True
 
 
 class Probing:
@@ -38,15 +31,20 @@ class Probing:
         access: how to get in at the servers.
         seconds: between two questions to a server.
         limit_seconds: how long an answer may take.
-        question: put to a server, by its address and a client of it: whether it answers as a Redis server does. It
-            raises what the client does.
+        seen: told of each server that says it, and its run id.
     """
 
-    def __init__(self, access: ServerAccess, seconds: float, limit_seconds: float, question: Question = ping) -> None:
+    def __init__(
+        self,
+        access: ServerAccess,
+        seconds: float,
+        limit_seconds: float,
+        seen: Callable[[str, str], object] = lambda server, process: None,
+    ) -> None:
         self._access = access
-        self._question = question
         self._seconds = seconds
         self._limit = limit_seconds
+        self._seen = seen
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._heard: dict[str, float] = {}
         self._answered: set[str] = set()
@@ -96,6 +94,7 @@ class Probing:
             retry=Retry(NoBackoff(), 0),
             max_connections=1,
         )
+        client.response_callbacks.pop("INFO")  # what a server says may be anything
         try:
             while True:
                 began = loop.time()
@@ -114,7 +113,12 @@ class Probing:
     async def _answers(self, server: str, client: Redis) -> bool:
         try:
             async with asyncio.timeout(self._limit):
-                return await self._question(server, client)
+                said = await client.execute_command("INFO", "server")
+            # Whatever says something else is no Redis server that could be used.
+            process = run_id_in(said) if isinstance(said, bytes) else ""
+            if process:
+                self._seen(server, process)
+            return process != ""
         except ANSWERS:
             return True
         except FAILURES:

@@ -36,6 +36,11 @@ class Action:
     ``carried`` is whether the migrator takes all keys itself, because the source cannot or is not to send them.
     ``failed_over`` is whether the group that had the slot before has lost its master since keys began to leave it. The
     new one may have keys back that had left, as they were once.
+
+    **by-action**: ``epoch`` is that of the write that began this action, turned it round, or since then put another
+    master at either end; 0 before it has begun. No two actions have the same. ``source_run_id`` and ``target_run_id``
+    are those of the masters that it began with, and change places with them when it is turned round. They are empty
+    for a master that took over since: what it holds of the slot is not known to be what its predecessor held.
     """
 
     state: SlotState
@@ -43,6 +48,9 @@ class Action:
     course: Course = Course.FORWARD
     carried: bool = False
     failed_over: bool = False
+    epoch: int = 0
+    source_run_id: str = ""
+    target_run_id: str = ""
 
     @property
     def keeps_target(self) -> bool:
@@ -78,9 +86,9 @@ class Slot:
         return self.action.target_id
 
     def to_wire(self) -> dict[str, Any]:
-        """``{"id", "group_id", "action": {"state", "target_id", "course", "carried", "failed_over"}}``; ``{}`` at rest.
+        """``{"id", "group_id", "action": {"state", "target_id", ...}}``; the action is ``{}`` at rest.
 
-        ``course`` is left out where it is ``forward``, ``carried`` and ``failed_over`` where they are false.
+        What else an action has is left out where it is what it is by default.
         """
         action: dict[str, Any] = {}
         if self.action is not None:
@@ -91,6 +99,12 @@ class Slot:
                 action["carried"] = True
             if self.action.failed_over:
                 action["failed_over"] = True
+            if self.action.epoch:
+                action["epoch"] = self.action.epoch
+            if self.action.source_run_id:
+                action["source_run_id"] = self.action.source_run_id
+            if self.action.target_run_id:
+                action["target_run_id"] = self.action.target_run_id
         return {"id": self.id, "group_id": self.group_id, "action": action}
 
     @classmethod
@@ -98,11 +112,18 @@ class Slot:
         """The reverse of :meth:`to_wire`. Raises :class:`TableError` for an unknown state or a missing field."""
         try:
             raw = wire.get("action") or {}
-            state = raw.get("state") or ""
-            course = Course(raw.get("course") or Course.FORWARD)
-            carried = bool(raw.get("carried"))
-            failed_over = bool(raw.get("failed_over"))
-            action = Action(SlotState(state), int(raw["target_id"]), course, carried, failed_over) if state else None
+            action = None
+            if raw.get("state"):
+                action = Action(
+                    SlotState(raw["state"]),
+                    int(raw["target_id"]),
+                    Course(raw.get("course") or Course.FORWARD),
+                    carried=bool(raw.get("carried")),
+                    failed_over=bool(raw.get("failed_over")),
+                    epoch=int(raw.get("epoch", 0)),
+                    source_run_id=str(raw.get("source_run_id", "")),
+                    target_run_id=str(raw.get("target_run_id", "")),
+                )
             return cls(int(wire["id"]), int(wire["group_id"]), action)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableError(f"not a slot: {wire!r} ({error})") from error

@@ -19,8 +19,8 @@ from topom.state import ClusterState
 
 Pair = tuple[int, int]
 """Ids of the groups that slots go from and to."""
-Kind = tuple[int, int, Course, SlotState, bool]
-"""What the slots of a batch have in common: source, target, course, state and whether the source has failed over."""
+Kind = tuple[int, int, Course, SlotState, bool, str, str]
+"""What the slots of a batch have in common: source, target, course, state, and what their actions began with."""
 
 IN_TURN = (Course.BACK, Course.FORWARD, Course.TURNING)
 """Of batches that wait for the same groups, the first of these goes first.
@@ -109,12 +109,13 @@ def next_batches(
                 aside.add((slot.group_id, action.target_id))
             continue
         found = waiting if action.state is SlotState.PENDING else left
-        kind = slot.group_id, action.target_id, action.course, action.state, action.failed_over
+        began = action.failed_over, action.source_run_id, action.target_run_id
+        kind = slot.group_id, action.target_id, action.course, action.state, *began
         found.setdefault(kind, []).append(slot.id)
     batches: list[Batch] = []
 
     def add(candidates: Mapping[Kind, list[int]], most: int | None) -> None:
-        for (source_id, target_id, course, action_state, _), slots in sorted(
+        for (source_id, target_id, course, action_state, *_), slots in sorted(
             candidates.items(), key=lambda item: (IN_TURN.index(item[0][2]), item[1][0])
         ):
             batch = Batch(source_id, target_id, tuple(slots[:most]), action_state, course)

@@ -37,7 +37,6 @@ from topom.members import Member, Refused
 from topom.node import Node
 from topom.proxylist import ProxyList
 from topom.scripts import SharedScripts
-from topom.security import authorised
 from topom.service import Topom
 from topom.store import StoreError
 
@@ -132,10 +131,6 @@ class SocketLink:
 async def control(websocket: WebSocket) -> None:
     """One proxy's connection, from its registration to its end."""
     node: Node | None = websocket.app.state.node
-    if not authorised(websocket.headers.get("authorization"), *websocket.app.state.tokens):
-        # Closed before it is accepted: the HTTP answer is 403.
-        await websocket.close(CLOSE_REFUSED)
-        return
     await websocket.accept()
     if node is not None and node.leading is None:
         # A proxy that cannot register any more, since its stream is closed, does not hear where it is sent.

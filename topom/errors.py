@@ -38,6 +38,10 @@ class Unavailable(TopomError):
     status = 503
 
 
+class MovesUnderWay(Unavailable):
+    """An earlier version of topom has left slots on their way, and this one cannot go on with them."""
+
+
 class NotLeading(Unavailable):
     """Another topom leads, or none; this one changes nothing."""
 

@@ -39,6 +39,8 @@ class Register(_Frame):
     workers: int = Field(ge=1, le=4096)
     version: str = Field(max_length=100)
     epoch: int = Field(ge=0)
+    registered_before: bool = False
+    """Whether a topom has taken it on under this instance: one that is no member then was fenced or removed since."""
     draining: bool = False
     stands_down: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The allowance by which it stands down now (:mod:`topom.standdown`); None for one that does not."""

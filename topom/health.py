@@ -8,15 +8,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import structlog
-from redis.asyncio import Redis
-from redis.exceptions import ResponseError
 
 from slots.access import ServerAccess
 from slots.probing import Probing
 from topom.detector import OWN, Condition, Detector, DetectorSettings, Judgement
 from topom.events import What
 from topom.ledger import Ledger
-from topom.replication import run_id_of
 from topom.state import ClusterState, known_servers
 
 log = structlog.get_logger(__name__)
@@ -33,7 +30,7 @@ class Health:
     Args:
         probe_seconds: between two questions to a server.
         timeout_seconds: how long it may take to answer.
-        heard: told of each server that answers, by its address, and of its run id; empty where it does not say one.
+        heard: told of each server that answers, by its address, and of its run id.
     """
 
     def __init__(
@@ -45,27 +42,14 @@ class Health:
         timeout_seconds: float,
         heard: Callable[[str, str], None] = lambda server, run_id: None,
     ) -> None:
-        self._heard = heard
         self._ledger = ledger
         self._detector = Detector(settings)
         self._suspect_seconds = settings.suspect_seconds
-        self._begin_probing = partial(Probing, access, probe_seconds, timeout_seconds, self._ask)
+        self._begin_probing = partial(Probing, access, probe_seconds, timeout_seconds, heard)
         self._probing = self._begin_probing()
         self._judged: dict[str, Judgement] = {}
         self.looked = asyncio.Event()
         """Set each time the servers have been judged."""
-
-    async def _ask(self, server: str, client: Redis) -> bool:
-        """Whether a server answers, and who it is: a PING would be answered by whoever is there."""
-        try:
-            info = await client.info("server")
-        except ResponseError:
-            self._heard(server, "")  # it is busy, or does not tell this user
-            raise
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            return False  # whatever it is that answers, this is no INFO
-        self._heard(server, run_id_of(info))
-        return True
 
     def heard(self, proxy_id: int, silences: Mapping[str, float]) -> None:
         """A proxy says for how long servers have not answered it; one that says nothing has no view."""

@@ -29,8 +29,10 @@ import structlog
 from topom.detector import Condition
 from topom.errors import Conflict, ServerInUse, TopomError, Unavailable
 from topom.events import What
+from topom.lastcopy import As
 from topom.ledger import Ledger
-from topom.replication import Replication, ServerReplication, look_at_all
+from topom.readings import Reading, Replication
+from topom.replication import ServerFailed, ServerReplication, look_at_all
 from topom.state import ClusterState, known_servers
 
 log = structlog.get_logger(__name__)
@@ -59,8 +61,7 @@ class NotCompared(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The run id at an address; empty if none was said yet. By the event loop's clock: ``since`` when it is known,
-    and when it was said last."""
+    """The run id at an address. By the event loop's clock: ``since`` when it is known, and when it was said last."""
 
     run_id: str
     since: float
@@ -98,7 +99,7 @@ class Identities:
         self._seen: dict[str, Seen] = {}
         self._names: dict[str, list[str]] | None = None
         self._said: set[tuple[str, ...]] = set()
-        self._copies: dict[tuple[int, str, str, str], tuple[float, str]] = {}
+        self._copies: dict[tuple[int, str, str, tuple[str, int] | None], tuple[float, str]] = {}
 
     def start(self) -> None:
         """Follow what is stored, from now on."""
@@ -115,10 +116,10 @@ class Identities:
             await asyncio.sleep(LOOK_SECONDS)
 
     def heard(self, address: str, run_id: str) -> None:
-        """A known server says this run id now; empty where it answered, and did not say one."""
+        """A known server says this run id now."""
         now = asyncio.get_running_loop().time()
         known = self._seen.get(address)
-        if known is not None and (not run_id or known.run_id == run_id):
+        if known is not None and known.run_id == run_id:
             self._seen[address] = replace(known, last=now)
         else:
             self._seen[address] = Seen(run_id, now, now)
@@ -173,13 +174,13 @@ class Identities:
             for other in known_servers(state)
             if other not in servers and self._condition_of(other) is not Condition.FAILED
         ]
-        looked = await look_at_all(self._replication, [*servers, *others])
-        said = {address: answer for address, answer in looked.items() if isinstance(answer, Replication)}
+        read = await self._read_all([*servers, *others])
         for other in others:
-            if other in said:
-                self.heard(other, said[other].run_id)
-        found = {server: said[server].run_id for server in servers if server in said and said[server].run_id}
+            if other in read:
+                self.heard(other, read[other].run_id)
+        found = {server: read[server].run_id for server in servers if server in read}
         self.require_new(self._ledger.state, found)
+        said = {address: reading.replication for address, reading in read.items()}
         for server in servers:
             if server in said and not (wipe and server in replicas):
                 _require_no_copy(state, group_id, server, said)
@@ -193,10 +194,11 @@ class Identities:
         names: dict[str, str] = {}
         for address in known_servers(state):
             if address not in found:
+                # What another request has brought in meanwhile was not heard yet.
                 names[self._run_id(address) or state.run_ids.get(address, "")] = address
         for address, run_id in found.items():
             other = names.setdefault(run_id, address)
-            if run_id and other != address:
+            if other != address:
                 raise SameServer(
                     f"{address} is the same server as {other}, which topom has {place_of(state, other)}; use one name "
                     "for it, or remove the other one there first"
@@ -204,37 +206,55 @@ class Identities:
                     else f"{address} and {other} are the same server; use one name for it"
                 )
 
-    async def copy_of(self, group_id: int, server: str, said: Replication) -> str:
-        """Of which other group a server that is to be in this one holds a copy, as a sentence; empty if of none."""
+    async def require_no_copy(self, group_id: int, server: str, told_as: As) -> None:
+        """Raises ReplicaOfAnother for a server that holds a copy of another group's data, which may not be lost."""
+        if told_as is As.SPARE:
+            return
+        said = await self._replication.look(server)
         if said.is_master:
-            return ""
+            return
         now = asyncio.get_running_loop().time()
-        self._copies = {key: one for key, one in self._copies.items() if now < one[0] + FRESH_SECONDS}
-        key = group_id, server, said.run_id, said.stream
-        found = self._copies.get(key)
-        if found is None:
-            found = self._copies[key] = now, await self._look_whose_copy(group_id, server, said)
-        return found[1]
+        self._copies = {key: known for key, known in self._copies.items() if now < known[0] + FRESH_SECONDS}
+        key = group_id, server, said.stream, said.following
+        known = self._copies.get(key)
+        if known is None:
+            try:
+                await self._look_whose_copy(group_id, server, said)
+                known = self._copies[key] = now, ""
+            except ReplicaOfAnother as error:
+                known = self._copies[key] = now, str(error)
+        if known[1]:
+            raise ReplicaOfAnother(known[1])
 
-    async def _look_whose_copy(self, group_id: int, server: str, said: Replication) -> str:
+    async def _look_whose_copy(self, group_id: int, server: str, said: Replication) -> None:
         state = self._ledger.state
-        masters = [group.servers[0] for group in state.table.groups.values() if group.servers and group.id != group_id]
-        looked = await look_at_all(
-            self._replication, [one for one in masters if self._condition_of(one) is not Condition.FAILED]
-        )
+        masters = [
+            group.servers[0]
+            for group in state.table.groups.values()
+            if group.servers and group.id != group_id and self._condition_of(group.servers[0]) is not Condition.FAILED
+        ]
+        looked = await look_at_all(self._replication, masters)
         answers = {address: answer for address, answer in looked.items() if isinstance(answer, Replication)}
-        try:
-            _require_no_copy(state, group_id, server, {**answers, server: said})
-        except ReplicaOfAnother as error:
-            return str(error)
-        return ""
+        _require_no_copy(state, group_id, server, {**answers, server: said})
+
+    async def _read_all(self, addresses: Sequence[str]) -> dict[str, Reading]:
+        """What those servers say that answer."""
+
+        async def read(address: str) -> Reading | None:
+            try:
+                return await self._replication.read(address)
+            except ServerFailed:
+                return None
+
+        readings = await asyncio.gather(*map(read, addresses))
+        return {address: one for address, one in zip(addresses, readings, strict=True) if one is not None}
 
     def _not_compared_with(self, address: str) -> str:
         """A server that answers, and was not heard since it is known who is at this address; empty if there is none."""
         mine = self._seen.get(address)
         if mine is None:
             return address
-        if mine.since == -math.inf or not mine.run_id:
+        if mine.since == -math.inf:
             return ""
         for other in known_servers(self._ledger.state):
             condition = self._condition_of(other)
@@ -247,7 +267,7 @@ class Identities:
 
     def _run_id(self, address: str) -> str:
         seen = self._seen.get(address)
-        return (seen.run_id if seen is not None else "") or self._ledger.state.run_ids.get(address, "")
+        return seen.run_id if seen is not None else self._ledger.state.run_ids.get(address, "")
 
     def _by_run_id(self) -> Mapping[str, Sequence[str]]:
         if self._names is None:
@@ -258,7 +278,7 @@ class Identities:
         return self._names
 
     async def _store(self) -> None:
-        found = {address: seen.run_id for address, seen in self._seen.items() if seen.run_id}
+        found = {address: seen.run_id for address, seen in self._seen.items()}
         if with_run_ids(self._ledger.state, found) is not self._ledger.state:
             await self._ledger.change(lambda state, epoch: with_run_ids(state, found))
 

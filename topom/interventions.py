@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from slots.states import Course, SlotState
 from slots.table import Slot, SlotTable
 from topom.state import ClusterState
-from topom.topology import turning_again, with_slots
+from topom.topology import pending_again, turning_again, with_slots
 
 UNTOUCHED = (SlotState.PENDING, SlotState.PREPARING, SlotState.PREPARED)
 """States in which no key has moved yet, while the course is forward."""
@@ -79,9 +79,9 @@ def skip(state: ClusterState, epoch: int, reasons: Mapping[int, str]) -> Cluster
         if action.state not in UNTOUCHED:
             continue
         if action.course is Course.BACK:  # locked, to be turned round
-            new.append(turning_again(slot, action))
+            new.append(turning_again(slot, action, epoch))
         elif action.state is not SlotState.PENDING:
-            new.append(replace(slot, action=replace(action, state=SlotState.PENDING)))
+            new.append(pending_again(slot))
     if len(skipped) == len(state.skipped):
         return state
     return replace(state, table=with_slots(state.table, epoch, new), skipped=skipped)

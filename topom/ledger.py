@@ -25,7 +25,7 @@ from topom.events import NAMED_BY, Said, What, actor
 from topom.notes import Notes
 from topom.state import ClusterState, Product, known_servers
 from topom.store import Store, StoreConflict, StoreDamaged, StoreError, records
-from topom.topology import unlock_all
+from topom.topology import taken_over, unlock_all
 
 log = structlog.get_logger(__name__)
 
@@ -130,6 +130,7 @@ class Ledger:
 
         Raises:
             ProductMismatch: when the store belongs to another product, or other fixed settings.
+            MovesUnderWay: when an earlier version has left slots on their way.
             StoreDamaged: as :func:`require_addresses`.
             StoreError: when the store cannot be read or written.
         """
@@ -143,8 +144,8 @@ class Ledger:
             new = ClusterState(version=1, writer=self._writer, product=product, table=table, term=self._term)
         else:
             version = old.version + 1
-            unlocked = unlock_all(old.table, version)
-            table = replace(unlocked, epoch=version)
+            mine = replace(taken_over(old.table, version), epoch=old.table.epoch)
+            table = replace(unlock_all(mine, version), epoch=version)
             new = replace(old, version=version, writer=self._writer, table=table, term=self._term)
         new = self._recorded(old, new)
         await self._store.write(old.version if old else 0, new.version, records.differences(old, new))

@@ -158,6 +158,9 @@ class Members:
             if frame.instance in state.fenced:
                 raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
             known = next((proxy for proxy in state.proxies.values() if proxy.instance == frame.instance), None)
+            if known is None and frame.registered_before:
+                # final-fence: it is known by itself, so that fences that are done need not be remembered.
+                raise Refused("fenced", "this instance is no member any more; come back under a new one")
             if known is None and len(state.proxies) >= MAXIMUM_PROXIES:
                 raise Refused("invalid", f"there are {MAXIMUM_PROXIES} proxies already; remove lost ones first")
             record = ProxyRecord(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from migrator.checks import Findings, Way, check
+from migrator.checks import Findings, Way, check, identify
 from migrator.errors import NotApart
 from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import clear, migrate
@@ -56,6 +56,11 @@ class RedisMover:
             way=self._way,
             min_replicas=self._confirmation.replicas,
         )
+
+    async def identify(self, source: str | None, target: str) -> tuple[str, str]:
+        """The run ids of both servers now. Raises :class:`migrator.errors.MigrationError`."""
+        self._require()
+        return await identify(source, target, access=self._access, instance=self._instance)
 
     async def settle(self, source: str, target: str) -> None:
         """Return once nothing sent that way can still arrive. Raises :class:`migrator.errors.MigrationError`."""

@@ -19,9 +19,11 @@ import uvicorn
 import uvloop
 
 from slots import garbage, logs
+from slots.openfiles import raise_limit
 from slots.tls import TlsError
 from topom import api, control
 from topom.announcing import announce
+from topom.entrance import MOST_FILES, Entrance
 from topom.errors import TopomError
 from topom.node import Node, StuckTerm
 from topom.security import kept_token
@@ -73,19 +75,20 @@ async def serve(settings: TopomSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     store = open_store(settings)
-    token = _token(settings, store.shared)
+    tokens = _token(settings, store.shared), settings.token_next.get_secret_value()
     listening = _listen(settings.listen)
     host, port = listening.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     node = Node(settings, store, settings.url or _url(host, port))
     server = _Server(
         uvicorn.Config(
-            api.build(node, token, settings.token_next.get_secret_value()),
+            api.build(node, *tokens),
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            http=Entrance(raise_limit(MOST_FILES), *tokens).protocol(),
             ws_max_size=control.MAXIMUM_FRAME_BYTES,
             ws_per_message_deflate=False,
         )
@@ -101,7 +104,6 @@ async def serve(settings: TopomSettings) -> int:
             if running.done():
                 running.result()
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        tokens = token, settings.token_next.get_secret_value()
         announcing = asyncio.create_task(node.tending.keep("announcing", lambda: announce(node, *tokens)))
         tasks += [serving, announcing]
         garbage.spare_what_is_here()

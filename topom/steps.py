@@ -4,7 +4,8 @@
 
 - Before anything else the servers are checked: a target that cannot take the slots is found while they are
   untouched.
-- ``preparing`` waits until all proxies have it, so that the lock that follows lasts only for what is in flight.
+- ``preparing`` waits until all proxies have it, so that the lock that follows lasts only for what is in flight. If a
+  server is another process by then than the one that was checked, all begins anew.
 - ``prepared`` is the lock. **drained**: the next state is stored only after every proxy acknowledged this one.
   If one refuses or takes too long, all are unlocked.
 - ``migrating`` lasts until the mover says that **complete** holds. Its scan begins after the barrier.
@@ -66,6 +67,12 @@ class Mover(Protocol):
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         """See whether the target can take ``share`` of the source's keys (None: there are none), and touch no slot.
+
+        Raises :class:`~migrator.errors.MigrationError`.
+        """
+
+    async def identify(self, source: str | None, target: str) -> tuple[str, str]:
+        """The run ids of the processes that these servers are now; empty for a source that is None.
 
         Raises :class:`~migrator.errors.MigrationError`.
         """
@@ -168,7 +175,10 @@ class Steps:
                 if not self._not_halted.is_set():
                     batch.message = self._why_halted()
                     await self._not_halted.wait()
-                await self._lock_and_hand_over(batch)
+                if await self._are_as_begun(batch):
+                    await self._lock_and_hand_over(batch)
+                else:
+                    await self._begin_anew(batch)
             case SlotState.PREPARED:
                 # The step that locked was broken off, by the store or an error: begin again unlocked.
                 await self._unlock(batch)
@@ -195,16 +205,40 @@ class Steps:
     async def _begin(self, batch: Batch) -> None:
         """Check the servers, and store ``preparing``."""
         table = self._ledger.table
+        source = table.master_of(batch.source_id)
         share = share_of(table, batch.source_id, batch.slots)
         try:
-            found = await self._mover.check(table.master_of(batch.source_id), self._target_of(batch), share)
+            target = self._target_of(batch)
+            found = await self._mover.check(source, target, share)
         except (MigrationError, TargetWithoutServer) as error:
             raise CheckFailed(str(error)) from error
         batch.notes = found.notes
         await self._observe("checked")
-        await self._change(batch, lambda table, epoch, slots: topology.begin(table, epoch, slots, found.carried))
+
+        def begin(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
+            # run-id: what was found is found of these.
+            if (table.master_of(batch.source_id), table.master_of(batch.target_id)) != (source, target):
+                raise MasterChanged("a group has another master than the one that was looked at; it is looked at again")
+            return topology.begin(table, epoch, slots, found.carried, found.source_run_id, found.target_run_id)
+
+        await self._change(batch, begin)
         batch.state = SlotState.PREPARING
         await self._advanced(batch)
+
+    async def _are_as_begun(self, batch: Batch) -> bool:
+        """Whether both masters are still the processes that were checked before ``preparing`` was stored.
+
+        **by-action**: one that restarts later than this is known not to be the one that the action began with.
+        """
+        source = self._ledger.table.master_of(batch.source_id)
+        found = await self._mover.identify(source, self._target_of(batch))
+        return all((action.source_run_id, action.target_run_id) == found for action in self._actions(batch))
+
+    async def _begin_anew(self, batch: Batch) -> None:
+        await self._change(batch, topology.begin_anew)
+        batch.state = SlotState.PENDING
+        log.info("slots_begin_anew", slots=ranges.show(batch.slots), reason="a server was restarted or replaced")
+        await self._observe("pending again")
 
     async def _lock_and_hand_over(self, batch: Batch) -> None:
         async with self.locking:

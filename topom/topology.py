@@ -26,6 +26,7 @@ from topom.errors import (
     InvalidGroup,
     InvalidNode,
     InvalidSlots,
+    MovesUnderWay,
     ServerInUse,
     ServerNotFound,
     SlotsInAction,
@@ -37,6 +38,8 @@ MAXIMUM_GROUP_ID = 9999
 DATACENTER = re.compile(r"[A-Za-z0-9._-]{0,64}")
 NODE = re.compile(r"[A-Za-z0-9._:-]{0,64}")
 """Hosts of addresses are names of nodes too, those of IPv6 among them."""
+
+_UNTOUCHED = (SlotState.PREPARING, SlotState.PREPARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,32 @@ def promote(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTa
     if address == group.master:
         return unlock_group(table, epoch, group_id)
     servers = (address, *(server for server in group.servers if server != address))
-    return table.changed(epoch, groups=[replace(group, servers=servers, locked=False, lost=False)])
+    in_action = _with_other_master(table.slots, group_id, epoch)
+    return table.changed(epoch, in_action, [replace(group, servers=servers, locked=False, lost=False)])
+
+
+def _with_other_master(slots: Iterable[Slot], group_id: int, epoch: int) -> list[Slot]:
+    """Those of these slots that are on their way from or to a group that gets another master.
+
+    **by-action**: what was learned while it had the former one counts no more, also if that one becomes master again.
+    """
+    # Neighbours go on sharing their actions.
+    known: dict[tuple[int, Action], Action] = {}
+    new: list[Slot] = []
+    for slot in slots:
+        action = slot.action
+        if action is None or action.state is SlotState.PENDING or group_id not in (slot.group_id, action.target_id):
+            continue
+        changed = known.get((slot.group_id, action))
+        if changed is None:
+            changed = known[slot.group_id, action] = replace(
+                action,
+                epoch=epoch,
+                source_run_id="" if slot.group_id == group_id else action.source_run_id,
+                target_run_id="" if action.target_id == group_id else action.target_run_id,
+            )
+        new.append(replace(slot, action=changed))
+    return new
 
 
 def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
@@ -222,11 +250,26 @@ def apply_moves(table: SlotTable, epoch: int, moves: Iterable[Move]) -> SlotTabl
     )
 
 
-def begin(table: SlotTable, epoch: int, slots: Iterable[int], carried: bool) -> SlotTable:
-    """Pending slots put in ``preparing``; ``carried`` as in :class:`slots.table.Action`. Raises as :func:`advance`."""
+def begin(
+    table: SlotTable, epoch: int, slots: Iterable[int], carried: bool, source_run_id: str = "", target_run_id: str = ""
+) -> SlotTable:
+    """Pending slots put in ``preparing``; the rest is as in :class:`slots.table.Action`. Raises as :func:`advance`."""
     chosen = _in_state(table, slots, SlotState.PENDING)
     _require_unlocked_ends(table, chosen)
-    return with_slots(table, epoch, _with_actions(chosen, state=SlotState.PREPARING, carried=carried))
+    changes = {"carried": carried, "epoch": epoch, "source_run_id": source_run_id, "target_run_id": target_run_id}
+    return with_slots(table, epoch, _with_actions(chosen, state=SlotState.PREPARING, **changes))
+
+
+def begin_anew(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Slots in ``preparing`` put back to ``pending``: of which no key has moved. Raises as :func:`advance`."""
+    chosen = _in_state(table, slots, SlotState.PREPARING)
+    return with_slots(table, epoch, [pending_again(slot) for slot in chosen])
+
+
+def pending_again(slot: Slot) -> Slot:
+    """A slot in action of which no key has moved as it was before the action began."""
+    assert slot.action is not None
+    return replace(slot, action=Action(SlotState.PENDING, slot.action.target_id))
 
 
 def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotState, after: SlotState) -> SlotTable:
@@ -264,8 +307,7 @@ def turn(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
         assert slot.action is not None
         if slot.action.course is not Course.TURNING:
             raise SlotsInAction(f"slot {slot.id} is not being cancelled")
-        back = replace(slot.action, state=SlotState.PREPARED, target_id=slot.group_id, course=Course.BACK)
-        new.append(Slot(slot.id, slot.action.target_id, back))
+        new.append(_exchanged(slot, slot.action, SlotState.PREPARED, Course.BACK, epoch))
     return with_slots(table, epoch, new)
 
 
@@ -280,22 +322,57 @@ def unlock(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
         assert slot.action is not None
         if slot.action.course is Course.BACK:
             # absent-first: their keys are on two servers, so there is no way back to ``preparing``.
-            new.append(turning_again(slot, slot.action))
+            new.append(turning_again(slot, slot.action, epoch))
         else:
             new.append(replace(slot, action=replace(slot.action, state=SlotState.PREPARING)))
     return with_slots(table, epoch, new)
 
 
-def turning_again(slot: Slot, action: Action) -> Slot:
+def turning_again(slot: Slot, action: Action, epoch: int) -> Slot:
     """A slot that was locked to be turned round as it was before: on its way, and cancelled."""
-    before = replace(action, state=SlotState.MIGRATING, target_id=slot.group_id, course=Course.TURNING)
-    return Slot(slot.id, action.target_id, before)
+    return _exchanged(slot, action, SlotState.MIGRATING, Course.TURNING, epoch)
+
+
+def _exchanged(slot: Slot, action: Action, state: SlotState, course: Course, epoch: int) -> Slot:
+    """A slot whose source and target have changed places. **by-action**: it is another action."""
+    new = replace(
+        action,
+        state=state,
+        target_id=slot.group_id,
+        course=course,
+        epoch=epoch,
+        source_run_id=action.target_run_id,
+        target_run_id=action.source_run_id,
+    )
+    return Slot(slot.id, action.target_id, new)
 
 
 def unlock_all(table: SlotTable, epoch: int) -> SlotTable:
     """Every locked slot unlocked: for a topom that starts and does not know who acknowledged."""
     locked = [slot.id for slot in table.slots if slot.action is not None and slot.action.state == SlotState.PREPARED]
     return unlock(table, epoch, locked)
+
+
+def taken_over(table: SlotTable, epoch: int) -> SlotTable:
+    """A table of a version whose actions have no epoch and no run ids, as one of this version. What has moved no key
+    yet begins anew.
+
+    Raises:
+        MovesUnderWay: of some slots keys are on two servers, and which processes those were is not known.
+    """
+    begun = [slot for slot in table.slots if slot.action and slot.action.state != SlotState.PENDING]
+    former = [slot for slot in begun if slot.action and not slot.action.epoch]
+    untouched = [slot for slot in former if slot.action and slot.action.course is Course.FORWARD]
+    untouched = [slot for slot in untouched if slot.action and slot.action.state in _UNTOUCHED]
+    arrived = [slot for slot in former if slot.action and slot.action.state is SlotState.FINISHED]
+    moving = sorted({slot.id for slot in former} - {slot.id for slot in [*untouched, *arrived]})
+    if moving:
+        raise MovesUnderWay(
+            f"slots {ranges.show(moving)} are on their way, as the version of topom before this one had them move: it "
+            "stored too little for this one to go on. Start that version again, wait for these slots, or cancel them "
+            "and wait for that, and then start this one"
+        )
+    return with_slots(table, epoch, [pending_again(slot) for slot in untouched])
 
 
 def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[Slot]:

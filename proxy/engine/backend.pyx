@@ -40,6 +40,10 @@ from proxy.engine.stream cimport receive, transmit
 from proxy.engine.serverconnection import command as command
 
 OVER = "is not used by this proxy for now: it hears no topom, and another server may have become the master"
+NOT_KNOWN = (
+    "was started anew, and may have forgotten that this proxy was fenced off it: it is not used before topom has answered"
+    " this proxy; nothing was run"
+)
 
 cdef extern from *:
     """
@@ -327,7 +331,10 @@ cdef class Backend(ServerConnection):
         """Give up a connection that does not come up, or whose oldest request has waited too long (**bounded**)."""
         if self.state == BACKEND_CONNECTING or self.state == BACKEND_GREETING:
             if self.loop.now > self.connect_deadline:
-                self._lose(f"did not accept a connection within {self.options.connect_seconds:g} s")
+                if self.state == BACKEND_GREETING and not self.greetings_left:
+                    self._lose(NOT_KNOWN)
+                else:
+                    self._lose(f"did not accept a connection within {self.options.connect_seconds:g} s")
         elif self.state == BACKEND_READY and self.head != NULL:
             # Unsigned, so that the clock may wrap. What stands behind a long reply was not the server's to answer yet,
             # and what had to wait for its slot was not yet sent.

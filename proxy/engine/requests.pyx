@@ -420,6 +420,11 @@ cdef class Loop(UnderWay):
             except Exception as error:
                 self.event_loop.call_exception_handler({"message": "limiting what is kept", "exception": error})
 
+    def processes_known(self):
+        """Have connections go on that waited for their server's process to be known."""
+        for connection in list(self.connected):
+            connection.processes_known()
+
     def end_over(self):
         """End the connections to servers that may not be used any more; what they owe is answered with an error."""
         for connection in list(self.connected):

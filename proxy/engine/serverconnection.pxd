@@ -40,6 +40,8 @@ cdef class ServerConnection:
         watch_t watch
         backend_state state
         int greetings_left
+        # The run id of the process at the other end, once it has said it.
+        object process
         list greeting_checks
         double connect_deadline
         # Whether anything of a client's was sent on this connection.

@@ -1,8 +1,10 @@
 """A connection to a Redis server as far as its introduction: resolving, connecting, TLS, the greeting.
 
-The greeting is HELLO or AUTH, CLIENT SETNAME, SELECT, and a look for the fence. The name goes first and the look for
-the fence after it (:mod:`slots.connections`), so that whoever fences this proxy off either ends the connection by its
-name or is seen by it (**one-owner**).
+The greeting is HELLO or AUTH, CLIENT SETNAME, SELECT, a look for the fence, and who the server is. The name goes first
+and the look for the fence after it (:mod:`slots.connections`), so that whoever fences this proxy off either ends the
+connection by its name or is seen by it (**one-owner**). A server that was started anew may have forgotten a fence: that
+it has none is believed of a process of which the proxy knows that it was there before any fence (**final-fence**;
+:mod:`proxy.knownservers`). Of another one the connection waits, greeted, until that is known.
 """
 
 import errno as errors
@@ -186,6 +188,8 @@ cdef class ServerConnection:
             self.greeting_checks.append(f"SELECT {self.database}")
         commands.append(("ACL", "GETUSER", connections.fence_user(self.options.instance)))
         self.greeting_checks.append("fence")
+        commands.append(("INFO", "server"))
+        self.greeting_checks.append("INFO")
         self.greetings_left = len(commands)
         payload = b"".join([command(arguments) for arguments in commands])
         self.state = BACKEND_GREETING
@@ -195,6 +199,8 @@ cdef class ServerConnection:
 
     cdef object greeting_reply(self, bytes reply):
         """Check one reply of the greeting; None, or why the connection cannot be used."""
+        if not self.greetings_left:
+            return "sent a reply that nothing asked for"
         asked = self.greeting_checks[len(self.greeting_checks) - self.greetings_left]
         self.greetings_left -= 1
         if asked == "fence":
@@ -219,14 +225,29 @@ cdef class ServerConnection:
             elif reply.startswith(b"-"):
                 # One that is loading its data does not know yet.
                 return f"cannot say whether this proxy is fenced off: {reply[1:].decode(errors='replace').strip()}"
+        elif asked == "INFO" and not reply.startswith(b"-"):
+            self.process = connections.run_id_in(reply)
+            if not self.process and not self.options.known_servers.knows(self.address, self.process):
+                return "does not say its run_id in INFO, without which a restart of it could not be told"
         elif reply.startswith(b"-"):
             # A server that does not know HELLO or AUTH repeats what it was sent: the password, too.
             said = reply[1:].partition(b", with args beginning with")[0]
             return f"refuses {asked}: {said.decode(errors='replace').strip()}"
         if not self.greetings_left:
-            self.state = BACKEND_READY
-            self.became_ready()
+            # final-fence: a process that may have forgotten a mark is no ground to use the server on.
+            if self.options.known_servers.knows(self.address, self.process):
+                self.state = BACKEND_READY
+                self.became_ready()
+            else:
+                self.options.on_unknown(self.address, self.process)
         return None
+
+    def processes_known(self):
+        """Go on if that was waited for: more processes of servers are known."""
+        if self.state == BACKEND_GREETING and not self.greetings_left:
+            if self.options.known_servers.knows(self.address, self.process):
+                self.state = BACKEND_READY
+                self.became_ready()
 
     cdef object drop_socket(self):
         if self.fd >= 0:

@@ -12,6 +12,7 @@ from proxy.slowpath.connection import ConnectionCommands
 from proxy.slowpath.crossing import CrossingCommands
 from proxy.slowpath.debugging import DebugCommand
 from proxy.slowpath.family import Family
+from proxy.slowpath.flushing import FlushCommands
 from proxy.slowpath.functions import FunctionCommands
 from proxy.slowpath.information import Information
 from proxy.slowpath.keyspace import KeyspaceCommands
@@ -55,6 +56,7 @@ def make(services: Services) -> Families:
     ]
     moves = follow(services)
     keyspace = KeyspaceCommands(services, moves)
+    flushing = FlushCommands(services, moves)
     scanning = Scanning(services, moves)
     cluster = ClusterCommands(services, scanning.scan)
     scripts = ScriptCommands(services)
@@ -70,7 +72,7 @@ def make(services: Services) -> Families:
         authentication,
         learned,
         (
-            *(authentication, connection, *server, keyspace, scanning, scripts, functions, pubsub, blocking),
-            *(crossing, sorting, transactions, learned, cluster, old_servers),
+            *(authentication, connection, *server, keyspace, flushing, scanning, scripts, functions, pubsub),
+            *(blocking, crossing, sorting, transactions, learned, cluster, old_servers),
         ),
     )

@@ -1,18 +1,12 @@
-"""DBSIZE, KEYS, RANDOMKEY, LASTSAVE, FLUSHDB and FLUSHALL: every master is asked, see :mod:`proxy.slowpath.fanout`.
-
-A flush while slots move: the sources have answered before the targets are flushed, so a key that a MIGRATE took
-from a source just before is deleted where it went, and none that was there when the command came is left. What is
-known to be absent from a source (**one-way**) stays so: a flush only takes keys away.
-"""
+"""DBSIZE, KEYS, RANDOMKEY and LASTSAVE: every master is asked, see :mod:`proxy.slowpath.fanout`."""
 
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from proxy.engine.backend import command
-from proxy.engine.session import AFTER_OWED, Session
+from proxy.engine.session import Session
 from proxy.slowpath import replies
-from proxy.slowpath.connection import SYNTAX_ERROR
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.fanout import FanOut, FanOutError
 from proxy.slowpath.listedkeys import joined, only_key
@@ -54,8 +48,6 @@ class KeyspaceCommands(Family):
             "KEYS": self.keys,
             "RANDOMKEY": self.randomkey,
             "LASTSAVE": self.lastsave,
-            "FLUSHDB": self.flush,
-            "FLUSHALL": self.flush,
         }
 
     def dbsize(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -113,19 +105,6 @@ class KeyspaceCommands(Family):
     async def _lastsave(self, session: Session) -> bytes:
         said = await self._fan_out.ask(session, LASTSAVE)
         return replies.integer(min(int(reply[1:]) for _, reply in said.all))
-
-    def flush(self, session: Session, argv: list[bytes]) -> Outcome:
-        """FLUSHDB [ASYNC|SYNC], FLUSHALL [ASYNC|SYNC]."""
-        if len(argv) > 2 or (len(argv) == 2 and argv[1].upper() not in (b"ASYNC", b"SYNC")):
-            return SYNTAX_ERROR
-        if session.owed and argv[0].upper() == b"FLUSHALL":
-            # in-order: what the session has sent in other databases goes over other connections.
-            return AFTER_OWED
-        return _or_error(self._flush(session, command(tuple(argv))))
-
-    async def _flush(self, session: Session, request: bytes) -> bytes:
-        await self._fan_out.ask(session, request)
-        return replies.OK
 
 
 async def _or_error(answer: Coroutine[Any, Any, bytes]) -> bytes:

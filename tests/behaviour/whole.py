@@ -1,7 +1,6 @@
 """Everything at a time: three topoms over three etcd, three groups of two servers, three Sentinels, two proxies."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +78,8 @@ class WholeCluster(SeveralTopoms):
         """The process at this address."""
         return next(server for servers in self.servers.values() for server in servers if server.address == address)
 
-    @asynccontextmanager
-    async def stalled(self, group: int) -> AsyncIterator[None]:
-        """As :meth:`Cluster.stalled`; it answers whoever asks whether it is there, and does not count as failed."""
-        async with plain_client((await self.masters())[group]) as client:
-            await client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
-            try:
-                yield
-            finally:
-                await client.execute_command("CLIENT", "UNPAUSE")
+    async def master_of(self, group: int) -> str:
+        return (await self.masters())[group]
 
     async def layout(self) -> Layout:
         """Which master has to have which slot; replicas are not looked at."""

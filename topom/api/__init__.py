@@ -1,6 +1,6 @@
 """The HTTP API, a file a resource, and the control stream beside it.
 
-Everything under ``/api/v1`` asks for the bearer token; ``/healthz`` and the API's description do not. A topom that
+Everything asks for the bearer token but ``/healthz`` and the API's description (:mod:`topom.api.door`). A topom that
 does not lead passes requests on (:mod:`topom.api.forwarding`). Every error is answered as
 ``{"error": "<type>", "message": "<a sentence for the operator>"}``.
 """
@@ -27,10 +27,10 @@ from topom.api import (
     topoms,
 )
 from topom.api.access import require_token
+from topom.api.door import Door
 from topom.api.errors import add_handlers
 from topom.api.event_stream import EventStreams
 from topom.api.forwarding import Forwarding
-from topom.api.limit import BodyLimit
 from topom.api.models import Problem
 from topom.api.topom_models import Health
 from topom.node import Node
@@ -53,11 +53,10 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
     )
     app.state.node = node
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: alone)
-    app.state.tokens = tokens
     app.state.event_streams = EventStreams(app.state.serving)
     if node is not None:
-        app.add_middleware(Forwarding, node=node, tokens=tokens)
-    app.add_middleware(BodyLimit, tokens=tokens, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
+        app.add_middleware(Forwarding, node=node)
+    app.add_middleware(Door, tokens=tokens, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
     add_handlers(app)
     api = APIRouter(
         prefix=PREFIX,

@@ -14,7 +14,7 @@ known.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 
 import httpx
 import structlog
@@ -23,7 +23,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from topom.errors import LeaderSilent, NotLeading, TokensDiffer, TopomError
 from topom.node import Node
-from topom.security import authorised
 from topom.store import Leader
 
 log = structlog.get_logger(__name__)
@@ -46,19 +45,15 @@ _GIVEN_BACK = (b"content-type", b"www-authenticate", VIEW)
 class Forwarding:
     """Stands before the application, which answers what this topom can."""
 
-    def __init__(self, app: ASGIApp, node: Node, tokens: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, node: Node) -> None:
         self._app = app
         self._node = node
-        self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX) or self._node.leading is not None:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if not authorised(headers.get("authorization"), *self._tokens):
-            await self._app(scope, receive, send)  # which says so
-            return
         try:
             await self._follow(scope, receive, send, headers)
         except TopomError as error:

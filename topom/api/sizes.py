@@ -29,7 +29,7 @@ CUT = "…"
 
 
 class _Request(Request):
-    """One whose body is read on a thread. It is as large as :mod:`topom.api.limit` lets through."""
+    """One whose body is read on a thread. It is as large as :mod:`topom.api.door` lets through."""
 
     async def json(self) -> Any:
         body = await self.body()

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Self, TypeVar
 
 import redis.asyncio
@@ -195,8 +195,8 @@ class Cluster(LocalCluster):
     async def held_locked(self, begin: Callable[[], Awaitable[object]], source: int, slots: int) -> AsyncIterator[None]:
         """Inside the block, slots that ``begin`` sends away from group ``source`` stay ``prepared``.
 
-        Their source is stalled and owes a reply for one of the slots below ``slots``. It has to answer until they are
-        about to be locked, for it is checked first: until then a worker of the second proxy is what holds them up.
+        Their source is stalled and owes a reply for one of the slots below ``slots``. It has to take writes until they
+        are about to be locked, for it is checked first: until then a worker of the second proxy is what holds them up.
         """
         worker = self.worker_pids(1)[0]
         names = (f"locked:{number}" for number in range(10_000))
@@ -220,13 +220,19 @@ class Cluster(LocalCluster):
 
     @asynccontextmanager
     async def stalled(self, group: int) -> AsyncIterator[None]:
-        """Inside the block, the master of a group answers no command that writes; here it answers nothing at all."""
-        server = self.servers[group][0].pid
-        os.kill(server, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(server, signal.SIGCONT)
+        """Inside the block, the master of a group answers no command that writes, and every other one."""
+        async with plain_client(await self.master_of(group)) as client:
+            await client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+            try:
+                yield
+            finally:
+                # One that was killed meanwhile holds up nobody.
+                with suppress(RedisError):
+                    await client.execute_command("CLIENT", "UNPAUSE")
+
+    async def master_of(self, group: int) -> str:
+        """Its address."""
+        return self.servers[group][0].address
 
     def resume_all(self) -> None:
         """Let every process that was stopped run on, so that it can end."""

@@ -112,7 +112,7 @@ async def test_what_keeps_a_proxy_from_serving_alone(server: RedisServer) -> Non
     long_since = -alone.MARGIN_SECONDS
 
     async def found(age: float = long_since) -> str | None:
-        return await alone.obstacle(kept, ServerAccess(), age)
+        return (await alone.look_at_masters(kept, ServerAccess(), age))[1]
 
     async with plain_client(server.address) as client, plain_client(server.address) as old:
         await old.client_setname(f"{proxy_prefix(INSTANCE)}1.1.")

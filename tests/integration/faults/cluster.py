@@ -37,7 +37,9 @@ DATABASES = (0, 3)
 class FaultCluster(Cluster):
     """Two groups of one server, two proxies, and a relay before each server and before topom for each proxy."""
 
-    def __init__(self, topom_settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, topom_settings: Mapping[str, Any] | None = None, proxy_settings: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(
             groups=2,
             proxies=2,
@@ -49,7 +51,12 @@ class FaultCluster(Cluster):
                 "barrier_seconds": BARRIER_SECONDS,
                 **(topom_settings or {}),
             },
-            proxy_settings={"lock_hold_seconds": 20, "backend_reply_seconds": 2, "move_seconds": 2},
+            proxy_settings={
+                "lock_hold_seconds": 20,
+                "backend_reply_seconds": 2,
+                "move_seconds": 2,
+                **(proxy_settings or {}),
+            },
             redis_arguments=("--appendonly", "yes", "--appendfsync", "always"),
         )
         self._stack = AsyncExitStack()

@@ -396,7 +396,7 @@ MARKS = {
 
 @pytest.mark.parametrize("marks", MARKS)
 async def test_a_fenced_worker_sends_nothing_and_a_new_identity_frees_it(start_worker: StartWorker, marks: str) -> None:
-    worker = await start_worker()
+    worker = await start_worker(lock_hold_seconds=0.2)
     async with worker.client() as client, worker.direct(1) as direct:
         await client.set(KEY, "0")
         # In one step: the worker comes back as soon as it can.

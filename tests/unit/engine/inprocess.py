@@ -13,6 +13,7 @@ from proxy.engine.requests import Loop
 from proxy.engine.router import OPEN, Router
 from proxy.engine.session import Session
 from proxy.holding import Holding
+from proxy.knownservers import KnownServers
 from proxy.settings import ProxySettings
 from slots import commands
 
@@ -24,6 +25,7 @@ GREETING = {
     b"HELLO": b"%0\r\n",
     b"HEXISTS": b":0\r\n",
     b"ACL": b"*-1\r\n",
+    b"INFO": b"$17\r\nrun_id:process\r\nx\r\n",
 }
 
 
@@ -134,6 +136,7 @@ def options(**changes: Any) -> Any:
     """As of a worker, as far as a connection to a server needs them."""
     return SimpleNamespace(
         allowances=Allowances(),
+        known_servers=KnownServers(),
         **{
             "password": "",
             "user": "",
@@ -149,6 +152,7 @@ def options(**changes: Any) -> Any:
             "on_lost": lambda address, name: None,
             "on_disconnected": lambda address: None,
             "on_fenced": lambda address: None,
+            "on_unknown": lambda address, process: None,
             **changes,
         },
     )

@@ -44,7 +44,7 @@ class Mover:
     def found_big(self, move: Move, source: str | None) -> None:
         raise AssertionError("it is small")
 
-    def is_current(self, move: Move, source: str, target: str) -> bool:
+    def is_current(self, move: Move, origin: Origin, target: str) -> bool:
         return True
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:

@@ -5,9 +5,9 @@ import resource
 import pytest
 import structlog.testing
 
-from proxy import openfiles
 from proxy.openfiles import OTHERS, most_clients
 from proxy.settings import ProxySettings
+from slots import openfiles
 
 NO_LIMIT = resource.RLIM_INFINITY
 

@@ -9,7 +9,8 @@ import pytest
 
 from proxy.channel import Message
 from proxy.looking import Look
-from proxy.standdown import StandDown
+from proxy.standdown import KNOWN_AGAIN_SECONDS, StandDown
+from proxy.unfenced import KNOWN_SECONDS
 from slots.access import ServerAccess
 
 ANSWER = {"type": "registered", "stand_down_seconds": 5.0}
@@ -25,6 +26,7 @@ class FakeProxy:
         self.limited = True
         self.kept = True
         self.told: list[Message] = []
+        self.known: list[Message] = []
         self.found: list[str] = []
         self.beats = 0
         self.rule = StandDown(ServerAccess(), self, lambda: self.now)
@@ -34,6 +36,9 @@ class FakeProxy:
 
     def tell_workers(self, message: Message) -> None:
         self.told.append(message)
+
+    def tell_known_servers(self, message: Message) -> None:
+        self.known.append(message)
 
     def workers_limited(self) -> bool:
         return self.limited
@@ -105,38 +110,68 @@ def test_topom_may_count_on_it_once_workers_and_file_have_it() -> None:
         proxy.register(stand_down_seconds=math.inf)
 
 
-def test_what_topom_says_to_a_new_identity_does_not_count_for_workers_that_have_the_former_one() -> None:
+ENDED = {"all": 0.0, "groups": {}, "ended": True}
+
+
+@pytest.mark.parametrize("seconds", [5.0, None])
+def test_an_identity_that_was_fenced_is_granted_nothing_whatever_topom_says_to_the_next(seconds: float | None) -> None:
+    """final-fence: of no group, with replicas or without, and of no process of a server."""
     proxy = FakeProxy()
-    proxy.register()
+    proxy.rule.saw("m:1", "process")
+    proxy.register(stand_down_seconds=seconds)
     proxy.rule.grant()
-    assert proxy.beaten()["stands_down"] == 5.0
+    assert proxy.rule.known_servers()["processes"] == {"m:1": "process"}
     proxy.rule.new_identity(workers_have_it=False)
+    assert proxy.told[-1] == {"type": "allowance", "instance": "first", **ENDED}
     proxy.now = 1004.0
-    assert proxy.register() == {"stands_down": None}
+    assert proxy.register(stand_down_seconds=seconds) == {"stands_down": None}
     proxy.beaten()
-    assert proxy.rule.grant()["all"] == 1005.0
+    assert proxy.rule.grant() == ENDED
+    assert proxy.rule.groups_over() == [1, 2]
+    assert proxy.rule.doubts
+    assert proxy.rule.known_servers() == {"processes": {}, "until": 0.0}
     assert proxy.beaten()["stands_down"] is None
+    # What was seen of servers before the new one was registered is known of that.
     proxy.rule.identity_taken()
-    assert proxy.rule.grant()["all"] == 1009.0
-    assert proxy.beaten()["stands_down"] == 5.0
+    assert proxy.rule.grant()["all"] == (None if seconds is None else 1009.0)
+    assert proxy.rule.known_servers()["processes"] == {"m:1": "process"}
+    assert proxy.beaten()["stands_down"] == seconds
 
 
-def test_a_former_identity_keeps_the_rule_that_was_stored_of_it() -> None:
-    """one-owner: topom counts on what was stored of it for as long as workers have it."""
+def test_a_process_is_known_once_topom_has_answered_what_was_sent_after_it_was_seen() -> None:
+    """final-fence: a mark that it may have forgotten is older than that."""
     proxy = FakeProxy()
     proxy.register()
-    proxy.rule.grant()
+    proxy.known.clear()
+    under_way = proxy.rule.heartbeat()
+    proxy.now += 1
+    for _ in range(3):
+        proxy.rule.met("m:1", "process")
+    assert proxy.beats == 3, "the fake sends none, so that there is none under way"
+    proxy.rule.heard({"type": "heard", "number": under_way["number"]})
+    assert proxy.known == []
+    later = proxy.rule.heartbeat()
+    proxy.now += 1
+    proxy.rule.met("m:1", "process")
+    assert proxy.beats == 3, "the one under way will do"
+    proxy.rule.heard({"type": "heard", "number": later["number"]})
+    expected = {"type": "known_servers", "instance": "first", "processes": {"m:1": "process"}}
+    assert proxy.known == [{**expected, "until": 1001.0 + KNOWN_SECONDS}]
+    # Nothing new is nothing to tell of, until it is about time.
     proxy.beaten()
-    for told in (20.0, None):
-        proxy.rule.new_identity(workers_have_it=False)
-        proxy.register(stand_down_seconds=told)
-        assert all(message["all"] == 1005.0 for message in proxy.told)
-        assert proxy.rule.grant() == {"all": 1005.0, "groups": {}}
-        proxy.now = 1006.0
-        assert proxy.rule.groups_over() == [1]
-        proxy.now = 1000.0
-    proxy.rule.identity_taken()
-    assert proxy.rule.grant() == {"all": None, "groups": {}}
+    assert len(proxy.known) == 1
+    # Another process is not known by that.
+    proxy.rule.met("m:1", "another")
+    assert proxy.beats == 4
+    assert proxy.rule.known_servers()["processes"] == {"m:1": "process"}
+    proxy.now += KNOWN_AGAIN_SECONDS + 1
+    proxy.beaten()
+    assert proxy.known[-1]["processes"] == {"m:1": "another"}
+    proxy.now += KNOWN_AGAIN_SECONDS + 1
+    proxy.beaten()
+    assert len(proxy.known) == 3
+    proxy.rule.keep_only({"m:2"})
+    assert proxy.rule.known_servers()["processes"] == {}
 
 
 def test_a_longer_allowance_is_said_to_the_next_topom_at_once() -> None:
@@ -186,11 +221,12 @@ async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.Monk
     await proxy.rule._ask()
     assert proxy.found == ["r:1"]
     # Started from a kept table, it trusts who has been up for longer than topom was last heard ago.
-    proxy.rule.start_alone(5.0, 50.0)
+    proxy.rule.start_alone(5.0, 50.0, {"m:1": "master"})
+    assert proxy.rule.known_servers() == {"processes": {"m:1": "master"}, "until": proxy.now - 50.0 + KNOWN_SECONDS}
     for uptime, groups in ((49, {}), (51, {"1": proxy.now + 5.0})):
         said["r:1"] = Look(False, False, "process", uptime)
         await proxy.rule._ask()
-        assert proxy.rule.grant() == {"all": 0.0, "groups": groups}
+        assert proxy.rule.grant() == {"all": 962.0, "groups": groups}
 
 
 async def test_many_servers_that_leave_at_a_time_hold_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import redis
@@ -19,6 +20,7 @@ from slots.connections import worker_prefix
 from tests.unit.proxy.proxy_fakes import SECONDS, DirectedWorker, Director, FakeTopom, TopomStream, table
 
 LOCK = (1, "prepared", 2)
+ENDED = {"all": 0.0, "groups": {}, "ended": True}
 
 
 class Proxy:
@@ -372,10 +374,12 @@ async def test_a_shut_out_proxy_gives_its_workers_identity_and_table_together(pr
         await worker.apply()
     await stream.next("ack")
     await stream.send({"type": "refused", "reason": "fenced", "message": "You were silent for 5 seconds."})
+    for worker, start in zip(workers, starts, strict=True):
+        assert await worker.next("allowance") == {"type": "allowance", "instance": start["instance"], **ENDED}
     again = await proxy.topom.stream()
     registration = await again.register(number_of_slots=1)
     assert registration["instance"] != starts[0]["instance"]
-    assert registration["epoch"] == 0
+    assert (registration["epoch"], registration["registered_before"]) == (0, False)
     # Changes are of no use: the workers' table is that of the former identity.
     await again.send_table(table(4, 2), since=table(3, 1))
     await again.next("resync")
@@ -388,6 +392,7 @@ async def test_a_shut_out_proxy_gives_its_workers_identity_and_table_together(pr
             "incarnation": start["incarnation"],
             "table": table(4, 2).to_wire(),
             "allowance": {"all": None, "groups": {}},
+            "known_servers": {"processes": {}, "until": ANY},
         }
 
 
@@ -418,7 +423,7 @@ async def test_a_worker_started_between_identities_gets_no_stale_table(proxy: Pr
     registration = await again.register(number_of_slots=1)
     workers[0].order(do="exit", status=1)
     newcomer, start = await proxy.director.worker()
-    assert start["instance"] == starts[0]["instance"]
+    assert (start["instance"], start["allowance"]) == (starts[0]["instance"], ENDED)
     await again.send_table(table(3, 1))
     received = await newcomer.next("table", "identity")
     assert (received["type"], received["instance"]) == ("identity", registration["instance"])
@@ -445,8 +450,10 @@ async def test_former_connections_are_settled_before_a_slot_is_taken_from_their_
 
 async def test_a_worker_that_finds_the_fence_makes_the_proxy_register_anew(proxy: Proxy) -> None:
     stream, workers, starts = await proxy.begin(number_of_slots=1)
+    workers[0].say("fenced", server="h:1", instance=starts[0]["instance"])
     for worker in workers:
-        worker.say("fenced", server="h:1", instance=starts[0]["instance"])
+        assert (await worker.next("allowance"))["ended"], "all are told, whoever has found it"
+    workers[1].say("fenced", server="h:1", instance=starts[0]["instance"])
     await stream.end()
     assert (await (await proxy.topom.stream()).register())["instance"] != starts[0]["instance"]
 

@@ -177,3 +177,32 @@ async def test_the_rule_by_which_a_proxy_stands_down_is_in_the_file_before_it_is
     await until(lambda: keeping.covered == 4)
     assert file.read() == replace(kept(4), stand_down=5.0)
     await keeping.close()
+
+
+async def test_nobody_starts_under_an_identity_that_was_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """final-fence: the file goes, however often that has to be tried, and comes back with the next identity."""
+    monkeypatch.setattr("proxy.tablekeeping.RETRY_SECONDS", 0.01)
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, why: None)
+    file = TableFile(tmp_path / "table")
+    assert await keeping.open() is None
+    keeping.over()
+    keeping.received(INSTANCE, PRODUCT, table(3, 1))
+    await until(lambda: keeping.covered == 3)
+    failures = [OSError("the disk is read-only")]
+    remove = TableFile.remove
+
+    def fail_once(self: TableFile) -> None:
+        if failures:
+            raise failures.pop()
+        remove(self)
+
+    monkeypatch.setattr(TableFile, "remove", fail_once)
+    keeping.over()
+    await until(lambda: file.read() is None)
+    keeping.confirmed()
+    keeping.received("b" * 32, PRODUCT, table(3, 1))
+    await until(lambda: keeping.covered == 3)
+    kept_now = file.read()
+    assert kept_now is not None
+    assert kept_now.instance == "b" * 32
+    await keeping.close()

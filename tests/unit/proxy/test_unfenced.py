@@ -61,3 +61,22 @@ def test_who_starts_alone_trusts_those_who_have_been_up_for_longer() -> None:
     for server in ("a", "b"):
         unfenced.unmarked(server, "process", 10.0, 10.5)
     assert (unfenced.group_until(["a"]), unfenced.group_until(["b"])) == (15.0, -math.inf)
+
+
+def test_a_process_counts_from_when_it_was_seen_first_and_for_one_identity() -> None:
+    """final-fence: what was seen is a fact about the server, what is known of it is known of one identity."""
+    unfenced = Unfenced(ALLOWANCE)
+    assert unfenced.saw("a", "process", 10.0) == 10.0
+    assert unfenced.saw("a", "process", 20.0) == 10.0
+    assert not unfenced.knows("a", "process")
+    unfenced.heard(9.0)
+    assert not unfenced.knows("a", "process")
+    unfenced.heard(15.0)
+    assert unfenced.knows("a", "process")
+    assert unfenced.saw("a", "another", 20.0) == 20.0
+    unfenced.heard(19.0)
+    assert unfenced.known == {"a": "process"}
+    following = Unfenced(ALLOWANCE, unfenced)
+    assert following.known == {}
+    following.heard(20.0)
+    assert following.known == {"a": "another"}

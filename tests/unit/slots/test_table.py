@@ -39,6 +39,9 @@ def tables(draw: st.DrawFn, number_of_slots: int = 16, least_epoch: int = 0) -> 
                 st.sampled_from(sorted(held)),
                 st.sampled_from(Course),
                 st.booleans(),
+                epoch=st.integers(0, 2000),
+                source_run_id=st.sampled_from(["", "a" * 40, "b" * 40]),
+                target_run_id=st.sampled_from(["", "c" * 40]),
             ),
         )
         if held

@@ -36,6 +36,28 @@ async def test_a_target_that_is_refused_leaves_its_slots_untouched_and_others_go
     assert one.actions.deferred == []
 
 
+async def test_by_action_what_is_another_process_at_the_lock_is_checked_anew(bench: MakeBench) -> None:
+    """given a server that restarts before a key has moved, then the action begins anew and knows it as it is now."""
+    one = await bench()
+    proxy = await FakeProxy(one, 1).register()
+
+    async def restarts(step: str) -> None:
+        if step == "preparing stored" and len(one.mover.checked) == 1:
+            one.mover.run_ids["s1:6379"] = "another"
+
+    one.actions.steps.on_step = restarts
+    one.run()
+    await send(one, range(4))
+    await one.at_rest()
+    assert len(one.mover.checked) == 2
+    begun = [action for table in proxy.seen if (action := table.slots[0].action) and action.epoch]
+    assert {action.source_run_id for action in begun if action.state is SlotState.MIGRATING} == {"another"}
+    assert {action.target_run_id for action in begun} == {"s2:6379"}
+    assert begun[0].state is SlotState.PREPARING
+    assert begun[0].source_run_id == "s1:6379"
+    assert begun[-1].epoch > begun[0].epoch
+
+
 async def test_a_retry_does_not_wait(bench: MakeBench) -> None:
     one = await bench()
     one.mover.refusing["s2:6379"] = NotEnoughMemory("full")

@@ -9,7 +9,9 @@ from topom import topology
 from topom.detector import Condition
 from topom.errors import ServerInUse
 from topom.identities import Identities, NotCompared, ReplicaOfAnother, SameServer, with_run_ids
-from topom.replication import Replication, ServerFailed, ServerReplication, run_id_of
+from topom.lastcopy import As
+from topom.readings import Reading, Replication
+from topom.replication import ServerFailed, ServerReplication
 from topom.state import PoolServer
 
 ONE, TWO, THREE = "1" * 40, "2" * 40, "3" * 40
@@ -19,12 +21,20 @@ class Addresses(ServerReplication):
     """Who answers where: a name is an address at which a process answers."""
 
     def __init__(self) -> None:
-        self.at: dict[str, Replication] = {}
+        super().__init__(None)  # type: ignore[arg-type]  # nothing is asked of any server
+        self.at: dict[str, Reading] = {}
 
     async def look(self, address: str) -> Replication:
+        return (await self.read(address)).replication
+
+    async def read(self, address: str) -> Reading:
         if address not in self.at:
             raise ServerFailed(f"{address} does not answer")
         return self.at[address]
+
+
+def master(run_id: str, stream: str = "s") -> Reading:
+    return Reading(Replication(True, stream, 9), run_id, 0)
 
 
 class Case:
@@ -42,7 +52,7 @@ class Case:
         await self.bench.start()
         self.identities.start()
         for group, server, run_id in ((1, "a:1", ONE), (2, "b:1", TWO)):
-            self.servers.at[server] = Replication(True, f"stream of {server}", 9, run_id=run_id)
+            self.servers.at[server] = master(run_id, f"stream of {server}")
             await self.bench.edit(
                 lambda table, epoch, group=group, server=server: topology.add_group(table, epoch, group, [server])  # type: ignore[misc]
             )
@@ -71,7 +81,7 @@ async def test_one_server_by_two_names_is_refused_at_the_door(case: Case) -> Non
     with pytest.raises(ServerInUse, match="the same server as a:1"):
         await case.identities.admit(["a.example:1"], [], 3, wipe=False)
     # When: both names are new.
-    case.servers.at |= {name: Replication(True, "s", 1, run_id=THREE) for name in ("n:1", "n.example:1")}
+    case.servers.at |= {name: master(THREE) for name in ("n:1", "n.example:1")}
     with pytest.raises(SameServer, match=r"n\.example:1 and n:1 are the same server|n:1 and n\.example:1 are"):
         await case.identities.admit(["n:1", "n.example:1"], ["n.example:1"], 3, wipe=True)
     # Then: who does not answer comes in, and who is another one.
@@ -95,22 +105,25 @@ async def test_two_requests_at_once_do_not_bring_in_one_server_twice(case: Case)
 
 
 async def test_a_replica_of_one_group_is_not_taken_for_one_of_another(case: Case) -> None:
-    copy = Replication(False, "stream of a:1", 9, ("elsewhere", 5), link_up=True, run_id=THREE)
+    copy = Replication(False, "stream of a:1", 9, ("elsewhere", 5), link_up=True)
     new = replace(copy, stream="?", following=("a", 1), link_up=False, filling=True)
     for said in (copy, new):
-        case.servers.at["r:1"] = said
+        case.servers.at["r:1"] = Reading(said, THREE, 5)
         with pytest.raises(ReplicaOfAnother, match=r"r:1 is a replica of a:1, the master of group 1.*--wipe"):
             await case.identities.admit(["r:1"], ["r:1"], 2, wipe=False)
         with pytest.raises(ReplicaOfAnother):
             await case.identities.admit(["r:1"], [], 3, wipe=True)
         assert await case.identities.admit(["r:1"], ["r:1"], 1, wipe=False) == {"r:1": THREE}
         assert await case.identities.admit(["r:1"], ["r:1"], 2, wipe=True) == {"r:1": THREE}
-    assert "group 1" in await case.identities.copy_of(2, "r:1", copy)
-    assert await case.identities.copy_of(1, "r:1", copy) == ""
+        # When: it was brought in while it did not answer, and is to be filled.
+        with pytest.raises(ReplicaOfAnother, match="group 1"):
+            await case.identities.require_no_copy(2, "r:1", As.NEW)
+        await case.identities.require_no_copy(1, "r:1", As.NEW)
+        await case.identities.require_no_copy(2, "r:1", As.SPARE)
 
 
 async def test_an_address_that_leads_to_another_known_server_is_in_conflict(case: Case) -> None:
-    case.servers.at["c:1"] = Replication(True, "s", 1, run_id=THREE)
+    case.servers.at["c:1"] = master(THREE)
     case.all_heard()
     case.all_heard()
     case.identities.require("a:1", "b:1", "c:1")
@@ -133,7 +146,7 @@ async def test_nothing_is_done_to_a_server_before_it_was_compared(case: Case) ->
     """given the other may have been restarted at the same time, and be the same one."""
     with pytest.raises(NotCompared):
         case.identities.require("a:1")
-    case.servers.at["c:1"] = Replication(True, "s", 1, run_id=THREE)
+    case.servers.at["c:1"] = master(THREE)
     case.all_heard()
     case.identities.heard("a:1", "4" * 40)
     with pytest.raises(NotCompared, match="a:1 is being compared"):
@@ -142,7 +155,7 @@ async def test_nothing_is_done_to_a_server_before_it_was_compared(case: Case) ->
     case.conditions["c:1"] = Condition.FAILED
     with pytest.raises(NotCompared, match="b:1"):
         case.identities.require("a:1")
-    case.identities.heard("b:1", "")
+    case.identities.heard("b:1", TWO)
     case.identities.require("a:1")
     case.identities.heard("b:1", "4" * 40)
     with pytest.raises(SameServer):
@@ -158,7 +171,7 @@ async def test_who_was_seen_last_is_stored_for_whoever_leads_next(case: Case) ->
     assert case.bench.ledger.state.version == version, "nothing is written that is stored already"
     next_one = Identities(case.bench.ledger, case.servers, lambda server: Condition.SUSPECTED)
     del case.servers.at["a:1"]
-    case.servers.at["a.example:1"] = Replication(True, "s", 1, run_id=ONE)
+    case.servers.at["a.example:1"] = master(ONE)
     with pytest.raises(SameServer):
         await next_one.admit(["a.example:1"], [], 3, wipe=False)
     # When: the server leaves, its name is free.
@@ -176,11 +189,3 @@ async def test_a_conflict_is_told_once(case: Case) -> None:
     told = [event for event in case.bench.ledger.state.events if event.what == "server_twice"]
     assert len(told) == 1
     assert "a:1 in group 1 and b:1 in group 2 are one server" in told[0].text
-
-
-@pytest.mark.parametrize(
-    ("info", "expected"),
-    [({"run_id": ONE}, ONE), ({"run_id": int(ONE)}, ONE), ({}, ""), (7, ""), ({"run_id": "a\0b"}, ""), (None, "")],
-)
-def test_what_is_no_run_id_is_none(info: object, expected: str) -> None:
-    assert run_id_of(info) == expected

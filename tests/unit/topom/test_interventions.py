@@ -30,9 +30,9 @@ KINDS: list[tuple[SlotState, Course]] = [
 """Every state that there is, with every course that it may have. All are of a slot of group 1 that was sent to 2."""
 
 
-def slot_in(slot_id: int, state: SlotState, course: Course) -> Slot:
+def slot_in(slot_id: int, state: SlotState, course: Course, epoch: int = 0) -> Slot:
     source, target = (2, 1) if course is BACK else (1, 2)
-    return Slot(slot_id, source, Action(state, target, course))
+    return Slot(slot_id, source, Action(state, target, course, epoch=epoch))
 
 
 def state_of(slots: Mapping[int, Slot], skipped: Mapping[int, str] | None = None) -> ClusterState:
@@ -79,7 +79,7 @@ def test_skipping_in_each_state() -> None:
     # absent-first: of these the keys are on two servers.
     for number in (3, 5, 7):
         assert state.table.slots[number] == all_kinds().table.slots[number]
-    assert state.table.slots[6] == slot_in(6, MIGRATING, TURNING)
+    assert state.table.slots[6] == slot_in(6, MIGRATING, TURNING, epoch=6)
     assert interventions.skip(state, 7, dict.fromkeys(range(16), "other")) is state
     # Of what is left, both are of the same groups.
     assert [batch.slots for batch in next_batches(state, [], 8, begin=True)] == [(8,)]
@@ -114,16 +114,16 @@ def test_a_cancelled_slot_is_not_sent_elsewhere_before_it_is_back() -> None:
 def test_turning_and_unlocking() -> None:
     table = all_kinds().table
     turned = topology.turn(table, 6, [5])
-    assert turned.slots[5] == slot_in(5, PREPARED, BACK)
+    assert turned.slots[5] == slot_in(5, PREPARED, BACK, epoch=6)
     assert turned.slots[5].owner_id == table.slots[5].owner_id == 2, "until all have locked it, the target owns it"
-    assert topology.advance(turned, 7, [5], PREPARED, MIGRATING).slots[5] == slot_in(5, MIGRATING, BACK)
-    assert topology.unlock(turned, 7, [5]).slots[5] == table.slots[5]
+    assert topology.advance(turned, 7, [5], PREPARED, MIGRATING).slots[5] == slot_in(5, MIGRATING, BACK, epoch=6)
+    assert topology.unlock(turned, 7, [5]).slots[5] == slot_in(5, MIGRATING, TURNING, epoch=7)
     assert topology.settle(table, 6, [8]).slots[8] == Slot(8, 1)
     with pytest.raises(SlotsInAction):
         topology.turn(table, 6, [3])
     started = topology.unlock_all(table, 6)
     assert started.slots[2] == slot_in(2, PREPARING, FORWARD)
-    assert started.slots[6] == slot_in(6, MIGRATING, TURNING)
+    assert started.slots[6] == slot_in(6, MIGRATING, TURNING, epoch=6)
 
 
 def test_whose_copy_counts() -> None:

@@ -6,12 +6,14 @@ import pytest
 
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom.frames import Register
-from topom.members import Member
+from topom.members import Member, Refused
 
 MakeBench = Callable[..., Awaitable[Bench]]
 
 
-async def come_back(bench: Bench, proxy: FakeProxy, pid: int = 1, draining: bool = False) -> Member:
+async def come_back(
+    bench: Bench, proxy: FakeProxy, pid: int = 1, draining: bool = False, registered_before: bool = False
+) -> Member:
     frame = Register(
         type="register",
         instance=proxy.instance,
@@ -22,6 +24,7 @@ async def come_back(bench: Bench, proxy: FakeProxy, pid: int = 1, draining: bool
         version="0",
         epoch=0,
         draining=draining,
+        registered_before=registered_before,
     )
     return await bench.members.register(frame, proxy)
 
@@ -57,3 +60,14 @@ async def test_a_new_start_is_told_to_drain_like_any_other(bench: MakeBench) -> 
     assert not (await come_back(one, proxy)).record.draining
     await one.members.drain(member.record.id)
     assert (await come_back(one, proxy)).record.draining
+
+
+async def test_a_proxy_that_was_a_member_and_is_none_is_refused(bench: MakeBench) -> None:
+    """final-fence: without topom having to remember it."""
+    one = await bench()
+    proxy = FakeProxy(one, 7)
+    with pytest.raises(Refused, match="no member any more") as refused:
+        await come_back(one, proxy, registered_before=True)
+    assert refused.value.reason == "fenced"
+    member = await come_back(one, proxy)
+    assert (await come_back(one, proxy, registered_before=True)).record == member.record

@@ -412,7 +412,7 @@ async def test_a_measurement_may_be_larger_than_other_requests_with_the_token(cl
     announced = {**as_json, "Content-Length": str(SIZES_BODY_BYTES + 1)}
     assert (await client.post("/sizes", content=b"{}", headers=announced)).status_code == 413
     wrong = {**as_json, "Authorization": "Bearer wrong"}
-    assert (await client.post("/sizes", content=large, headers=wrong)).status_code == 413
+    assert (await client.post("/sizes", content=large, headers=wrong)).status_code == 401
 
 
 async def test_the_api_describes_what_it_takes(client: httpx.AsyncClient) -> None:

@@ -13,7 +13,7 @@ from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, MemoryStore
 from topom import topology
-from topom.errors import GroupExists
+from topom.errors import GroupExists, MovesUnderWay
 from topom.events import Event
 from topom.ledger import Ledger, LostPlace, ProductMismatch
 from topom.placements.run import Kept, Run, Step
@@ -50,7 +50,7 @@ FULL = ClusterState(
     migration_changes={"paused": True, "keys_per_second": 10},
     joining={"b:1": Joining("b:1", wipe=True)},
     pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
-    differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0, "filling", 1, held=True)},
+    differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0)},
     run_ids={"a:1": "1" * 40},
     priorities={"b:1": 100, "10.0.0.9:6379": 20},
 )
@@ -274,10 +274,24 @@ async def test_a_start_unlocks() -> None:
     store = MemoryStore()
     bench = await Bench(store).start()
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
+    await bench.edit(lambda table, epoch: table.changed(epoch, [Slot(3, 0, Action(SlotState.PREPARED, 1, epoch=2))]))
+    again = await Bench(store).start()
+    assert again.ledger.table.slots[3].action == Action(SlotState.PREPARING, 1, epoch=2)
+    assert again.ledger.table.epoch > bench.ledger.table.epoch
+
+
+async def test_a_start_begins_anew_or_refuses_what_an_earlier_version_had_under_way() -> None:
+    store = MemoryStore()
+    bench = await Bench(store).start()
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
     await bench.edit(lambda table, epoch: table.changed(epoch, [Slot(3, 0, Action(SlotState.PREPARED, 1))]))
     again = await Bench(store).start()
-    assert again.ledger.table.slots[3].action == Action(SlotState.PREPARING, 1)
-    assert again.ledger.table.epoch > bench.ledger.table.epoch
+    assert again.ledger.table.slots[3].action == Action(SlotState.PENDING, 1)
+    await again.edit(lambda table, epoch: table.changed(epoch, [Slot(3, 0, Action(SlotState.MIGRATING, 1))]))
+    stored = await store.read()
+    with pytest.raises(MovesUnderWay, match="slots 3 are on their way"):
+        await Bench(store).start()
+    assert await store.read() == stored, "the version before can go on"
 
 
 def test_skipped_slots_are_stored_with_their_reasons() -> None:

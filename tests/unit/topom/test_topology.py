@@ -69,6 +69,72 @@ def test_a_replica_promoted(table: SlotTable) -> None:
         topology.promote(table, 9, 1, "c:1")
 
 
+def begun(table: SlotTable, epoch: int) -> SlotTable:
+    """Slots 0 and 1 on their way from group 1 to group 2."""
+    pending = topology.move(table, epoch - 1, [0, 1], 2)
+    return topology.begin(pending, epoch, [0, 1], carried=False, source_run_id="s", target_run_id="t")
+
+
+def action_of(table: SlotTable) -> Action:
+    action = table.slots[0].action
+    assert action is not None
+    assert action == table.slots[1].action
+    return action
+
+
+def test_by_action_no_two_actions_of_a_slot_have_the_same_epoch(table: SlotTable) -> None:
+    """given a slot that sets out, is turned round, and sets out again, then each time has an epoch of its own."""
+    first = begun(table, 20)
+    assert action_of(first) == Action(SlotState.PREPARING, 2, epoch=20, source_run_id="s", target_run_id="t")
+    locked = topology.advance(first, 21, [0, 1], SlotState.PREPARING, SlotState.PREPARED)
+    migrating = topology.advance(locked, 22, [0, 1], SlotState.PREPARED, SlotState.MIGRATING)
+    assert action_of(migrating).epoch == 20, "it is the same action all the way"
+    cancelled = migrating.changed(
+        23, [replace(slot, action=replace(action_of(migrating), course=Course.TURNING)) for slot in migrating.slots[:2]]
+    )
+    turned = topology.turn(cancelled, 24, [0, 1])
+    back = turned.slots[0].action
+    assert back == Action(SlotState.PREPARED, 1, Course.BACK, epoch=24, source_run_id="t", target_run_id="s")
+    again = topology.unlock(turned, 25, [0, 1]).slots[0].action
+    assert again == replace(action_of(cancelled), epoch=25)
+
+
+def test_by_action_what_has_not_moved_begins_anew_without_what_it_began_with(table: SlotTable) -> None:
+    pending = topology.begin_anew(begun(table, 20), 21, [0, 1])
+    assert pending.slots[0].action == Action(SlotState.PENDING, 2)
+
+
+@pytest.mark.parametrize(("group_id", "run_ids"), [(1, ("", "t")), (2, ("s", ""))])
+def test_by_action_another_master_at_either_end_is_another_action(
+    table: SlotTable, group_id: int, run_ids: tuple[str, str]
+) -> None:
+    """when a master is replaced and comes back, then nothing that was learned before counts again."""
+    table = topology.add_server(begun(table, 20), 21, 2, "d:1")
+    first, second = table.groups[group_id].servers
+    other = topology.promote(table, 22, group_id, second)
+    assert action_of(other).epoch == 22
+    assert (action_of(other).source_run_id, action_of(other).target_run_id) == run_ids
+    back = topology.promote(other, 23, group_id, first)
+    assert back.master_of(group_id) == first
+    assert action_of(back) == replace(action_of(other), epoch=23)
+    at_rest = topology.promote(topology.add_server(table, 22, 3, "e:1"), 24, group_id, second)
+    assert at_rest.slots[2:] == table.slots[2:]
+
+
+def test_what_an_earlier_version_has_begun_begins_anew_or_is_refused(table: SlotTable) -> None:
+    """given actions without an epoch, then those that moved no key are pending, and others are not gone on with."""
+    earlier = moving(moving(moving(table, 0, SlotState.PREPARING), 1, SlotState.PREPARED), 2, SlotState.FINISHED)
+    taken = topology.taken_over(earlier, 99)
+    assert [slot.action for slot in taken.slots[:2]] == [Action(SlotState.PENDING, 2)] * 2
+    assert taken.slots[2:] == earlier.slots[2:], "what has arrived comes to rest"
+    own = begun(table, 20)
+    assert topology.taken_over(own, 99) is own
+    for state, course in ((SlotState.MIGRATING, Course.FORWARD), (SlotState.PREPARED, Course.BACK)):
+        on_its_way = table.changed(30, [Slot(3, 1, Action(state, 2, course))])
+        with pytest.raises(errors.MovesUnderWay, match=r"slots 3 .*Start that version again"):
+            topology.taken_over(on_its_way, 99)
+
+
 def test_server_added_and_removed(table: SlotTable) -> None:
     new = topology.add_server(table, 9, 3, "d:1")
     assert new.groups[3].master == "d:1"

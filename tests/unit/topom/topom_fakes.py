@@ -133,6 +133,8 @@ class FakeMover:
         self.carried: list[bool] = []
         """Whether keys were to be carried, for each move that came to its end."""
         self.checked: list[tuple[str | None, str, float]] = []
+        self.run_ids: dict[str, str] = {}
+        """By address, of servers that were started anew."""
         self.settled: list[tuple[str, str]] = []
         self.settle_errors: list[Exception] = []
         self.broken_off = 0
@@ -145,7 +147,13 @@ class FakeMover:
         self.checked.append((source, target, share))
         if target in self.refusing:
             raise self.refusing[target]
-        return Findings(tuple(self.notes), self.carries)
+        return Findings(tuple(self.notes), self.carries, *self._identities(source, target))
+
+    async def identify(self, source: str | None, target: str) -> tuple[str, str]:
+        return self._identities(source, target)
+
+    def _identities(self, source: str | None, target: str) -> tuple[str, str]:
+        return self.run_ids.get(source or "", source or ""), self.run_ids.get(target, target)
 
     async def settle(self, source: str, target: str) -> None:
         assert not self.at_once, "nobody may move keys while what is under way is settled"

@@ -1,0 +1,41 @@
+"""**by-action**: what a worker has learned of a moving slot's keys counts for one action and one identity."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from slots.states import SlotState
+from slots.table import Action, Slot
+from tests.integration.worker.conftest import StartWorker
+from tests.integration.worker.harness import WorkerHarness
+from tests.integration.worker.test_slot_states import KEY, SLOT
+
+
+def migrating(epoch: int) -> Slot:
+    return Slot(SLOT, 1, Action(SlotState.MIGRATING, 2, epoch=epoch))
+
+
+async def new_identity(worker: WorkerHarness) -> None:
+    """It was fenced while the slot came to rest at group 1 and set out again; what it is told looks the same."""
+    worker.channel.send({"type": "identity", "instance": "f" * 32, "incarnation": 1, "table": worker.table.to_wire()})
+    await worker.next(lambda message: message["type"] == "ack" and message["instance"] == "f" * 32)
+
+
+async def another_action(worker: WorkerHarness) -> None:
+    """Whatever was in between it has not seen: the slot was back, or a master was another one for a while."""
+    await worker.apply([migrating(7)])
+
+
+@pytest.mark.parametrize("follows", [new_identity, another_action])
+async def test_what_was_absent_before_is_looked_for_again(
+    start_worker: StartWorker, follows: Callable[[WorkerHarness], Awaitable[None]]
+) -> None:
+    worker = await start_worker()
+    async with worker.client() as client, worker.direct(1) as source:
+        await worker.apply([migrating(5)])
+        assert await client.get(KEY) is None
+        await worker.apply([])
+        await source.set(KEY, "written while the slot was at rest here")
+        assert await client.get(KEY) is None, "within one action nothing is looked for twice"
+        await follows(worker)
+        assert await client.get(KEY) == b"written while the slot was at rest here"

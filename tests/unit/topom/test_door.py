@@ -1,0 +1,87 @@
+"""Who has no token gets nothing: not even a look at what comes after the head."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from topom.api import door
+from topom.api.door import Door
+
+TOKEN = (b"authorization", b"Bearer t")
+
+
+class Client:
+    """Speaks to the door; its body never comes."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.asked = 0
+        self.answers: list[Message] = []
+        self._pieces = list(pieces)
+
+    async def ask(self, method: str, path: str, *headers: tuple[bytes, bytes], type: str = "http") -> None:
+        scope = {"type": type, "method": method, "path": path, "headers": headers}
+        await Door(self._inside, ["t"], {"/large": 10**9})(scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        self.asked += 1
+        if self._pieces:
+            return {"type": "http.request", "body": self._pieces.pop(0), "more_body": True}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def _send(self, message: Any) -> None:
+        self.answers.append(message)
+
+    async def _inside(self, scope: Any, receive: Any, send: Any) -> None:
+        while scope["method"] == "POST" and (await receive())["more_body"]:
+            pass
+        await send({"type": "inside"})
+
+    @property
+    def answer(self) -> Any:
+        return self.answers[0].get("status", self.answers[0]["type"])
+
+
+@pytest.mark.parametrize("header", [(), ((b"authorization", b"Bearer x"),), ((b"authorization", b"\xff"),)])
+@pytest.mark.parametrize(
+    ("method", "path", "announced"),
+    [
+        ("POST", "/api/v1/groups", (b"content-length", b"1000000")),
+        ("POST", "/healthz", (b"transfer-encoding", b"chunked")),
+        ("GET", "/healthz", (b"content-length", b"1")),
+        ("GET", "/docs", (b"transfer-encoding", b"chunked")),
+        ("GET", "/metrics", (b"accept", b"*")),
+        ("GET", "/elsewhere", (b"accept", b"*")),
+    ],
+)
+async def test_nothing_is_read_without_the_token(method: str, path: str, announced: Any, header: Any) -> None:
+    client = Client()
+    await client.ask(method, path, announced, *header)
+    assert client.answer == 401
+    assert client.asked == 0
+
+
+async def test_a_stream_without_the_token_is_not_accepted() -> None:
+    client = Client()
+    await client.ask("GET", "/api/v1/control", type="websocket")
+    assert (client.answer, client.asked) == ("websocket.close", 0)
+
+
+async def test_the_health_check_needs_none() -> None:
+    client = Client()
+    await client.ask("GET", "/healthz", (b"content-length", b"0"))
+    assert client.answer == "inside"
+
+
+async def test_a_body_with_the_token_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "PIECE_SECONDS", 0.01)
+    client = Client(b"a piece")
+    with pytest.raises(door._TooMuch, match=r"nothing more of the body came for 0.01 s"):
+        await client.ask("POST", "/api/v1/groups", TOKEN)
+    with pytest.raises(door._TooMuch, match="larger than"):
+        await Client(b" " * 600_000, b" " * 600_000).ask("POST", "/api/v1/groups", TOKEN)
+    client = Client()
+    await client.ask("POST", "/api/v1/groups", TOKEN, (b"content-length", b"2000000"))
+    assert client.answer == 413
