@@ -144,6 +144,9 @@ async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_pa
             await replication.make_master(second.address, before)
         # When: it is the same one.
         replication.require = require  # type: ignore[method-assign]
+        with pytest.raises(ServerFailed, match="leads to another server"):
+            await replication.follow(second.address, first.address, As.NEW, decided=before)
+        assert (await replication.look(second.address)).is_master
         told = await replication.follow(second.address, first.address, As.NEW)
         assert told == (await replication.read(second.address)).run_id != before
         assert (await replication.look(second.address)).follows(first.address)
