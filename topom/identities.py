@@ -142,12 +142,20 @@ class Identities:
         """The addresses of each server that topom has by more than one."""
         return sorted(tuple(sorted(names)) for names in self._by_run_id().values() if len(names) > 1)
 
+    def doubt(self, address: str) -> str:
+        """Why it is not sure that topom has this server by no other name; empty if it is."""
+        if conflict := self.conflict(address):
+            return conflict
+        if other := self._not_compared_with(address):
+            return f"{address} is being compared with the other servers ({other}); wait a moment"
+        return ""
+
     def require(self, *addresses: str) -> None:
         """Raises SameServer or NotCompared unless each of these is known to be no other server that topom has."""
         for address in addresses:
             self.require_one_name(address)
-            if other := self._not_compared_with(address):
-                raise NotCompared(f"{address} is being compared with the other servers ({other}); wait a moment")
+            if doubt := self.doubt(address):
+                raise NotCompared(doubt)
 
     def require_one_name(self, address: str) -> None:
         """Raises SameServer if topom has this server by another name, as far as is known."""

@@ -9,7 +9,9 @@ from migrator.move import clear, migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from migrator.settle import settle
+from migrator.sweep import Swept, Warrant, stop, sweep
 from slots.access import ServerAccess
+from slots.beginning import Beginning
 from topom.errors import NotLeading
 from topom.leading import OVER
 from topom.state import MigrationSettings, Product
@@ -26,12 +28,15 @@ class RedisMover:
         leads: Callable[[], bool] = lambda: True,
         term: int = 0,
         conflict: Callable[[str], str] = lambda server: "",
+        doubt: Callable[[str], str] = lambda server: "",
     ) -> None:
         """
         Args:
             leads, term: as :class:`topom.service.Topom` has them.
-            conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.identities`).
+            conflict, doubt: why nothing is to be done to a server, and why nothing is to be begun there; empty if it may
+                be (:mod:`topom.identities`).
         """
+        self._doubt = doubt
         self._conflict = conflict
         self._leads = leads
         self._term = term
@@ -45,7 +50,9 @@ class RedisMover:
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         """What there is to know of a move. Raises :class:`migrator.errors.MigrationError` if it cannot be."""
-        self._require(*((target,) if source is None else (source, target)))
+        self._require()
+        for server in (target,) if source is None else (source, target):
+            self._require_known(server)
         return await check(
             source,
             target,
@@ -68,7 +75,7 @@ class RedisMover:
         await settle(source, target, access=self._access, instance=self._instance, term=self._term)
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, beginning: Beginning, carried: bool
     ) -> None:
         """Return once **complete** holds for these slots. Raises :class:`migrator.errors.MigrationError`."""
         self._require(source, target)
@@ -83,16 +90,34 @@ class RedisMover:
             progress=progress,
             instance=self._instance,
             term=self._term,
-            manner=Manner(self._bounds, keeps_target, carried, self._confirmation),
+            manner=Manner(self._bounds, beginning, carried, self._confirmation),
         )
 
-    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
-        """Take away what moving from the source, or from ``former`` ones, has left at both.
-
-        Raises :class:`migrator.errors.MigrationError`.
-        """
+    async def clear(self, source: str) -> None:
+        """Take away what moving from a source has left there. Raises :class:`migrator.errors.MigrationError`."""
         self._require()
-        await clear(source, target, access=self._access, instance=self._instance, former=former, term=self._term)
+        await clear(source, access=self._access, instance=self._instance, term=self._term)
+
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        """Return once a server has no keys of slots that it does not own. Raises MigrationError, and as ``warrant``."""
+        self._require()
+        self._require_known(server)
+        return await sweep(
+            server,
+            data,
+            warrant,
+            function=self._product.slot_function,
+            number_of_slots=self._product.number_of_slots,
+            access=self._access,
+            pace=self._pace,
+            instance=self._instance,
+            term=self._term,
+        )
+
+    async def stop_sweeping(self, server: str) -> None:
+        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
+        self._require()
+        await stop(server, access=self._access, instance=self._instance, term=self._term)
 
     def _require(self, *servers: str) -> None:
         if not self._leads():
@@ -101,6 +126,11 @@ class RedisMover:
         for server in servers:
             if reason := self._conflict(server):
                 raise NotApart(reason)
+
+    def _require_known(self, server: str) -> None:
+        # run-id: what is begun is begun at a server that was compared with all others.
+        if reason := self._doubt(server):
+            raise NotApart(reason)
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from the next batch of keys on, those of big keys and replicas from the next call on.

@@ -12,7 +12,7 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, leavingnodes, topology
+from topom import interventions, joining, leaving, leavingnodes, sweeping, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -39,6 +39,7 @@ from topom.lostproxies import LostProxies
 from topom.masters import Masters
 from topom.members import Member, Members
 from topom.moving import RedisMover
+from topom.offsets import Offsets
 from topom.placements import pool
 from topom.placements.applying import Placements
 from topom.placements.pool import Pool
@@ -49,7 +50,6 @@ from topom.proxylist import ProxyList
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.replication import ServerReplication
-from topom.scripts import SharedScripts
 from topom.sentinels.service import Sentinels
 from topom.settings import TopomSettings
 from topom.sizebook import SizeBook
@@ -58,6 +58,7 @@ from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store, StoreConflict
 from topom.strays import Strays
+from topom.sweeping import Sweeps
 from topom.tablehistory import TableHistory
 from topom.tending import Tending
 from topom.waiters import Waiters
@@ -104,6 +105,7 @@ class Topom:
         """Set once it does not lead any more, for good."""
         self.tending = Tending(StoreConflict)
         """Of what goes on by itself while this one leads."""
+        self._store = store
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term, url)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
@@ -111,22 +113,6 @@ class Topom:
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
         self.barrier = Barrier(self.ledger, self.members, self.servers)
-        self.actions = Actions(
-            self.ledger,
-            self.barrier,
-            mover
-            or RedisMover(
-                settings.product_settings(),
-                access,
-                self.instance,
-                leads,
-                term,
-                lambda server: self.identities.conflict(server),
-            ),
-            settings.migration_settings(),
-            settings.barrier_seconds,
-            on_step,
-        )
         self.health = Health(
             self.ledger,
             access,
@@ -137,6 +123,27 @@ class Topom:
         )
         self.identities = Identities(
             self.ledger, ServerReplication(self.servers, leads), lambda server: self.health.of(server).condition
+        )
+        mover = mover or RedisMover(
+            settings.product_settings(),
+            access,
+            self.instance,
+            leads,
+            term,
+            self.identities.conflict,
+            self.identities.doubt,
+        )
+        self.sweeps = Sweeps(
+            self.ledger, mover, self.servers, self.health, lambda: self.protection.active, self.identities.conflict
+        )
+        self.actions = Actions(
+            self.ledger,
+            self.barrier,
+            mover,
+            settings.migration_settings(),
+            settings.barrier_seconds,
+            on_step,
+            self.sweeps.ensure,
         )
         self.differing = Differing(lambda: self.ledger.state)
         # last-copy: whoever tells servers whom to follow does it by this one.
@@ -155,6 +162,7 @@ class Topom:
             lambda group_id: self.sentinels.left_alone(group_id),
         )
         self.protection = Protection(settings.protection_share, self.ledger, settings.server_suspect_seconds)
+        self.offsets = Offsets(self.ledger, replication, self.health.hears, settings.ha_lag_bytes_max)
         self.masters = Masters(
             self.ledger,
             self.members,
@@ -163,6 +171,7 @@ class Topom:
             self.promotions,
             replication,
             self.protection,
+            self.offsets,
             settings.masters_settings(),
             self.differing.problem,
             LostProxies(self.ledger, self.members, self.servers, settings.masters_settings().proxy_suspect_seconds)
@@ -230,7 +239,6 @@ class Topom:
             settings.placement_rules(),
             settings.placement_settle_seconds,
         )
-        self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
             self.ledger,
@@ -263,7 +271,7 @@ class Topom:
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
-        await self.scripts.start()
+        await self._store.drop_former()
         await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
         self._history = TableHistory(self.ledger.table)
@@ -294,7 +302,7 @@ class Topom:
         self.waiters.release()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled.
+        """Watch leases, repeat refused tables, run batches and follow Sentinels, until cancelled.
 
         Raises:
             StoreConflict: another topom has written to the store.
@@ -307,15 +315,16 @@ class Topom:
             "health": self.health.run,
             "run ids": self.identities.run,
             "masters": self.masters.run,
+            **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
             "lost proxies": self.gone.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,
-            "scripts": self.scripts.run,
             "list of proxies": self.proxies.run,
             "leaving groups": self.departures.run,
             "leaving servers": self.server_departures.run,
             "joining servers": self.joins.run,
             "strays": self.strays.run,
+            "sweeps": self.sweeps.run,
             "sentinels": self.sentinels.run,
             "digests": self.digests.run,
             "placement": self.placements.run,
@@ -349,6 +358,7 @@ class Topom:
             leaving.check(state, table)
             leavingnodes.check(state, table)
             pool.check(state, table)
+            sweeping.check(state, table)
             self.identities.require_new(state, run_ids)
             new = joining.with_new(state, interventions.with_table(state, table), wipe)
             return with_run_ids(new, run_ids)
@@ -386,6 +396,7 @@ class Topom:
                 # Checked first, so that what can never be assigned is refused at once.
                 topology.assign(self.ledger.table, self.ledger.state.version + 1, slots, group_id)
                 self.identities.require_one_name(topology.group_of(self.ledger.table, group_id).servers[0])
+                await self.sweeps.stop(self.ledger.table.master_of(group_id))
                 left = max(0.0, deadline - asyncio.get_running_loop().time())
                 await self.barrier.everyone_current(all_servers(self.ledger.table), left)
                 waited = False

@@ -29,7 +29,9 @@ import structlog
 from migrator.checks import Findings
 from migrator.errors import MigrationError
 from migrator.progress import Progress
+from migrator.sweep import Swept, Warrant
 from slots import ranges
+from slots.beginning import Beginning
 from slots.states import Course, SlotState
 from slots.table import Action, SlotTable
 from topom import topology
@@ -39,11 +41,16 @@ from topom.errors import Unavailable
 from topom.ledger import Ledger
 from topom.speed import Speed
 from topom.state import ClusterState, MigrationSettings
+from topom.sweeping import require_not_swept
 
 log = structlog.get_logger(__name__)
 
 Observer = Callable[[str], Awaitable[None]]
 """Told of each step a batch takes, by name, before the next one; what it raises is the batch's to handle."""
+
+
+Sweep = Callable[[int], Awaitable[None]]
+"""Returns once a group's master is swept (:mod:`topom.sweeping`). Raises MigrationError and TopomError."""
 
 
 class TargetWithoutServer(Unavailable):
@@ -78,11 +85,11 @@ class Mover(Protocol):
         """
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, beginning: Beginning, carried: bool
     ) -> None:
         """Move every key of ``slots`` between these masters; return once **complete** holds. May be cancelled.
 
-        ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`.
+        ``beginning`` and ``carried`` are those of :class:`slots.table.Action`.
         """
 
     async def settle(self, source: str, target: str) -> None:
@@ -91,13 +98,20 @@ class Mover(Protocol):
         Called while no migrator and no proxy sends keys this way. Raises :class:`~migrator.errors.MigrationError`.
         """
 
-    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
-        """Take away what moving has left at both servers, of which nobody moves keys any more.
-
-        ``former`` are replicas of the source that may have been the source before.
+    async def clear(self, source: str) -> None:
+        """Take away what moving has left at a source, from which nobody moves keys any more.
 
         Raises :class:`~migrator.errors.MigrationError`.
         """
+
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        """Return once a server has no keys of slots that it does not own, and its data is known by this id.
+
+        Raises :class:`~migrator.errors.MigrationError`, and what ``warrant`` raises.
+        """
+
+    async def stop_sweeping(self, server: str) -> None:
+        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from now on."""
@@ -112,6 +126,7 @@ class Steps:
         why_halted: says which.
         on_step: told of each step.
         clock: seconds since 1970.
+        sweep: has a target swept.
     """
 
     def __init__(
@@ -124,6 +139,7 @@ class Steps:
         why_halted: Callable[[], str],
         on_step: Observer | None = None,
         clock: Callable[[], float] = time.time,
+        sweep: Sweep | None = None,
     ) -> None:
         self._ledger = ledger
         self._barrier = barrier
@@ -132,6 +148,7 @@ class Steps:
         self._not_halted = not_halted
         self._why_halted = why_halted
         self._clock = clock
+        self._sweep = sweep or _nothing_to_sweep
         self.locking = asyncio.Lock()
         """Held while slots are locked."""
         self.on_step = on_step
@@ -192,8 +209,7 @@ class Steps:
                 source = self._ledger.table.master_of(batch.source_id)
                 if source is not None:
                     # one-way: before the slot may come back, nothing that is left may move keys from there.
-                    former = self._ledger.table.groups[batch.source_id].replicas
-                    await self._mover.clear(source, self._target_of(batch), former)
+                    await self._mover.clear(source)
                 await self._change(batch, topology.settle, arrives=source is not None)
                 if batch.course is Course.FORWARD:
                     self.slots_moved += len(batch.slots)
@@ -210,6 +226,8 @@ class Steps:
         try:
             target = self._target_of(batch)
             found = await self._mover.check(source, target, share)
+            # owned: what it has of these slots is from before, and would be alive again.
+            await self._sweep(batch.target_id)
         except (MigrationError, TargetWithoutServer) as error:
             raise CheckFailed(str(error)) from error
         batch.notes = found.notes
@@ -228,7 +246,7 @@ class Steps:
     async def _are_as_begun(self, batch: Batch) -> bool:
         """Whether both masters are still the processes that were checked before ``preparing`` was stored.
 
-        **by-action**: one that restarts later than this is known not to be the one that the action began with.
+        **by-action**: one that restarts later than this is known not to be what it began with (:mod:`slots.beginning`).
         """
         source = self._ledger.table.master_of(batch.source_id)
         found = await self._mover.identify(source, self._target_of(batch))
@@ -242,7 +260,8 @@ class Steps:
 
     async def _lock_and_hand_over(self, batch: Batch) -> None:
         async with self.locking:
-            await self._store(batch, SlotState.PREPARED)
+            # owned: from here on, what it has of these slots is theirs.
+            await self._store(batch, SlotState.PREPARED, lambda state: require_not_swept(state, self._target_of(batch)))
             still_held = await self._hold_lock(batch)
             has_keys_to_move = self._ledger.table.master_of(batch.source_id) is not None
             await self._hand_over(batch, SlotState.MIGRATING if has_keys_to_move else SlotState.FINISHED, still_held)
@@ -324,9 +343,12 @@ class Steps:
         target = self._target_of(batch)
         if source is not None:
             # complete: the mover's scan begins here, after the barrier, and covers every database.
-            keeps_target = any(action.keeps_target for action in self._actions(batch))
+            # by-action: slots whose actions began otherwise are in another batch. Of one that is known to be empty by
+            # now, nothing is moved.
+            beginnings = {action.beginning for action in self._actions(batch)}
+            beginning = beginnings.pop() if len(beginnings) == 1 else Beginning(back=batch.course is Course.BACK)
             with self.speed.following(batch.progress):
-                await self._mover.move(source, target, batch.slots, batch.progress, keeps_target, self._carried(batch))
+                await self._mover.move(source, target, batch.slots, batch.progress, beginning, self._carried(batch))
         await self._observe("complete")
         await self._finish(batch, source)
 
@@ -371,9 +393,11 @@ class Steps:
             else:
                 return
 
-    async def _store(self, batch: Batch, state: SlotState) -> None:
+    async def _store(self, batch: Batch, state: SlotState, require: Callable[[ClusterState], None]) -> None:
         before = batch.state
-        await self._change(batch, lambda table, epoch, slots: topology.advance(table, epoch, slots, before, state))
+        await self._change(
+            batch, lambda table, epoch, slots: topology.advance(table, epoch, slots, before, state), require=require
+        )
         batch.state = state
         await self._advanced(batch)
 
@@ -393,8 +417,9 @@ class Steps:
         make: Callable[[SlotTable, int, Collection[int]], SlotTable],
         turns: bool = False,
         arrives: bool = False,
+        require: Callable[[ClusterState], None] = lambda state: None,
     ) -> None:
-        """Store a change of the slots that the batch still has.
+        """Store a change of the slots that the batch still has, or raise what ``require`` raises.
 
         ``turns`` if their source and target change places; ``arrives`` if they come to rest with their keys.
         """
@@ -402,6 +427,7 @@ class Steps:
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
             nonlocal turned
+            require(state)
             batch.slots = batch.remaining(state)
             table = make(state.table, epoch, batch.slots)
             if table is state.table:
@@ -427,3 +453,7 @@ class Steps:
     async def _observe(self, step: str) -> None:
         if self.on_step is not None:
             await self.on_step(step)
+
+
+async def _nothing_to_sweep(group_id: int) -> None:
+    """Where servers have no keys."""

@@ -29,8 +29,11 @@ UNTOLD = frozenset(
         "assigned",
         "joining",
         "priorities",
+        "data_ids",
+        "sweeping",
         "term",
         "differing",
+        "offsets",
         "unwatched",
         "run_ids",
     }
