@@ -33,8 +33,8 @@ class RedisMover:
         """
         Args:
             leads, term: as :class:`topom.service.Topom` has them.
-            conflict, doubt: why nothing is to be done to a server, and why nothing is to be begun there; empty if it may
-                be (:mod:`topom.identities`).
+            conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.identities`).
+            doubt: why nothing is to be begun there, likewise.
         """
         self._doubt = doubt
         self._conflict = conflict
