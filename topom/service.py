@@ -38,6 +38,7 @@ from topom.masters import Masters
 from topom.members import Member, Members
 from topom.moving import RedisMover
 from topom.offsets import Offsets
+from topom.ownkeys import OwnKeys
 from topom.placements import pool
 from topom.placements.applying import Placements
 from topom.placements.pool import Pool
@@ -162,6 +163,7 @@ class Topom:
             settings.proxy_forget_seconds,
             lambda: self.protection.active,
         )
+        self.own_keys = OwnKeys(self.ledger, self.barrier, self.servers, self.health.hears)
         self.digests = Digests(self.ledger, access)
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
@@ -290,6 +292,7 @@ class Topom:
             "masters": self.masters.run,
             **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
             "lost proxies": self.gone.run,
+            "own keys": self.own_keys.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,
             "scripts": self.scripts.run,
