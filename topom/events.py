@@ -32,6 +32,8 @@ class What(StrEnum):
     SERVER_CHANGED = "server_changed"
     SERVER_WHOLE = "server_whole"
     SERVER_STRAYED = "server_strayed"
+    SERVER_SWEPT = "server_swept"
+    FOREIGN_KEYS = "foreign_keys"
     REPLICA_RESYNCED = "replica_resynced"
     MASTER_CHANGED = "master_changed"
     GROUP_LOCKED = "group_locked"

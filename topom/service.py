@@ -11,7 +11,7 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, leavingnodes, topology
+from topom import interventions, joining, leaving, leavingnodes, sweeping, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -49,7 +49,6 @@ from topom.proxylist import ProxyList
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.replication import ServerReplication
-from topom.scripts import SharedScripts
 from topom.sentinels.service import Sentinels
 from topom.settings import TopomSettings
 from topom.sizebook import SizeBook
@@ -58,6 +57,7 @@ from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store, StoreConflict
 from topom.strays import Strays
+from topom.sweeping import Sweeps
 from topom.tablehistory import TableHistory
 from topom.tending import Tending
 from topom.waiters import Waiters
@@ -102,6 +102,7 @@ class Topom:
         """Set once it does not lead any more, for good."""
         self.tending = Tending(StoreConflict)
         """Of what goes on by itself while this one leads."""
+        self._store = store
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term, url)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
@@ -109,20 +110,23 @@ class Topom:
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
         self.barrier = Barrier(self.ledger, self.members, self.servers)
-        self.actions = Actions(
-            self.ledger,
-            self.barrier,
-            mover or RedisMover(settings.product_settings(), access, self.instance, leads, term),
-            settings.migration_settings(),
-            settings.barrier_seconds,
-            on_step,
-        )
         self.health = Health(
             self.ledger,
             access,
             settings.detector_settings(),
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
+        )
+        mover = mover or RedisMover(settings.product_settings(), access, self.instance, leads, term)
+        self.sweeps = Sweeps(self.ledger, mover, self.servers, self.health, lambda: self.protection.active)
+        self.actions = Actions(
+            self.ledger,
+            self.barrier,
+            mover,
+            settings.migration_settings(),
+            settings.barrier_seconds,
+            on_step,
+            self.sweeps.ensure,
         )
         self.differing = Differing(lambda: self.ledger.state)
         # last-copy: whoever tells servers whom to follow does it by this one.
@@ -216,7 +220,6 @@ class Topom:
             settings.placement_rules(),
             settings.placement_settle_seconds,
         )
-        self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
             self.ledger,
@@ -249,7 +252,7 @@ class Topom:
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
-        await self.scripts.start()
+        await self._store.drop_former()
         await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
         self._history = TableHistory(self.ledger.table)
@@ -278,7 +281,7 @@ class Topom:
         self.waiters.release()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled.
+        """Watch leases, repeat refused tables, run batches and follow Sentinels, until cancelled.
 
         Raises:
             StoreConflict: another topom has written to the store.
@@ -295,12 +298,12 @@ class Topom:
             "own keys": self.own_keys.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,
-            "scripts": self.scripts.run,
             "list of proxies": self.proxies.run,
             "leaving groups": self.departures.run,
             "leaving servers": self.server_departures.run,
             "joining servers": self.joins.run,
             "strays": self.strays.run,
+            "sweeps": self.sweeps.run,
             "sentinels": self.sentinels.run,
             "digests": self.digests.run,
             "placement": self.placements.run,
@@ -333,6 +336,7 @@ class Topom:
             leaving.check(state, table)
             leavingnodes.check(state, table)
             pool.check(state, table)
+            sweeping.check(state, table)
             return joining.with_new(state, interventions.with_table(state, table), wipe)
 
         return (await self.ledger.change(change)).table
@@ -367,6 +371,7 @@ class Topom:
             while True:
                 # Checked first, so that what can never be assigned is refused at once.
                 topology.assign(self.ledger.table, self.ledger.state.version + 1, slots, group_id)
+                await self.sweeps.stop(self.ledger.table.master_of(group_id))
                 left = max(0.0, deadline - asyncio.get_running_loop().time())
                 await self.barrier.everyone_current(all_servers(self.ledger.table), left)
                 waited = False

@@ -45,6 +45,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     views=topom.health.of(address).views,
                     joining=address in topom.ledger.state.joining,
                     problem=topom.differing.problem(address) or "",
+                    foreign=topom.sweeps.reasons.get(address, ""),
                     waits_for=topom.joins.reasons.get(address)
                     or topom.strays.reasons.get(address)
                     or topom.promotions.followers.reasons.get(address, ""),
@@ -175,6 +176,13 @@ async def keep_server(topom: ServedTopom, group_id: int, address: str) -> models
     """Have a server stay after all. A master whose place has been taken stays as a replica."""
     table = await topom.server_departures.keep(group_id, address)
     return _changed(group_id, table)
+
+
+@router.post("/{group_id}/servers/{address}/sweep", dependencies=[Depends(refuse_body)])
+async def sweep_server(topom: ServedTopom, group_id: int, address: str) -> models.ServerSwept:
+    """Remove keys of slots that other groups own from a group's master, whatever they are."""
+    removed = await topom.sweeps.allow(group_id, address)
+    return models.ServerSwept(id=group_id, server=address, removed=removed)
 
 
 async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], wipe: bool) -> list[str]:
