@@ -57,7 +57,7 @@ from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store, StoreConflict
 from topom.strays import Strays
-from topom.sweeping import Sweeps
+from topom.sweeping import Sweeps, SweepUnderWay
 from topom.tablehistory import TableHistory
 from topom.tending import Tending
 from topom.waiters import Waiters
@@ -382,7 +382,13 @@ class Topom:
                     waited = self.barrier.passed(table.epoch, all_servers(table))
                     return topology.assign(table, epoch, slots, group_id) if waited else table
 
-                outcome = await self.edit_slots(assign)
+                try:
+                    outcome = await self.edit_slots(assign)
+                except SweepUnderWay:
+                    # One that began since the one before was stopped.
+                    if not left:
+                        raise
+                    continue
                 if waited:
                     return outcome
                 if not left:
