@@ -77,6 +77,7 @@ class What(StrEnum):
     PLACEMENT_ENDED = "placement_ended"
     PROXY_FENCED = "proxy_fenced"
     PROXY_CUT_OFF = "proxy_cut_off"
+    OWN_KEY_PUT_ASIDE = "own_key_put_aside"
     PROTECTION_ON = "protection_on"
     PROTECTION_OVER = "protection_over"
     PROXY_STOOD_DOWN = "proxy_stood_down"

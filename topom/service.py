@@ -40,6 +40,7 @@ from topom.masters import Masters
 from topom.members import Member, Members
 from topom.moving import RedisMover
 from topom.offsets import Offsets
+from topom.ownkeys import OwnKeys
 from topom.placements import pool
 from topom.placements.applying import Placements
 from topom.placements.pool import Pool
@@ -58,7 +59,7 @@ from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store, StoreConflict
 from topom.strays import Strays
-from topom.sweeping import Sweeps
+from topom.sweeping import Sweeps, SweepUnderWay
 from topom.tablehistory import TableHistory
 from topom.tending import Tending
 from topom.waiters import Waiters
@@ -186,6 +187,7 @@ class Topom:
             settings.proxy_forget_seconds,
             lambda: self.protection.active,
         )
+        self.own_keys = OwnKeys(self.ledger, self.barrier, self.servers, self.health.hears)
         self.digests = Digests(self.ledger, access)
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups, self.identities.require)
@@ -317,6 +319,7 @@ class Topom:
             "masters": self.masters.run,
             **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
             "lost proxies": self.gone.run,
+            "own keys": self.own_keys.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,
             "list of proxies": self.proxies.run,
@@ -407,7 +410,13 @@ class Topom:
                     waited = self.barrier.passed(table.epoch, all_servers(table))
                     return topology.assign(table, epoch, slots, group_id) if waited else table
 
-                outcome = await self.edit_slots(assign)
+                try:
+                    outcome = await self.edit_slots(assign)
+                except SweepUnderWay:
+                    # One that began since the one before was stopped.
+                    if not left:
+                        raise
+                    continue
                 if waited:
                     return outcome
                 if not left:

@@ -11,7 +11,7 @@ from topom import joining, leavingservers, topology
 from topom.api import group_models as models
 from topom.api import leaving_models
 from topom.api.access import ServedTopom, refuse_body
-from topom.errors import SentinelsDecide, ServersUnreachable
+from topom.errors import SentinelsDecide, ServersUnreachable, TakesNoWrites
 from topom.leaving import DRAINED
 from topom.placements.pool import HoldsKeys
 from topom.service import Topom
@@ -198,6 +198,7 @@ async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], w
         NoRedisServer: one is a proxy's.
         HoldsKeys: a replica is a master with keys of its own, and nobody said that it may be wiped. One that does not
             answer now is looked at again before it is filled.
+        TakesNoWrites: one that is to be a master is a replica.
     """
     for address in servers:
         topology.parse_address(address)
@@ -209,6 +210,11 @@ async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], w
             return False
         if address in replicas and not wipe and content.keys and not content.following:
             raise HoldsKeys(f"{content.problem(address)}; empty it first, or say that its keys may be lost (--wipe)")
+        if address not in replicas and content.following:
+            raise TakesNoWrites(
+                f"{address} is a replica of {content.following} and takes no writes, so it is no master of a group; "
+                "name its master, or detach it first (redis-cli REPLICAOF NO ONE)"
+            )
         return True
 
     found = await asyncio.gather(*(answers(address) for address in servers))
