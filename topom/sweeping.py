@@ -131,18 +131,25 @@ class Sweeps:
 
     Args:
         barred: whether nothing is to be done by itself now.
+        conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.identities`).
     """
 
     def __init__(
-        self, ledger: Ledger, sweeper: Sweeper, servers: RedisServers, health: Conditions, barred: Callable[[], bool]
+        self,
+        ledger: Ledger,
+        sweeper: Sweeper,
+        servers: RedisServers,
+        health: Conditions,
+        barred: Callable[[], bool],
+        conflict: Callable[[str], str] = lambda server: "",
     ) -> None:
+        self._conflict = conflict
         self._ledger = ledger
         self._sweeper = sweeper
         self._servers = servers
         self._health = health
         self._barred = barred
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._allowed: set[str] = set()
         self._asked_for: set[asyncio.Task[int]] = set()
         self._backoffs: dict[str, tuple[tuple[str, str], Backoff]] = {}
         self._due: dict[str, float] = {}
@@ -165,13 +172,12 @@ class Sweeps:
 
         Raises:
             GroupNotFound, NotMaster: see there.
-            Unavailable: it cannot be swept now; it is tried again by itself.
+            Unavailable: it cannot be swept now. It is to be asked for again then: by then it may be another server,
+                or have other data, than the one that was meant.
         """
         if server != group_of(self._ledger.table, group_id).master:
             raise NotMaster(f"{server} is not the master of group {group_id}; replicas are swept with their master")
-        self._allowed.add(server)
-        self._due.pop(server, None)
-        task = asyncio.create_task(self._sweep(group_id), name=f"sweeping {server}")
+        task = asyncio.create_task(self._sweep(group_id, allowed=True), name=f"sweeping {server}")
         self._asked_for.add(task)
         task.add_done_callback(self._forget)
         await asyncio.wait((task,), timeout=ALLOW_SECONDS)
@@ -243,11 +249,9 @@ class Sweeps:
         for book in books:
             for server in [server for server in book if server not in masters and not self._turns[server].locked()]:
                 book.pop(server, None)
-        self._allowed &= masters
 
     def _found_swept(self, server: str) -> None:
         self.reasons.pop(server, None)
-        self._allowed.discard(server)
         if asyncio.get_running_loop().time() > self._due.get(server, 0.0) + LONGEST_WAIT_SECONDS:
             self._backoffs.pop(server, None)
 
@@ -279,13 +283,13 @@ class Sweeps:
         finally:
             self._due[server] = asyncio.get_running_loop().time() + backoff.next()
 
-    async def _sweep(self, group_id: int) -> int:
+    async def _sweep(self, group_id: int, allowed: bool = False) -> int:
         server = group_of(self._ledger.table, group_id).master
         if server is None:
             return 0
         async with self._turns[server]:
             data = await self._data_id(group_id)
-            warrant = _Warrant(self, self._ledger, group_id, server, data)
+            warrant = _Warrant(self._ledger, self.reasons, self._conflict, group_id, server, data, allowed)
             try:
                 swept = await self._sweeper.sweep(server, data, warrant)
             except (MigrationError, TopomError) as error:
@@ -298,7 +302,6 @@ class Sweeps:
                 )
                 await self._over(server, under_way, [Said(What.SERVER_SWEPT, text)] if swept.removed else ())
             self.reasons.pop(server, None)
-            self._allowed.discard(server)
             return swept.removed
 
     def _note(self, group_id: int, server: str, error: Exception) -> None:
@@ -325,19 +328,24 @@ class Sweeps:
 
         await self._ledger.change(over, said)
 
-    # -- for the warrants ----------------------------------------------------------------------------------
-
-    def is_allowed(self, server: str) -> bool:
-        """Whether an operator has said that its foreign keys may go."""
-        return server in self._allowed
-
 
 class _Warrant:
-    """What one sweep may delete."""
+    """What one sweep may delete; ``allowed`` if an operator has said that all may go which is foreign."""
 
-    def __init__(self, sweeps: Sweeps, ledger: Ledger, group_id: int, server: str, data: str) -> None:
-        self._sweeps = sweeps
+    def __init__(
+        self,
+        ledger: Ledger,
+        reasons: dict[str, str],
+        conflict: Callable[[str], str],
+        group_id: int,
+        server: str,
+        data: str,
+        allowed: bool,
+    ) -> None:
+        self._conflict = conflict
         self._ledger = ledger
+        self._reasons = reasons
+        self._allowed = allowed
         self._group_id = group_id
         self._server = server
         self._data = data
@@ -348,7 +356,8 @@ class _Warrant:
         return self._foreign(self._ledger.state)
 
     async def begin(self, keys: int, known: bool) -> bytes:
-        if not known and not self._sweeps.is_allowed(self._server):
+        self._require_one_name()
+        if not known and not self._allowed:
             raise ForeignKeys(
                 f"server {self._server} of group {self._group_id} holds {keys} keys of slots that belong to other "
                 "groups, and was never seen without them, so nobody but you knows whether they are needed; save what "
@@ -366,12 +375,18 @@ class _Warrant:
         return self._begun
 
     def hold(self, removed: int) -> None:
+        self._require_one_name()
         table = self._ledger.table
         if table is not self._held:
             if any(_lost(self._begun, self._foreign(self._ledger.state))):
                 raise SweepBrokenOff(f"slots whose keys were being removed at {self._server} are in doubt by now")
             self._held = table
-        self._sweeps.reasons[self._server] = f"keys of slots that it does not own are being removed, {removed} so far"
+        self._reasons[self._server] = f"keys of slots that it does not own are being removed, {removed} so far"
+
+    def _require_one_name(self) -> None:
+        # run-id: what a server does not own by one name it may own by another.
+        if reason := self._conflict(self._server):
+            raise SweepBrokenOff(reason)
 
     def _foreign(self, state: ClusterState) -> bytes:
         group = state.table.groups.get(self._group_id)
