@@ -144,11 +144,11 @@ class Pool:
             answer, keys = await look_inside(client)
             if is_proxy(answer):
                 proxies.append(address)
-            if answer.get("loading"):
+            if answer.number("loading", 0):
                 loading.append(address)
-            host, port = answer.get("master_host"), answer.get("master_port")
-            following = f"{host}:{port}" if answer.get("role") == "slave" else ""
-            replicas, run_id = int(answer.get("connected_slaves", 0)), str(answer.get("run_id", ""))
+            master = answer.following
+            following = "" if master is None else f"{master[0]}:{master[1]}"
+            replicas, run_id = answer.number("connected_slaves", 0), answer.text("run_id", "")
             found.append(Content(keys, replicas, following, run_id))
 
         reason = await self._servers.guarded(address, look)

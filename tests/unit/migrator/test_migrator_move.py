@@ -68,7 +68,8 @@ def array(*parts: bytes) -> bytes:
 
 def target() -> Callable[[list[bytes]], bytes]:
     """Answers for a target that nobody else is connected to."""
-    return lambda command: b"$0\r\n\r\n" if command[0] == b"CLIENT" and command[1] == b"LIST" else b"+PONG\r\n"
+    known = {b"CLIENT LIST": b"$0\r\n\r\n", b"INFO keyspace": b"$12\r\n# Keyspace\r\n\r\n"}
+    return lambda command: known.get(b" ".join(command[:2]), b"+PONG\r\n")
 
 
 async def run(source: Any, target: Any, progress: Progress | None = None, password: str | None = None) -> None:
