@@ -60,8 +60,8 @@ class Mover(Protocol):
     def drop(self, move: Move) -> None:
         """Move nothing; whoever waits looks again, by the table of now."""
 
-    def found_big(self, move: Move, source: str | None) -> None:
-        """A key goes in pieces; it may be read at ``source`` meanwhile."""
+    def found_big(self, move: Move, origin: Origin) -> None:
+        """A key goes in pieces from ``origin``, where it may be read meanwhile."""
 
     def is_current(self, move: Move, origin: Origin, target: str) -> bool:
         """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""
@@ -84,7 +84,6 @@ class Lane:
         self._scheduled = False
         self._where = addresses.split(target)
         self._database = database
-        self._keeps_target = origin.keeps_target
         # Whoever carries keys is asked for each, however small: an empty string is larger than that.
         self._most_elements = NOTHING if origin.carried else settings.big_key_elements
         self._most_bytes = NOTHING if origin.carried else settings.big_key_bytes
@@ -146,6 +145,7 @@ class Lane:
         self._busy = True
         settings = self._mover.settings
         check = not self.backend.is_ready or self.backend.connects != self._checked
+        permit = self._mover.permits.get(self._source, self._target)
         keys = [move.identity[2] for move in batch]
         asked = any(time.monotonic() - move.asked_at > ASK_SECONDS for move in batch)
         request = command(
@@ -154,7 +154,7 @@ class Lane:
                 len(keys),
                 *keys,
                 *moving.move_arguments(
-                    self._mover.permits.get(self._source, self._target),
+                    permit,
                     self._where,
                     self._database,
                     int(min(settings.move_seconds, MIGRATE_SECONDS) * 1000),
@@ -163,7 +163,7 @@ class Lane:
                     most_bytes=self._most_bytes,
                     enough_bytes=BATCH_BYTES,
                     wanted=asked,
-                    keeps_target=self._keeps_target,
+                    keeps_target=self._origin.beginning.keeps_target(*moving.processes_of(permit)),
                     login=self._login,
                 ),
             )
@@ -180,8 +180,7 @@ class Lane:
             moved = Moved.of(reader.gets())
             big = {batch[place] for place in moved.big}
             for move in big:
-                # Where the target's copy counts, the source's may be an old one.
-                self._mover.found_big(move, None if moved.keeps_target else self._source)
+                self._mover.found_big(move, self._origin)
                 self._look_again(move, asked)
             for move in batch[: moved.looked_at]:
                 if move not in big:

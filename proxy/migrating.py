@@ -84,7 +84,7 @@ class KeyMover:
                 self._router.loop.hold_slot(slot)
                 self._lane(self._sources[slot], target, database).add(move)
             move.waiters.append(waiter)
-            if move.big_since:
+            if move.read_at is not None:
                 # Not now: the session has not stopped yet.
                 asyncio.get_running_loop().call_soon(self.found_big, move, move.read_at)
 
@@ -110,18 +110,16 @@ class KeyMover:
             elif not waiter.left and waiter.leave():
                 waiter.sleeper.wake(waiter.generation)
 
-    def found_big(self, move: Move, source: str | None) -> None:
-        """A key goes in pieces, which takes longer; whoever only reads it need not wait, if ``source`` is named."""
+    def found_big(self, move: Move, origin: Origin) -> None:
+        """A key goes in pieces from ``origin``, which takes longer; whoever only reads it need not wait."""
         if not move.big_since:
             move.big_since = time.monotonic()
             move.deadline = max(move.deadline, move.big_since + self._settings.big_key_seconds)
-        move.read_at = source
-        if source is None:
-            return
+        move.read_at = origin
         for waiter in list(move.waiters):
             if not waiter.over and not waiter.told:
                 waiter.told = True
-                waiter.sleeper.big(source, waiter.leave)
+                waiter.sleeper.big(origin, waiter.leave)
 
     def is_current(self, move: Move, origin: Origin, target: str) -> bool:
         """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""

@@ -105,6 +105,9 @@ class TransactionCommands(Family):
             transaction.add(command, argv)
         except QueueError as error:
             return replies.error(str(error))
+        finally:
+            # bounded, over all sessions together.
+            session.count_queued(transaction.size)
         return QUEUED
 
     def refused(self, session: Session, argv: list[bytes], error: bytes) -> bytes:
@@ -115,6 +118,7 @@ class TransactionCommands(Family):
         transaction = self._transaction(session)
         if transaction is not None:
             transaction.spoil()
+            session.count_queued(0)
         return error
 
     def _transaction(self, session: Session) -> Transaction | None:
@@ -134,6 +138,7 @@ class TransactionCommands(Family):
 
     def _close(self, session: Session) -> None:
         session.attention &= ~IN_TRANSACTION
+        session.count_queued(0)
         if session.state is not None:
             session.state.transaction = None
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from migrator.checks import Findings
 from migrator.progress import Progress
+from slots.beginning import Beginning
 from slots.table import SlotTable
 from topom.actions import Actions
 from topom.barrier import Barrier
@@ -124,8 +125,8 @@ class FakeMover:
 
     def __init__(self, during: Callable[[], Awaitable[None]] | None = None) -> None:
         self.moved: list[tuple[str, str, tuple[int, ...]]] = []
-        self.kept: list[bool] = []
-        """Whether the target's copies were to be kept, for each move that came to its end."""
+        self.beginnings: list[Beginning] = []
+        """What the actions had begun with, for each move that came to its end."""
         self.errors: list[Exception] = []
         self.refusing: dict[str, Exception] = {}
         self.notes: list[str] = []
@@ -142,6 +143,11 @@ class FakeMover:
         self.at_once = 0
         self.most_at_once = 0
         self._during = during
+
+    @property
+    def back(self) -> list[bool]:
+        """Whether keys went back, for each move that came to its end."""
+        return [beginning.back for beginning in self.beginnings]
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         self.checked.append((source, target, share))
@@ -162,7 +168,7 @@ class FakeMover:
             raise self.settle_errors.pop(0)
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, beginning: Beginning, carried: bool
     ) -> None:
         if self.errors:
             raise self.errors.pop(0)
@@ -177,11 +183,11 @@ class FakeMover:
         finally:
             self.at_once -= 1
         self.moved.append((source, target, tuple(slots)))
-        self.kept.append(keeps_target)
+        self.beginnings.append(beginning)
         self.carried.append(carried)
         progress.moved(len(slots), 100 * len(slots))
 
-    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
+    async def clear(self, source: str) -> None:
         """Nothing is left."""
 
     def set_pace(self, settings: MigrationSettings) -> None:
