@@ -60,6 +60,12 @@ def fence_user(instance: str) -> str:
     return f"{PREFIX}-fenced-{instance}"
 
 
+def run_id_in(info: bytes) -> str:
+    """The run id that INFO names, which each process of a server has of its own; "" if it names none."""
+    _, found, rest = info.partition(b"run_id:")
+    return rest.partition(b"\r")[0].decode(errors="replace").strip() if found else ""
+
+
 def parse_client_list(text: str) -> list[dict[str, str]]:
     """CLIENT LIST's lines as dictionaries of their ``field=value`` parts."""
     return [dict(field.partition("=")[::2] for field in line.split()) for line in text.splitlines() if line]
