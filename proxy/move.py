@@ -31,7 +31,7 @@ class Move:
     """One key on its way, and the sessions that wait for it.
 
     ``big_since`` is when it was found to go in pieces, or 0; ``asked_at`` when the migrator was asked for it last;
-    ``read_at`` where it may be read meanwhile.
+    ``read_at`` where it may be read meanwhile. ``alone``: it is moved with no other, for one of those could not be.
     """
 
     slot: int
@@ -41,6 +41,7 @@ class Move:
     big_since: float = 0.0
     asked_at: float = 0.0
     read_at: Origin | None = None
+    alone: bool = False
 
 
 class Sleeper(Protocol):
@@ -86,6 +87,8 @@ class Waiter:
     left: int
     over: bool = False
     told: bool = False
+    tried: bool = False
+    """Whether it has been tried in vain to do at the source what it waits for."""
 
     def leave(self) -> bool:
         """Wait no longer; false if that was over already."""

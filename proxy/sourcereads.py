@@ -63,11 +63,14 @@ class SourceReads:
         self._settings = settings
         self._readings: dict[tuple[str, int, int], Reading] = {}
 
-    def begin(self, session: Session, origin: Origin, leave: Callable[[], bool]) -> None:
+    def begin(
+        self, session: Session, origin: Origin, leave: Callable[[], bool], otherwise: Callable[[], None] = lambda: None
+    ) -> None:
         """Read at the source, if the request at the front of ``session`` is a read of keys of one slot.
 
         Args:
             leave: takes the session off those who wait for the move; false if it does not wait there any more.
+            otherwise: called where the source was asked and the session has no reply by that.
         """
         front = session.front()
         if front is None:
@@ -82,26 +85,35 @@ class SourceReads:
         for payload in (MULTI, command(("EXISTS", *keys)), request):
             reading.backend.call(payload, said.append)
         whom = partial(reading.leads_to, origin.beginning.source)
-        reading.backend.call(EXEC, partial(self._answered, session, leave, whom, len(keys), said))
+        reading.backend.call(EXEC, partial(self._answered, session, leave, otherwise, whom, len(keys), said))
 
     def _answered(
         self,
         session: Session,
         leave: Callable[[], bool],
+        otherwise: Callable[[], None],
         is_source: Callable[[], bool],
         keys: int,
         said: list[bytes],
         reply: bytes,
     ) -> None:
         if not is_source():
+            otherwise()
             return
         header, _, rest = reply.partition(b"\r\n")
         there, _, answer = rest.partition(b"\r\n")
         if header == b"*2" and there == b":%d" % keys:
             if leave():
                 session.complete(answer)
-        elif reply.startswith(b"-EXECABORT") and said[2].startswith(b"-") and leave():
-            session.complete(said[2])
+        elif reply.startswith(b"-EXECABORT") and said[2].startswith(b"-"):
+            if leave():
+                session.complete(said[2])
+        else:
+            otherwise()
+
+    def backend(self, source: str, database: int) -> Backend:
+        """The connection to a source for what runs there in a database."""
+        return self._reading(source, database, 2).backend
 
     def _reading(self, source: str, database: int, protocol: int) -> Reading:
         reading = self._readings.get((source, database, protocol))

@@ -126,7 +126,6 @@ class Worker:
             describe=self._describe,
             now=lambda: self._loop.now,
             started=time.time(),
-            script_flushes=int(start.get("script_flushes", 0)),
         )
         made = families.make(services)
         self._authentication = made.permissions

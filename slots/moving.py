@@ -64,7 +64,7 @@ SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server: ``swept``, the life in which it was swept; ``data``, the id of the data that it has;
 ``token``, random, of a sweep under way (:mod:`migrator.sweep`)."""
 RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT)
-OUTLAST_FLUSH = (FENCED, LEADER)
+OUTLAST_FLUSH = (FENCED, LEADER, SWEPT)
 """Those that a flush by a client does not take away: somebody may come late and has to find them."""
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
@@ -153,6 +153,35 @@ A write comes before each one that a server at its maxmemory would refuse: from 
 INFO costs more than all the rest for a single key; a connection does not outlive the server process it leads to.
 """
 
+DELETE = (
+    BY_EFFECTS
+    + UNLINK
+    + """
+local permit, database = ARGV[1], ARGV[2]
+redis.call('SELECT', '0')
+if permit == '' or redis.call('HGET', KEYS[1], 'permit') ~= permit
+  or string.sub(permit, 1, 40) ~= string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') then
+  return {err = 'UNSETTLED the permit to move keys from here has to be renewed'}
+end
+for index = 2, #KEYS do
+  if redis.call('HEXISTS', KEYS[1], 'claim:' .. database .. ':' .. KEYS[index]) == 1 then
+    return {err = 'CLAIMED a key is on its way in pieces'}
+  end
+end
+redis.call('SELECT', database)
+local there = {}
+for index = 2, #KEYS do
+  there[index - 1] = redis.call('EXISTS', KEYS[index])
+  unlink(KEYS[index])
+end
+return there
+"""
+)
+"""At a source: deletes the keys behind the first, :data:`STATE`, in database ARGV[2]; gives for each if it was there.
+
+Only by the permit ARGV[1], and if none is claimed: then no attempt to move them is under way, nor any copy of them.
+"""
+
 READ = (
     _BEGIN
     + """
@@ -203,6 +232,38 @@ return said
 
 KEYS[1] is :data:`STATE`, which goes whatever is flushed; the other keys stay. In one step: nobody finds a mark missing.
 """
+
+
+KINDS = {WANTED: "list"}
+"""Types of the :data:`RESERVED_KEYS` that are no hashes."""
+ASIDE = RESERVED + b"aside:"
+"""What the names begin with under which somebody else's keys are put that stood where ours have to be."""
+_PUT_ASIDE = (
+    _SELECT
+    + """
+local found = {}
+for index, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  if kind ~= 'none' and kind ~= ARGV[index + 1] then
+    redis.call('RENAME', key, ARGV[1] .. string.sub(key, #ARGV[1] - #'aside:' + 1))
+    found[#found + 1] = key
+  end
+end
+return found
+"""
+)
+
+
+async def put_aside(server: RedisClient) -> list[bytes]:
+    """Rename keys of a wrong type under the names of ours, which no process of ours has made; give those names.
+
+    Nothing is lost by that, and whoever needs the name makes the key anew. Errors are those of ``server``.
+    """
+    kinds = [KINDS.get(key, "hash") for key in RESERVED_KEYS]
+    found: list[bytes] = await server.execute_command(
+        "EVAL", _PUT_ASIDE, len(RESERVED_KEYS), *RESERVED_KEYS, ASIDE, *kinds
+    )
+    return found
 
 
 class NotSettled(Exception):

@@ -5,13 +5,14 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, leavingnodes, topology
+from topom import interventions, joining, leaving, leavingnodes, sweeping, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -26,6 +27,7 @@ from topom.frames import TableFrames
 from topom.gone import Gone
 from topom.health import Health
 from topom.hours import Hours
+from topom.identities import Identities, with_run_ids
 from topom.interventions import Cancelled
 from topom.joining import Joins
 from topom.lastcopy import Alarms
@@ -37,6 +39,8 @@ from topom.lostproxies import LostProxies
 from topom.masters import Masters
 from topom.members import Member, Members
 from topom.moving import RedisMover
+from topom.offsets import Offsets
+from topom.ownkeys import OwnKeys
 from topom.placements import pool
 from topom.placements.applying import Placements
 from topom.placements.pool import Pool
@@ -47,7 +51,6 @@ from topom.proxylist import ProxyList
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.replication import ServerReplication
-from topom.scripts import SharedScripts
 from topom.sentinels.service import Sentinels
 from topom.settings import TopomSettings
 from topom.sizebook import SizeBook
@@ -56,6 +59,7 @@ from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store, StoreConflict
 from topom.strays import Strays
+from topom.sweeping import Sweeps, SweepUnderWay
 from topom.tablehistory import TableHistory
 from topom.tending import Tending
 from topom.waiters import Waiters
@@ -66,6 +70,8 @@ ASSIGN_SECONDS = 5.0
 """How long an assignment waits for proxies to acknowledge that the slots are offline."""
 CLOCK_SECONDS = 1.0
 """How often it is looked whether the hours of migration have come or are over."""
+
+NOBODY_NEW: Mapping[str, str] = MappingProxyType({})
 
 TableChange = Callable[[SlotTable, int], SlotTable]
 
@@ -100,6 +106,7 @@ class Topom:
         """Set once it does not lead any more, for good."""
         self.tending = Tending(StoreConflict)
         """Of what goes on by itself while this one leads."""
+        self._store = store
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term, url)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
@@ -107,24 +114,43 @@ class Topom:
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
         self.barrier = Barrier(self.ledger, self.members, self.servers)
-        self.actions = Actions(
-            self.ledger,
-            self.barrier,
-            mover or RedisMover(settings.product_settings(), access, self.instance, leads, term),
-            settings.migration_settings(),
-            settings.barrier_seconds,
-            on_step,
-        )
         self.health = Health(
             self.ledger,
             access,
             settings.detector_settings(),
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
+            lambda server, run_id: self.identities.heard(server, run_id),
+        )
+        self.identities = Identities(
+            self.ledger, ServerReplication(self.servers, leads), lambda server: self.health.of(server).condition
+        )
+        mover = mover or RedisMover(
+            settings.product_settings(),
+            access,
+            self.instance,
+            leads,
+            term,
+            self.identities.conflict,
+            self.identities.doubt,
+        )
+        self.sweeps = Sweeps(
+            self.ledger, mover, self.servers, self.health, lambda: self.protection.active, self.identities.conflict
+        )
+        self.actions = Actions(
+            self.ledger,
+            self.barrier,
+            mover,
+            settings.migration_settings(),
+            settings.barrier_seconds,
+            on_step,
+            self.sweeps.ensure,
         )
         self.differing = Differing(lambda: self.ledger.state)
         # last-copy: whoever tells servers whom to follow does it by this one.
-        replication = ServerReplication(self.servers, leads, settings.ha_lag_bytes_max, Alarms(self.ledger).raised)
+        replication = ServerReplication(
+            self.servers, leads, settings.ha_lag_bytes_max, Alarms(self.ledger).raised, self.identities.conflict
+        )
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
@@ -137,6 +163,7 @@ class Topom:
             lambda group_id: self.sentinels.left_alone(group_id),
         )
         self.protection = Protection(settings.protection_share, self.ledger, settings.server_suspect_seconds)
+        self.offsets = Offsets(self.ledger, replication, self.health.hears, settings.ha_lag_bytes_max)
         self.masters = Masters(
             self.ledger,
             self.members,
@@ -145,6 +172,7 @@ class Topom:
             self.promotions,
             replication,
             self.protection,
+            self.offsets,
             settings.masters_settings(),
             self.differing.problem,
             LostProxies(self.ledger, self.members, self.servers, settings.masters_settings().proxy_suspect_seconds)
@@ -159,12 +187,13 @@ class Topom:
             settings.proxy_forget_seconds,
             lambda: self.protection.active,
         )
+        self.own_keys = OwnKeys(self.ledger, self.barrier, self.servers, self.health.hears)
         self.digests = Digests(self.ledger, access)
         self.sizes = SizeBook(store, settings.number_of_slots)
-        self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
+        self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups, self.identities.require)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
-        self.pool = Pool(self.ledger, self.servers)
+        self.pool = Pool(self.ledger, self.servers, self.identities)
         self.node_departures = NodeDepartures(self.ledger, self.pool, self.differing.problem)
         self.server_departures = ServerDepartures(
             self.ledger,
@@ -181,6 +210,7 @@ class Topom:
             self.actions.steps.locking,
             settings.barrier_seconds,
             lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
+            self.identities,
         )
         self.joins = Joins(self.ledger, replication, filling)
         self.strays = Strays(
@@ -211,7 +241,6 @@ class Topom:
             settings.placement_rules(),
             settings.placement_settle_seconds,
         )
-        self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
             self.ledger,
@@ -244,13 +273,14 @@ class Topom:
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
-        await self.scripts.start()
+        await self._store.drop_former()
         await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
         self._history = TableHistory(self.ledger.table)
         # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
         self.ledger.listen(self._publish)
         self.members.start()
+        self.identities.start()
 
     def show(self, state: ClusterState) -> None:
         """Take on what another topom has stored, instead of :meth:`start` and :meth:`run`, for reading only."""
@@ -260,6 +290,7 @@ class Topom:
             self._history = TableHistory(state.table)
             self.ledger.listen(self._publish)
             self.members.start()
+            self.identities.start()
         else:
             self.ledger.show(state)
 
@@ -273,7 +304,7 @@ class Topom:
         self.waiters.release()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled.
+        """Watch leases, repeat refused tables, run batches and follow Sentinels, until cancelled.
 
         Raises:
             StoreConflict: another topom has written to the store.
@@ -284,16 +315,19 @@ class Topom:
             "batches": self.actions.run,
             "promotions": self.promotions.run,
             "health": self.health.run,
+            "run ids": self.identities.run,
             "masters": self.masters.run,
+            **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
             "lost proxies": self.gone.run,
+            "own keys": self.own_keys.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,
-            "scripts": self.scripts.run,
             "list of proxies": self.proxies.run,
             "leaving groups": self.departures.run,
             "leaving servers": self.server_departures.run,
             "joining servers": self.joins.run,
             "strays": self.strays.run,
+            "sweeps": self.sweeps.run,
             "sentinels": self.sentinels.run,
             "digests": self.digests.run,
             "placement": self.placements.run,
@@ -315,10 +349,11 @@ class Topom:
             self.sizes.known, state.table, state.moved, self.sizes.clock(), self.settings.sizes_stale_seconds
         )
 
-    async def edit(self, make: TableChange, wipe: bool = False) -> SlotTable:
+    async def edit(self, make: TableChange, wipe: bool = False, run_ids: Mapping[str, str] = NOBODY_NEW) -> SlotTable:
         """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise.
 
-        Servers that come to be replicas by it have to become whole; ``wipe`` is whether their keys may be lost.
+        Servers that come to be replicas by it have to become whole; ``wipe`` is whether their keys may be lost, and
+        ``run_ids`` who they are (:meth:`topom.identities.Identities.admit`).
         """
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
@@ -326,7 +361,10 @@ class Topom:
             leaving.check(state, table)
             leavingnodes.check(state, table)
             pool.check(state, table)
-            return joining.with_new(state, interventions.with_table(state, table), wipe)
+            sweeping.check(state, table)
+            self.identities.require_new(state, run_ids)
+            new = joining.with_new(state, interventions.with_table(state, table), wipe)
+            return with_run_ids(new, run_ids)
 
         return (await self.ledger.change(change)).table
 
@@ -360,6 +398,8 @@ class Topom:
             while True:
                 # Checked first, so that what can never be assigned is refused at once.
                 topology.assign(self.ledger.table, self.ledger.state.version + 1, slots, group_id)
+                self.identities.require_one_name(topology.group_of(self.ledger.table, group_id).servers[0])
+                await self.sweeps.stop(self.ledger.table.master_of(group_id))
                 left = max(0.0, deadline - asyncio.get_running_loop().time())
                 await self.barrier.everyone_current(all_servers(self.ledger.table), left)
                 waited = False
@@ -370,7 +410,13 @@ class Topom:
                     waited = self.barrier.passed(table.epoch, all_servers(table))
                     return topology.assign(table, epoch, slots, group_id) if waited else table
 
-                outcome = await self.edit_slots(assign)
+                try:
+                    outcome = await self.edit_slots(assign)
+                except SweepUnderWay:
+                    # One that began since the one before was stopped.
+                    if not left:
+                        raise
+                    continue
                 if waited:
                     return outcome
                 if not left:

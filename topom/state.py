@@ -165,6 +165,15 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """That a group's master, a ``server``, was so far in this stream of writes (:mod:`topom.offsets`)."""
+
+    server: str
+    stream: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lifting:
     """That an operator lifted protection mode (:mod:`topom.protection`), until the members lost then are back.
 
@@ -223,9 +232,12 @@ class ClusterState:
     ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what is
     being applied of one, and whether that is done by itself (:mod:`topom.placements`). ``priorities`` has, by address,
     the ``replica-priority`` that servers had which Sentinels are kept from electing (:mod:`topom.sentinels.electable`).
-    ``differing`` has, by address, what is known against replicas.
+    ``differing`` has, by address, what is known against replicas, and ``offsets`` how far the masters of groups were.
+    ``data_ids`` has, by group, what its data is known by once it has no keys of others, and ``sweeping``, by address,
+    the sweeps that may be deleting such keys (:mod:`topom.sweeping`).
     ``unwatched`` has the servers that came to their groups since every proxy was last known to have the table
-    (:mod:`topom.standdown`).
+    (:mod:`topom.standdown`). ``run_ids`` has, by address, the run id under which each known server was last seen
+    (:mod:`topom.identities`).
     """
 
     version: int
@@ -251,7 +263,11 @@ class ClusterState:
     placement: Kept = NOTHING_KEPT
     priorities: Mapping[str, int] = field(default_factory=dict)
     differing: Mapping[str, Differs] = field(default_factory=dict)
+    offsets: Mapping[int, Noted] = field(default_factory=dict)
     unwatched: frozenset[str] = frozenset()
+    run_ids: Mapping[str, str] = field(default_factory=dict)
+    data_ids: Mapping[int, str] = field(default_factory=dict)
+    sweeping: Mapping[str, str] = field(default_factory=dict)
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
@@ -268,6 +284,34 @@ class ClusterState:
             if before is not group:
                 new |= set(group.servers) - set(before.servers if before is not None else ())
         return replace(self, unwatched=self.unwatched | new) if new - self.unwatched else self
+
+    def with_known_run_ids(self, old: ClusterState) -> ClusterState:
+        """This state without the run ids of servers that are not known any more, as they were in ``old``."""
+        if self.table.groups is old.table.groups and self.pool is old.pool and self.run_ids is old.run_ids:
+            return self
+        known = set(known_servers(self))
+        if known >= self.run_ids.keys():
+            return self
+        return replace(self, run_ids={address: one for address, one in self.run_ids.items() if address in known})
+
+    def with_data_ids(self, old: ClusterState) -> ClusterState:
+        """This state, without the data ids of groups that may have keys of slots which they have lost unemptied.
+
+        Those are all that slots were taken from by going offline. Where slots come from is not known once they are
+        offline, so when they are assigned it is every group but their new one.
+        """
+        if self.table is old.table or not self.data_ids:
+            return self
+        lost = self.data_ids.keys() - self.table.groups.keys()
+        for before, after in zip(old.table.slots, self.table.slots, strict=True):
+            if before is after or before.group_id == after.group_id:
+                continue
+            if after.group_id == OFFLINE:
+                lost.add(before.group_id)
+            elif before.group_id == OFFLINE:
+                lost |= self.data_ids.keys() - {after.group_id}
+        kept = {group_id: data for group_id, data in self.data_ids.items() if group_id not in lost}
+        return self if len(kept) == len(self.data_ids) else replace(self, data_ids=kept)
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set.

@@ -2,7 +2,7 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch, who wrote it and its term, next proxy's id, if slots had a group, who is unwatched |
+| ``cluster`` | product, epoch, who wrote it and its term, next proxy, if slots had a group, unwatched servers, sweeps |
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -19,6 +19,9 @@
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 | ``priorities`` | the replica-priority that servers are to have again; missing until there was one |
 | ``differing`` | what is known against replicas that digest checks found to differ; missing until there was one |
+| ``run_ids`` | the run id under which each server was last seen, by address; missing until one was |
+| ``data`` | the id that each group's data is known by; missing until there was one |
+| ``offsets/0000`` | how far masters were in their streams of writes: groups 0 to 63, and so on |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
@@ -40,6 +43,7 @@ from topom.state import (
     Joining,
     Leaving,
     Lifting,
+    Noted,
     PoolServer,
     Product,
     Promotion,
@@ -49,6 +53,7 @@ from topom.store import Stored, StoreDamaged, event_records
 from topom.store.known import made
 
 SLOTS_A_DOCUMENT = 256
+OFFSETS_A_DOCUMENT = 64
 
 
 def decode(stored: Stored) -> ClusterState | None:
@@ -101,6 +106,7 @@ def decode(stored: Stored) -> ClusterState | None:
             leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
             joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
             pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
+            run_ids={str(server): str(run_id) for server, run_id in documents.get("run_ids", {}).items()},
             priorities={str(server): int(value) for server, value in documents.get("priorities", {}).items()},
             # What an earlier version kept of replicas that it had filled says nothing against them.
             differing={
@@ -109,7 +115,18 @@ def decode(stored: Stored) -> ClusterState | None:
                     made(Differs, raw) for raw in documents.get("differing", []) if raw.get("stage") != "filled"
                 )
             },
+            offsets={
+                int(raw["group"]): made(Noted, raw)
+                for name, found in documents.items()
+                if name.startswith("offsets/")
+                for raw in found
+            },
             placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
+            # A version that does not keep these may have taken slots offline.
+            data_ids={int(group): str(data) for group, data in documents.get("data", {}).items()}
+            if "sweeping" in cluster
+            else {},
+            sweeping={str(server): str(sweep) for server, sweep in cluster.get("sweeping", ())},
             # A version that does not keep it, and may have written last, leaves it out of what it writes each time.
             unwatched=frozenset(cluster.get("unwatched", [server for group in groups for server in group.servers])),
         )
@@ -145,6 +162,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "next_proxy_id": new.next_proxy_id,
                 "assigned": new.assigned,
                 "unwatched": sorted(new.unwatched),
+                "sweeping": sorted(new.sweeping.items()),
             }
         )
     }
@@ -176,10 +194,18 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["sentinels"] = _encode(list(new.sentinels))
     if new.priorities != ({} if old is None else old.priorities):
         documents["priorities"] = _encode(dict(new.priorities))
+    if new.run_ids != ({} if old is None else old.run_ids):
+        documents["run_ids"] = _encode(dict(new.run_ids))
     if new.differing != ({} if old is None else old.differing):
         documents["differing"] = _encode([asdict(entry) for entry in new.differing.values()])
+    if new.data_ids != ({} if old is None else old.data_ids):
+        documents["data"] = _encode(dict(new.data_ids))
     if new.protection_lifted != (None if old is None else old.protection_lifted):
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
+    if old is None or old.offsets is not new.offsets:
+        before, after = _offsets({} if old is None else old.offsets), _offsets(new.offsets)
+        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        documents |= {name: _encode(after[name]) if name in after else None for name in changed}
     documents |= event_records.differences(old.events if old else (), new.events)
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
@@ -194,6 +220,15 @@ def _differ(documents: dict[str, bytes | None], name: str, old: Mapping[Any, Any
     for key, value in new.items():
         if old.get(key) != value:
             documents[name.format(key)] = _encode(asdict(value))
+
+
+def _offsets(offsets: Mapping[int, Noted]) -> dict[str, list[dict[str, Any]]]:
+    """The documents that hold them, by name."""
+    documents: dict[str, list[dict[str, Any]]] = {}
+    for number, noted in sorted(offsets.items()):
+        name = f"offsets/{number // OFFSETS_A_DOCUMENT:04d}"
+        documents.setdefault(name, []).append({"group": number, **asdict(noted)})
+    return documents
 
 
 def _by_time(moved: Mapping[int, float]) -> dict[str, str]:

@@ -1,12 +1,13 @@
 """Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies on no network."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from migrator.checks import Findings
 from migrator.progress import Progress
+from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
 from slots.table import SlotTable
 from topom.actions import Actions
@@ -15,7 +16,7 @@ from topom.frames import Register
 from topom.ledger import Ledger
 from topom.members import Member, Members
 from topom.state import MigrationSettings, Product
-from topom.store import Leader, Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
+from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
 from topom.store.sqlite import AloneLeadership
 
 PRODUCT = Product("test", 16, "crc32", 16)
@@ -31,8 +32,6 @@ class MemoryStore(Store):
         self._leader: Leader | None = None
         self.version = 0
         self.documents: dict[str, bytes] = {}
-        self.generation = 0
-        self.scripts: dict[str, StoredScript] = {}
         self.revision = 0
         self.sizes: dict[str, bytes] = {}
         self.fail_before = 0
@@ -61,19 +60,7 @@ class MemoryStore(Store):
     async def read(self) -> Stored:
         return Stored(self.version, dict(self.documents))
 
-    async def read_scripts(self) -> StoredScripts:
-        return StoredScripts(self.generation, sorted(self.scripts.values(), key=lambda script: script.sequence))
-
-    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
-        await self._begin(generation)
-        for name in drop:
-            self.scripts.pop(name, None)
-        self.scripts |= {script.name: script for script in put}
-
-    async def forget_scripts(self, generation: int) -> None:
-        await self._begin(generation)
-        self.generation += 1
-        self.scripts.clear()
+    async def drop_former(self) -> None: ...
 
     async def read_sizes(self) -> StoredSizes:
         return StoredSizes(self.revision, dict(self.sizes))
@@ -160,6 +147,12 @@ class FakeMover:
 
     def _identities(self, source: str | None, target: str) -> tuple[str, str]:
         return self.run_ids.get(source or "", source or ""), self.run_ids.get(target, target)
+
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        return Swept(0)
+
+    async def stop_sweeping(self, server: str) -> None:
+        pass
 
     async def settle(self, source: str, target: str) -> None:
         assert not self.at_once, "nobody may move keys while what is under way is settled"
