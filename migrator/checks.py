@@ -20,6 +20,7 @@ from itertools import count
 from migrator.connection import Connection, Timeouts, split_address
 from migrator.errors import (
     ModuleMissing,
+    NotApart,
     NotEnoughMemory,
     NotMaster,
     Refusal,
@@ -172,8 +173,9 @@ def judge(source: Facts, target: Facts, share: float) -> list[str]:
     """Notes on a move of ``share`` of the source's keys, by what both servers say of themselves.
 
     Raises:
-        NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot go well.
+        NotApart, NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot go well.
     """
+    _require_two(source, target)
     judge_target(target)
     _require_master(source, "source")
     missing = sorted(set(source.modules) - set(target.modules) - ENGINES)
@@ -191,6 +193,15 @@ def judge_replicas(target: Facts, needed: int) -> None:
         raise ReplicasMissing(
             f"target {target.address} has {target.replicas_online} replicas online, and migration_min_replicas is "
             f"{needed}; add replicas there, or set another number with 'slotferry migration set --min-replicas'"
+        )
+
+
+def _require_two(source: Facts, target: Facts) -> None:
+    # run-id: keys that are carried from a server to itself are deleted by the step that takes them off the source.
+    if (source.run_id and source.run_id == target.run_id) or source.address == target.address:
+        raise NotApart(
+            f"source {source.address} and target {target.address} are one server, with the run id {source.run_id}; "
+            "remove one of the two names from its group"
         )
 
 

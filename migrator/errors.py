@@ -46,6 +46,10 @@ class NotMaster(TargetUnfit):
     """A server that keys are to move from or to is a replica."""
 
 
+class NotApart(TargetUnfit):
+    """Source and target are one server by two names, or nobody is sure that they are two."""
+
+
 class StillLoading(TargetUnfit):
     """A server is reading its data from disk."""
 

@@ -21,13 +21,11 @@ class Look:
         fenced: whether it has a mark of the proxy's fence (:mod:`slots.connections`).
         is_master: whether it is one.
         run_id: of the process that was asked, or of one that was started since; another may have forgotten a mark.
-        uptime_seconds: for how long it has run, by its machine's clock.
     """
 
     fenced: bool
     is_master: bool
     run_id: str
-    uptime_seconds: int
 
 
 def client_of(server: str, access: ServerAccess, reply_seconds: float) -> Redis:
@@ -53,4 +51,4 @@ async def look(client: Redis, instance: str) -> Look:
     # In this order: should the server be started anew in between, it is the later process that is named.
     fenced = await is_fenced(client, instance)
     facts = await client.info()
-    return Look(fenced, facts["role"] == "master", str(facts["run_id"]), int(facts["uptime_in_seconds"]))
+    return Look(fenced, facts["role"] == "master", str(facts["run_id"]))

@@ -234,6 +234,38 @@ KEYS[1] is :data:`STATE`, which goes whatever is flushed; the other keys stay. I
 """
 
 
+KINDS = {WANTED: "list"}
+"""Types of the :data:`RESERVED_KEYS` that are no hashes."""
+ASIDE = RESERVED + b"aside:"
+"""What the names begin with under which somebody else's keys are put that stood where ours have to be."""
+_PUT_ASIDE = (
+    _SELECT
+    + """
+local found = {}
+for index, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  if kind ~= 'none' and kind ~= ARGV[index + 1] then
+    redis.call('RENAME', key, ARGV[1] .. string.sub(key, #ARGV[1] - #'aside:' + 1))
+    found[#found + 1] = key
+  end
+end
+return found
+"""
+)
+
+
+async def put_aside(server: RedisClient) -> list[bytes]:
+    """Rename keys of a wrong type under the names of ours, which no process of ours has made; give those names.
+
+    Nothing is lost by that, and whoever needs the name makes the key anew. Errors are those of ``server``.
+    """
+    kinds = [KINDS.get(key, "hash") for key in RESERVED_KEYS]
+    found: list[bytes] = await server.execute_command(
+        "EVAL", _PUT_ASIDE, len(RESERVED_KEYS), *RESERVED_KEYS, ASIDE, *kinds
+    )
+    return found
+
+
 class NotSettled(Exception):
     """Connections of earlier attempts could not be ended at the target in time."""
 
