@@ -114,7 +114,8 @@ class WorkerHarness:
         )
         groups = [Group(number, (address,)) for number, address in enumerate(harness.addresses, 1)]
         for address, server in zip(harness.addresses, harness.servers, strict=True):
-            async with redis.asyncio.Redis(host="127.0.0.1", port=server.port) as client:
+            # With what the proxy has to get in, and as an old server is asked.
+            async with harness.settings.redis_access.client("127.0.0.1", server.port, protocol=2) as client:
                 harness.run_ids[address] = (await client.info("server"))["run_id"]
         await harness.apply([Slot(index, 1) for index in range(1024)], groups)
         await harness.next(lambda message: message["type"] == "ready")
