@@ -41,6 +41,7 @@ WAITING_TICKS = 5  # between two log events about what is waited for
 CONFIRM_TICKS = 2  # between two notes that the kept table is the newest
 SETTLE_SECONDS = 5.0
 """How long the end of the proxy waits for servers to end what dead workers have left there."""
+UNHEARD = "topom was not reached; it will fence the proxy when it has to"
 
 PROBE_SECONDS = 0.5
 """Between two questions to a server whether it answers, for topom to know."""
@@ -202,13 +203,16 @@ class Supervisor:
         # drained: topom may only forget the proxy once nothing that it sent can still run.
         if not await self._leftovers.wait(SETTLE_SECONDS):
             log.warning("proxy_leaves_unsettled", servers=self._leftovers.servers)
+        elif not await self._control.reach():
+            if self._product is not None:
+                log.warning("proxy_leaves_unheard", reason=UNHEARD)
         # one-owner: a member that has left is neither waited for nor fenced, so nobody may start as it again.
-        elif self._control.connected and not await self._keeping.remove():
+        elif not await self._keeping.remove():
             log.warning("proxy_stays_member", reason="its table_file cannot be removed; topom will fence it")
         elif await self._control.leave():
             log.info("proxy_left")
-        elif self._product is not None:
-            log.warning("proxy_leaves_unheard", reason="topom was not reached; it will fence the proxy when it has to")
+        else:
+            log.warning("proxy_leaves_unheard", reason=UNHEARD)
 
     async def _tick(self) -> None:
         """Each second: look after the workers, and say now and then what is waited for."""
@@ -218,7 +222,7 @@ class Supervisor:
             ticks += 1
             self._workforce.tick()
             if ticks % CONFIRM_TICKS == 0 and self._control.connected and not self._standdown.doubts:
-                self._keeping.confirmed()
+                self._keeping.confirmed(self.workers_instance, self._standdown.known)
             if ticks % WAITING_TICKS == 0 and not self._draining.is_set() and (missing := self._missing()):
                 log.warning("proxy_waits", reason="; ".join(missing))
 
@@ -229,7 +233,7 @@ class Supervisor:
         )
         if found is None:
             return
-        age, processes = found
+        age = found
         # A registration under the other identity is not to come to its end behind this.
         self._controlling.cancel()
         await asyncio.gather(self._controlling, return_exceptions=True)
@@ -239,7 +243,7 @@ class Supervisor:
             self._table = kept.table
             self._acks.received(kept.table)
             self._keeping.served(kept)
-            self._standdown.start_alone(kept.stand_down, age + alone.MARGIN_SECONDS, processes)
+            self._standdown.start_alone(kept.stand_down, age + alone.MARGIN_SECONDS, kept.processes)
             self._was_registered = True
             self._probing.keep({server for group in kept.table.groups.values() for server in group.servers})
             self._fill_seats(kept.product)

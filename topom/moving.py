@@ -1,8 +1,9 @@
 """The migrator as topom uses it: one product's functions and secrets, one pace for all batches together."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
-from migrator.checks import Findings, Way, check, identify
+from migrator.checks import Findings, Watch, Way, check, watch
 from migrator.errors import NotApart
 from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import clear, migrate
@@ -64,10 +65,10 @@ class RedisMover:
             min_replicas=self._confirmation.replicas,
         )
 
-    async def identify(self, source: str | None, target: str) -> tuple[str, str]:
-        """The run ids of both servers now. Raises :class:`migrator.errors.MigrationError`."""
+    def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
+        """Who both servers are, and whether they stay it. Raises :class:`migrator.errors.MigrationError`."""
         self._require()
-        return await identify(source, target, access=self._access, instance=self._instance)
+        return watch(source, target, access=self._access, instance=self._instance)
 
     async def settle(self, source: str, target: str) -> None:
         """Return once nothing sent that way can still arrive. Raises :class:`migrator.errors.MigrationError`."""

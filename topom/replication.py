@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from slots.replies import info_of
 from slots.table import Group
 from topom.lastcopy import As, MasterLacks, NotToFollow, refusal
 from topom.lastcopy import ServerFailed as ServerFailed
@@ -70,7 +71,7 @@ class ServerReplication:
         """What the server says now."""
 
         async def ask(client: Redis) -> Replication:
-            return read_replication(await client.info("replication"))
+            return read_replication(await info_of(client, "replication"))
 
         return await self._run(address, ask, changes=False)
 
@@ -226,7 +227,7 @@ async def _require_same(one: Redis, run_id: str) -> None:
 
     **run-id**: a connection ends with the process at its other end, so what is said there next is said to this one.
     """
-    found = str((await one.info("server")).get("run_id", ""))
+    found = (await info_of(one, "server")).text("run_id", "")
     if found != run_id:
         raise ResponseError(f"it was restarted meanwhile: its run id was {run_id}, and is {found}")
 

@@ -147,11 +147,11 @@ class Pool:
             answer, keys = await look_inside(client)
             if is_proxy(answer):
                 proxies.append(address)
-            if answer.get("loading"):
+            if answer.number("loading", 0):
                 loading.append(address)
-            host, port = answer.get("master_host"), answer.get("master_port")
-            following = f"{host}:{port}" if answer.get("role") == "slave" else ""
-            found.append(Content(keys, int(answer.get("connected_slaves", 0)), following))
+            master = answer.following
+            following = "" if master is None else f"{master[0]}:{master[1]}"
+            found.append(Content(keys, answer.number("connected_slaves", 0), following))
 
         reason = await self._servers.guarded(address, look)
         if reason is not None:

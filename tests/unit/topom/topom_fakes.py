@@ -1,11 +1,13 @@
 """Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies on no network."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
-from migrator.checks import Findings
+from migrator.checks import Findings, Watch
+from migrator.errors import TargetUnavailable
 from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
@@ -15,6 +17,7 @@ from topom.barrier import Barrier
 from topom.frames import Register
 from topom.ledger import Ledger
 from topom.members import Member, Members
+from topom.redis_servers import Fencing
 from topom.state import MigrationSettings, Product
 from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
 from topom.store.sqlite import AloneLeadership
@@ -142,8 +145,9 @@ class FakeMover:
             raise self.refusing[target]
         return Findings(tuple(self.notes), self.carries, *self._identities(source, target))
 
-    async def identify(self, source: str | None, target: str) -> tuple[str, str]:
-        return self._identities(source, target)
+    @asynccontextmanager
+    async def watch(self, source: str | None, target: str) -> AsyncIterator[Watch]:
+        yield FakeWatch(self, source, target)
 
     def _identities(self, source: str | None, target: str) -> tuple[str, str]:
         return self.run_ids.get(source or "", source or ""), self.run_ids.get(target, target)
@@ -187,22 +191,37 @@ class FakeMover:
         self.pace = settings
 
 
+class FakeWatch(Watch):
+    """Notices servers that were started anew."""
+
+    def __init__(self, mover: FakeMover, source: str | None, target: str) -> None:
+        super().__init__((), mover._identities(source, target))
+        self._look = partial(mover._identities, source, target)
+
+    async def same(self) -> None:
+        if self._look() != self.run_ids:
+            raise TargetUnavailable("the connection is lost")
+
+
 class FakeFencer:
     """Fences everywhere but at ``down``."""
 
     def __init__(self) -> None:
         self.down: set[str] = set()
         self.fenced: dict[str, set[str]] = {}
+        self.processes: dict[str, str] = {}
+        """Run ids by address, of servers that were started anew."""
 
-    async def fence(self, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
-        outcome: dict[str, str | None] = {}
-        for address in addresses:
-            outcome[address] = "no answer" if address in self.down else None
-            if address not in self.down:
+    async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+        outcome: dict[str, Fencing] = {}
+        for address, instances in wanted.items():
+            problem = "no answer" if address in self.down else None
+            outcome[address] = Fencing(self.processes.get(address, "first"), problem)
+            for instance in instances if problem is None else ():
                 self.fenced.setdefault(instance, set()).add(address)
         return outcome
 
-    async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
+    async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
         return {
             instance: "no answer" if address in self.down else "the mark is gone"
             for instance in instances
@@ -247,6 +266,7 @@ class FakeProxy:
             epoch=0,
             group_locks=self.group_locks,
             stands_down=self.stands_down,
+            registered_before=self.member is not None,
         )
         self.member = await self._bench.members.register(frame, self)
         self.wake()
