@@ -64,9 +64,12 @@ async def test_one_server_by_two_addresses_is_refused_at_every_door(start_cluste
     await cluster.api.remove_server(2, spare.address)
     # Then: it is filled anew, if somebody says that its copy may be lost.
     await cluster.api.add_server(2, spare.address, wipe=True)
-    await eventually(waits_for, lambda reason: not reason, "the server to be whole")
-    async with plain_client(spare.address) as client:
-        assert (await client.info("replication"))["master_port"] == cluster.servers[2][0].port
+
+    async def followed() -> int:
+        async with plain_client(spare.address) as client:
+            return int((await client.info("replication"))["master_port"])
+
+    await eventually(followed, lambda port: port == cluster.servers[2][0].port, "the server to follow group 2")
     assert [group["id"] for group in await cluster.api.groups()] == [1, 2]
     assert set((await problems(cluster)).values()) == {""}
 
