@@ -70,11 +70,35 @@ def complete() -> None:
     RedisMover.move = move  # type: ignore[method-assign]
 
 
+def owned() -> None:
+    """topom takes every server for swept: what came back with older data stays, and is alive when its slot returns."""
+    from migrator.sweep import Swept
+    from topom.moving import RedisMover
+
+    async def sweep(self: RedisMover, server: str, data: str, warrant: Any) -> Swept:
+        return Swept(0)
+
+    RedisMover.sweep = sweep  # type: ignore[method-assign]
+
+
+def shown() -> None:
+    """Workers show whatever a server lists."""
+    from proxy.engine.keylist import HERE
+    from proxy.slowpath.listedkeys import ShownSlots
+
+    def at(self: ShownSlots, address: str) -> bytes:
+        return bytes([HERE]) * (len(self._table.slots) if self._table is not None else 0)
+
+    ShownSlots.at = at  # type: ignore[method-assign]
+
+
 PLANTED: dict[str, tuple[str, Plant]] = {
     "drained": ("topom", drained),
     "absent-first": ("worker", absent_first),
     "one-way": ("first-worker", one_way),
     "fencing": ("topom", fencing),
     "complete": ("topom", complete),
+    "owned": ("topom", owned),
+    "shown": ("worker", shown),
 }
 """By name: the process it is planted in, and what plants it."""
