@@ -75,6 +75,10 @@ def _delete(value: Value, arguments: Sequence[bytes]) -> Effect:
     return None, int(value is not None), 0
 
 
+def _flush(value: Value, arguments: Sequence[bytes]) -> Effect:
+    return None, OK, 0
+
+
 def _exists(value: Value, arguments: Sequence[bytes]) -> Effect:
     return value, int(value is not None), KEEP
 
@@ -120,6 +124,7 @@ COMMANDS: dict[str, Callable[[Value, Sequence[bytes]], Effect]] = {
     "APPEND": _append,
     "INCR": _incr,
     "DEL": _delete,
+    "FLUSHDB": _flush,
     "EXISTS": _exists,
     "PEXPIRE": _pexpire,
     "RPUSH": _rpush,

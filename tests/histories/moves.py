@@ -27,6 +27,8 @@ class Mover:
         """Orders that topom has taken."""
         self.slots_moved = 0
         """Slots that were seen to have come to rest at another group."""
+        self.hurries = 0
+        """While it is not 0, slots of one pair of groups go there and back as fast as they can."""
         self._cluster = cluster
         self._random = random.Random(f"moves {seed}")
         self._owners: list[int] = []
@@ -50,8 +52,12 @@ class Mover:
 
     async def _order(self) -> None:
         await self.look()
-        if self._random.randrange(3) == 0:
+        if self.hurries:
+            await self._cluster.api.set_migration(keys_per_second=0)
+        elif self._random.randrange(3) == 0:
             await self._cluster.api.set_migration(keys_per_second=self._random.choice(RATES))
+        if self._random.randrange(6) == 0:
+            await self._cluster.api.cancel_migration()
         source, target = self._next_pair()
         slots = [slot for slot in range(SLOTS) if self._owners[slot] == source and self._random.randrange(4)]
         if slots:
@@ -60,6 +66,9 @@ class Mover:
 
     def _next_pair(self) -> tuple[int, int]:
         """Mostly the same two groups for a while, so that servers keep their connections to each other."""
+        if self.hurries:
+            self._pair = self._pair[::-1]
+            return self._pair
         match self._random.randrange(6):
             case 0:
                 one, other = self._random.sample(range(1, GROUPS + 1), 2)

@@ -16,9 +16,11 @@ OPERATIONS = 120
 UNKNOWN = 5
 """Operations of unknown outcome after which a partition is retired."""
 DATABASES = (0, 3)
-SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1}
+FLUSHED_DATABASE = 5
+"""Of the partitions that FLUSHDB empties all at once."""
+SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1, "flushed": 6}
 """Kinds of partitions whose histories are searched, with how many are in use at a time."""
-ACCOUNTED = {"total": 2, "queue": 2}
+ACCOUNTED = {"total": 8, "queue": 2}
 """Kinds whose histories are accounted for."""
 LASTING = {*ACCOUNTED, "large"}
 """Kinds that are not retired: the large ones because making them takes long, and they have few operations."""
@@ -51,6 +53,11 @@ class Workload:
         """Those whose keys have to be made before the run."""
         return [it for it in self.partitions if it.kind == "large"]
 
+    @property
+    def flushed(self) -> list[Partition]:
+        """Those in use that FLUSHDB empties."""
+        return [it for it in self._in_use if it.kind == "flushed"]
+
     def next(self) -> tuple[Partition, tuple[Call, ...], Form]:
         """What to do next, and on which keys."""
         place = self._random.randrange(len(self._in_use))
@@ -65,7 +72,8 @@ class Workload:
         self._numbers += 1
         name = f"h{self._seed}:{kind}:{self._numbers}"
         keys = (f"{{{name}}}:a", f"{{{name}}}:b") if kind == "pair" else (name,)
-        partition = Partition(kind, keys, DATABASES[self._numbers % len(DATABASES)])
+        database = FLUSHED_DATABASE if kind == "flushed" else DATABASES[self._numbers % len(DATABASES)]
+        partition = Partition(kind, keys, database)
         self.partitions.append(partition)
         return partition
 
@@ -103,9 +111,23 @@ def _counter(chance: random.Random, number: int) -> Choice:
             chosen = call("GET")
         case 3:
             chosen = call("PEXPIRE", _lifetime(chance))
+        case 4 | 5:
+            return (call("INCR"),), Form.SCRIPT
         case _:
             chosen = call("INCR")
     return (chosen,), Form.PLAIN
+
+
+def _flushed(chance: random.Random, number: int) -> Choice:
+    match chance.randrange(24):
+        case 0:
+            return (call("FLUSHDB"),), Form.FLUSH
+        case 1 | 2 | 3 | 4 | 5 | 6:
+            return (call("GET"),), Form.PLAIN
+        case 7 | 8:
+            return (call("DEL"),), Form.PLAIN
+        case _:
+            return (call("SET", f"v{number}"),), Form.PLAIN
 
 
 def _list(chance: random.Random, number: int) -> Choice:
@@ -166,7 +188,7 @@ def _pair(chance: random.Random, number: int) -> Choice:
 
 
 def _total(chance: random.Random, number: int) -> Choice:
-    return (call("INCR"),), Form.PLAIN
+    return (call("INCR"),), Form.SCRIPT if chance.randrange(8) == 0 else Form.PLAIN
 
 
 def _queue(chance: random.Random, number: int) -> Choice:
@@ -182,6 +204,7 @@ CHOICES: dict[str, Callable[[random.Random, int], Choice]] = {
     "pair": _pair,
     "total": _total,
     "queue": _queue,
+    "flushed": _flushed,
 }
 """What is done with each kind of partition."""
 
