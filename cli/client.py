@@ -50,11 +50,9 @@ class TopomClient(TopomCalls):
         """Make a replica the master of its group; with ``force`` although the master does not answer."""
         return await self._object("POST", f"/groups/{group_id}/promote", {"server": address, "force": force})
 
-    async def start_digest(
-        self, group_id: int, server: str | None, keys_per_second: int, resync: bool = True
-    ) -> Answer:
-        """Begin to compare one replica of a group, or all, with its master; ``resync``: what differs may be filled."""
-        body = {"server": server, "keys_per_second": keys_per_second} | ({} if resync else {"resync": False})
+    async def start_digest(self, group_id: int, server: str | None, keys_per_second: int) -> Answer:
+        """Begin to compare one replica of a group, or all, with its master."""
+        body = {"server": server, "keys_per_second": keys_per_second}
         return await self._object("POST", f"/groups/{group_id}/digest", body)
 
     async def digest(self, group_id: int, slots: bool = False) -> Answer:

@@ -187,6 +187,11 @@ class KeyMover:
         self.reads.reset(reason)
 
     @property
+    def migrating(self) -> bool:
+        """Whether any slot migrates."""
+        return bool(self._sources)
+
+    @property
     def waiting(self) -> int:
         """Keys on their way."""
         return len(self._moves)

@@ -72,6 +72,8 @@ class Worker:
         self._loop.statistics.on = settings.command_statistics
         # The rest is the allocator's own.
         self._loop.kept_limit = settings.sessions_limit_bytes * 7 // 8
+        # As much again is left for what the sessions themselves hold.
+        self._loop.waiting_limit = self._loop.kept_limit // 2
         self._loop.on_excess = self._close_largest
         self._settling = Settling(settings, self._settled)
         self._options = BackendOptions(
@@ -267,7 +269,7 @@ class Worker:
         """bounded: too much is kept for all sessions together; the largest go, until there is room again."""
         enough = self._loop.kept_limit * 9 // 10
         for session in sorted(self._router.sessions, key=lambda session: session.kept, reverse=True):
-            if self._loop.kept <= enough or not session.kept:
+            if self._loop.kept + self._loop.waiting <= enough or not session.kept:
                 break
             log.warning("session_closed", reason="sessions_limit_bytes", client=session.peer, kept=session.kept)
             session.close()

@@ -7,7 +7,7 @@ where the slot of every pattern is that of the key that is sorted (**one-owner**
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 ARGUMENTS = {b"LIMIT": 2, b"STORE": 1, b"BY": 1, b"GET": 1}
 """How many arguments an option takes; none where nothing is said."""
@@ -44,18 +44,3 @@ def denial(option: bytes) -> str:
         f"ERR {option.decode()} option of SORT denied in cluster mode when keys formed by the pattern may be in "
         "different slots."
     )
-
-
-def key_of(pattern: bytes, element: bytes) -> bytes:
-    """The key that a pattern with a ``*`` stands for; of a hash (``key->field``) the key without the field."""
-    before, _, after = pattern.partition(b"*")
-    place = after.find(b"->")
-    if place >= 0 and place + 2 < len(after):
-        after = after[:place]
-    return before + element + after
-
-
-def keys_of(found: Iterable[Pattern], elements: Iterable[bytes]) -> set[bytes]:
-    """All keys that patterns stand for."""
-    elements = list(elements)
-    return {key_of(pattern, element) for _, pattern in found for element in elements}

@@ -1,21 +1,21 @@
 """Has a server that is no master be filled by one: told to follow it, which replaces whatever it holds.
 
-Whoever makes copies (:mod:`topom.joining`, :mod:`topom.placements.stepping`, :mod:`topom.digests.resyncing`) has it
-done here, so that what it takes is done in one way and in one order:
+Whoever makes copies (:mod:`topom.joining`, :mod:`topom.placements.stepping`) has it done here, so that what it takes is
+done in one way and in one order:
 
 1. Every proxy has the newest table, or is fenced off the server: none takes it for a replica of a group that it was in
    before.
 2. Nobody can lock slots or groups from here on (``locking``), and the table names the master (**one-owner**).
 3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced, and so
    are those that are put up until it is told.
-4. It is asked whether anything would be lost that nobody said may be, and only then told.
+4. It is asked whether anything would be lost that nobody said may be, and only then told (**last-copy**,
+   :mod:`topom.lastcopy`).
 
 Before all of that, Redis Sentinels are kept from taking it for a whole copy, where they say who is master
 (:mod:`topom.sentinels.electable`).
 
 **bounded**: a node gives one copy at a time, and takes one, whoever makes it. The copies of a placement are those that
-are stored as ``copying``; those of servers that join, and of replicas that are filled anew, are noted here while they
-are made.
+are stored as ``copying``; those of servers that join are noted here while they are made.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from dataclasses import replace
 from slots.table import SlotTable
 from topom.barrier import Barrier
 from topom.errors import Conflict
+from topom.lastcopy import As
 from topom.ledger import Ledger
 from topom.replication import ServerReplication
 from topom.state import ClusterState
@@ -81,32 +82,32 @@ class Filling:
         server: str,
         master: str,
         group_id: int,
-        look: Callable[[], Awaitable[None]],
+        told_as: As,
         require: Callable[[], None],
         anew: bool = False,
-    ) -> None:
-        """Have a server follow the master of a group.
+    ) -> str:
+        """Have a server follow the master of a group; the run id of the process that was told.
 
         Args:
-            anew: it follows the master already, and is to forget what it has.
-            look: asks the server whether it may be filled. Raises a TopomError if not.
+            told_as, anew: as for :meth:`topom.replication.ServerReplication.follow`.
             require: raises a TopomError if, by what is stored now, it is not to be filled any more.
 
         Raises:
             ProxiesNotReady: a proxy has an older table; nothing was done.
             FillingOvertaken: the group has another master, or is getting one.
+            NotToFollow: it might lose what nobody else has; it was not told.
             ServerFailed: it is not known whether the server was told.
-            TopomError: as ``prepare``, ``look``, ``require`` and :meth:`topom.ledger.Ledger.change`; it was not told.
+            TopomError: as ``prepare``, ``require`` and :meth:`topom.ledger.Ledger.change`; it was not told.
         """
         await self._prepare(server, group_id)
         await self._barrier.everyone_current([server], self._barrier_seconds)
         async with self._locking:
-            await look()
+            await self._replication.require(server, master, told_as)
             await self._unmark(server)
             _require_master(self._ledger.table, group_id, master)
             require()
             try:
-                await (self._replication.refill if anew else self._replication.follow)(server, master)
+                return await self._replication.follow(server, master, told_as, anew=anew)
             finally:
                 await self._unmark(server)
 
@@ -115,7 +116,7 @@ class Filling:
         await self._ledger.change(lambda state, epoch: unmarked(state, server))
 
     def note(self, server: str, nodes: frozenset[str]) -> None:
-        """A server that joins, or a replica that differed, is being filled, which concerns these nodes."""
+        """A server that joins is being filled, which concerns these nodes."""
         self._joining[server] = nodes
 
     def over(self, server: str) -> None:

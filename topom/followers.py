@@ -6,7 +6,9 @@ master that the table names is nobody's to undo)
 
 - a server is told only while nobody can lock slots or groups, and only if the table names that master, and the server
   in its group, at that instant;
-- a master that a late command has made a replica is made a master again.
+- a master that a late command has made a replica is made a master again;
+- nobody is told who has what its master lacks (**last-copy**, :mod:`topom.lastcopy`): a master that came back empty or
+  with older data fills nobody, and the change of masters is not over until an operator has decided.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ import asyncio
 import structlog
 
 from slots.table import Group
+from topom.lastcopy import As, NotToFollow
 from topom.ledger import Ledger
 from topom.replication import ServerFailed, ServerReplication
 from topom.state import Promotion
@@ -32,6 +35,8 @@ class Followers:
         self._ledger = ledger
         self._replication = replication
         self._locking = locking
+        self.reasons: dict[str, str] = {}
+        """By address: why a server is not told to follow its group's master."""
 
     async def all_follow(self, group_id: int, promotion: Promotion) -> bool:
         """Have a group's servers follow its master; whether all of them do, and the master follows nobody.
@@ -44,7 +49,7 @@ class Followers:
             return True
         outcomes = await asyncio.gather(
             self._leads(group, promotion),
-            *(self._follows(group, server, server in promotion.concerned) for server in group.replicas),
+            *(self._follows(group, server, promotion) for server in group.replicas),
         )
         if not all(outcomes):
             return False
@@ -71,22 +76,31 @@ class Followers:
             log.debug("master_not_restored", server=master, reason=str(error))
         return False
 
-    async def _follows(self, group: Group, server: str, concerned: bool) -> bool:
+    async def _follows(self, group: Group, server: str, promotion: Promotion) -> bool:
         """Whether a server is a replica of its master with its link up; it is told to be one if it is not."""
         master = group.servers[0]
+        sure = promotion.run_id if promotion.server == master else ""
+        reason = ""
         try:
             said = await self._replication.look(server)
-            if said.is_master and not concerned:
+            if said.is_master and server not in promotion.concerned:
                 return True
             if said.follows(master):
                 # Not before: what was sent to it earlier, and that it may still have to read, is done by then.
                 return said.link_up
             async with self._locking:
                 if self._holds(group, server):
-                    await self._replication.follow(server, master)
+                    await self._replication.follow(server, master, As.MEMBER, sure)
                     log.info("server_told_to_follow", server=server, master=master)
+        except NotToFollow as error:
+            reason = str(error)
         except ServerFailed as error:
             log.debug("server_does_not_follow", server=server, reason=str(error))
+        finally:
+            if reason:
+                self.reasons[server] = reason
+            else:
+                self.reasons.pop(server, None)
         return False
 
     def _holds(self, group: Group, server: str) -> bool:

@@ -6,29 +6,34 @@ whatever it held, and does not choose it as a successor of a master that has fai
 something else. (Proxies look for themselves, and read from no replica that does not follow the group's master with its
 link up, in the master's stream: :mod:`proxy.replicagroup`.)
 
-What may be the only copy of something is told to follow only if an operator has said that it may be wiped: a master
-with keys of its own, and a replica of somebody else that has lost its link to them. Of one that joins again, because it
-follows its master no more, less is asked (:mod:`topom.strays`). **one-owner**: a server is told only while nobody can
-lock slots or groups, and only if the table names it as a replica of that master at that instant.
+Nobody is told who may have what nobody else has, unless an operator has said that it may be wiped: that is decided by
+:mod:`topom.lastcopy`. A replica that an operator wants to be filled *anew* joins, too: it is told to forget what it
+has, and is whole once the very process that was told has a copy again. **one-owner**: a server is told only while
+nobody can lock slots or groups, and only if the table names it as a replica of that master at that instant.
 **bounded**: of the servers of a node, one at a time is filled, or fills another (:mod:`topom.filling`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import structlog
 
 from slots.table import Group, SlotTable
+from topom.digests import differing
 from topom.errors import Conflict, TopomError
 from topom.events import Said, What
 from topom.filling import Filling, FillingOvertaken
+from topom.lastcopy import As
 from topom.ledger import Ledger
-from topom.placements.pool import HoldsKeys
-from topom.replication import Replication, ServerFailed, ServerReplication, obstacle
+from topom.readings import Reading, Replication
+from topom.replication import ServerFailed, ServerReplication, obstacle
 from topom.state import ClusterState, Joining
 
 log = structlog.get_logger(__name__)
+
+Look = tuple[Replication, Reading]
+"""What the master says, and the server that joins."""
 
 LOOK_SECONDS = 0.2
 """Between two looks at servers that are not whole."""
@@ -42,11 +47,6 @@ FILLING_SECONDS = 10.0
 
 class NotWhole(Conflict):
     """The server was never seen to hold a whole copy of its group's data."""
-
-
-async def _nothing(server: str, master: str) -> str:
-    """What is held against wiping a server, where nobody has joined again."""
-    return ""
 
 
 def homes(table: SlotTable) -> dict[str, Group]:
@@ -92,6 +92,20 @@ def without_whole(state: ClusterState, whole: Mapping[str, Seen]) -> ClusterStat
     return without(state, {server for server, seen in whole.items() if _is_still(state, groups, server, seen)})
 
 
+def filled(state: ClusterState, whole: Mapping[str, Seen]) -> ClusterState:
+    """As :func:`without_whole`; nothing is known any more against those that were filled anew."""
+    new = without_whole(state, whole)
+    anew = {server for server, entry in state.joining.items() if entry.anew and server not in new.joining}
+    return differing.without(new, anew) if anew else new
+
+
+def with_told(state: ClusterState, server: str, entry: Joining, run_id: str) -> ClusterState:
+    """The state in which this process was told to forget what it has, if it still joins as it did."""
+    if state.joining.get(server) is not entry:
+        return state
+    return replace(state, joining={**state.joining, server: replace(entry, told=run_id)})
+
+
 def _is_still(state: ClusterState, groups: Mapping[str, Group], server: str, seen: Seen) -> bool:
     group = groups.get(server)
     # The very entry: one that was added again may be equal.
@@ -100,8 +114,12 @@ def _is_still(state: ClusterState, groups: Mapping[str, Group], server: str, see
 
 
 def require_whole(state: ClusterState, address: str) -> None:
-    """Raises NotWhole for a server that is joining: as a master it would have nothing, or something else."""
-    if address in state.joining:
+    """Raises NotWhole for a server that is joining: as a master it would have nothing, or something else.
+
+    One that joins again was whole.
+    """
+    entry = state.joining.get(address)
+    if entry is not None and not entry.again:
         raise NotWhole(
             f"{address} joins its group and was not seen whole since, so it may hold nothing, or old data; bring the "
             "master back. If it is gone for good and this is to be its successor all the same, take the group's slots "
@@ -122,23 +140,12 @@ class Joins:
 
     Args:
         filling: has servers filled.
-        problem_of: why a server is not to be wiped unasked, empty if nothing would be lost. Raises TopomError.
-        problem_again: the same of one that was whole once, given its master, too.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        replication: ServerReplication,
-        filling: Filling,
-        problem_of: Callable[[str], Awaitable[str]],
-        problem_again: Callable[[str, str], Awaitable[str]] = _nothing,
-    ) -> None:
+    def __init__(self, ledger: Ledger, replication: ServerReplication, filling: Filling) -> None:
         self._ledger = ledger
         self._replication = replication
         self._filling = filling
-        self._problem_of = problem_of
-        self._problem_again = problem_again
         self._news = asyncio.Event()
         self._told: dict[str, float] = {}
         self._noted: set[str] = set()
@@ -177,18 +184,17 @@ class Joins:
         servers = [server for server in sorted(state.joining) if server in groups]
         found = await asyncio.gather(*(self._ask(groups[server], server) for server in servers))
         looks = dict(zip(servers, found, strict=True))
-        whole = {server for server in servers if self._is_whole(groups[server], server, looks[server])}
+        whole = {
+            server for server in servers if self._is_whole(groups[server], server, state.joining[server], looks[server])
+        }
         for server in whole:
             await self._keep(server)
         if whole or len(servers) < len(state.joining):
-            said = [
-                Said(What.SERVER_WHOLE, f"server {server} of group {groups[server].id} holds a whole copy")
-                for server in sorted(whole)
-            ]
+            said = [_said_whole(groups[server], server, state.joining[server]) for server in sorted(whole)]
             seen = {
                 server: Seen(groups[server].id, groups[server].servers[0], state.joining[server]) for server in whole
             }
-            await self._ledger.change(lambda state, epoch: without_whole(state, seen), said)
+            await self._ledger.change(lambda state, epoch: filled(state, seen), said)
         for server in sorted(whole):
             log.info("server_whole", group=groups[server].id, server=server)
         for server in servers:
@@ -199,32 +205,37 @@ class Joins:
                 self.reasons[server] = await self._see_to(groups[server], server, looks[server])
         return any(not isinstance(looks[server], ServerFailed) for server in servers if server not in whole)
 
-    async def _ask(self, group: Group, server: str) -> tuple[Replication, Replication] | ServerFailed:
+    async def _ask(self, group: Group, server: str) -> Look | ServerFailed:
         """What the master and the server say."""
         try:
-            return await self._replication.look(group.servers[0]), await self._replication.look(server)
+            return await self._replication.look(group.servers[0]), await self._replication.read(server)
         except ServerFailed as error:
             return error
 
-    def _is_whole(self, group: Group, server: str, look: tuple[Replication, Replication] | ServerFailed) -> bool:
-        return not isinstance(look, ServerFailed) and obstacle(server, group.servers[0], *look) is None
+    def _is_whole(self, group: Group, server: str, entry: Joining, look: Look | ServerFailed) -> bool:
+        if isinstance(look, ServerFailed) or _is_to_forget(entry, look[1]):
+            return False
+        return obstacle(server, group.servers[0], look[0], look[1].replication) is None
 
-    def _is_filled(self, look: tuple[Replication, Replication] | ServerFailed, server: str) -> bool:
+    def _is_filled(self, look: Look | ServerFailed, server: str) -> bool:
         """Whether it is just being filled, or will be at any moment."""
         if isinstance(look, ServerFailed):
             return False
         now = asyncio.get_running_loop().time()
-        return look[1].filling or now < self._told.get(server, -FILLING_SECONDS) + FILLING_SECONDS
+        return look[1].replication.filling or now < self._told.get(server, -FILLING_SECONDS) + FILLING_SECONDS
 
-    async def _see_to(self, group: Group, server: str, look: tuple[Replication, Replication] | ServerFailed) -> str:
+    async def _see_to(self, group: Group, server: str, look: Look | ServerFailed) -> str:
         """Have a server follow its master if it does not; why it is not whole yet."""
         if isinstance(look, ServerFailed):
             return str(look)
-        master, (ahead, said) = group.servers[0], look
+        master, ahead, said = group.servers[0], look[0], look[1].replication
+        entry = self._ledger.state.joining.get(server)
+        if entry is None:
+            return "its group was changed just now"
         if not ahead.is_master:
             return f"{master}, its master by the table, is a replica itself"
         now = asyncio.get_running_loop().time()
-        if not said.is_master:
+        if not said.is_master and not _is_to_forget(entry, look[1]):
             since = self._foreign.setdefault(server, now)
             if not is_foreign(said, master):
                 del self._foreign[server]
@@ -232,48 +243,38 @@ class Joins:
             if now < since + FOREIGN_SECONDS:
                 return f"it follows another server than {master}, as it seems"
         try:
-            await self._require_spare(server, master, said)
+            await self._replication.require(server, master, as_what(entry))
             self._require_free(group, server)
-            return await self._tell(group, server)
+            return await self._tell(group, server, entry)
         except TopomError as error:
             return str(error)
-
-    async def _require_spare(self, server: str, master: str, said: Replication) -> None:
-        """Raises HoldsKeys for a server that may have what nobody else has, if nobody said that it may be wiped."""
-        entry = self._ledger.state.joining.get(server)
-        if entry is None or entry.wipe or said.follows(master) or (not said.is_master and said.link_up):
-            return
-        problem = await (self._problem_again(server, master) if entry.again else self._problem_of(server))
-        if problem:
-            raise HoldsKeys(f"{problem}; empty it, or remove it and add it again with --wipe")
 
     def _require_free(self, group: Group, server: str) -> None:
         """Raises FillingOvertaken while another server of the same nodes is being filled."""
         if other := self._filling.in_the_way(server, nodes_of(group, server)):
             raise FillingOvertaken(f"another server of its node, or of its master's, is being filled: {other}")
 
-    async def _tell(self, group: Group, server: str) -> str:
+    async def _tell(self, group: Group, server: str, entry: Joining) -> str:
         master = group.servers[0]
-
-        async def look() -> None:
-            await self._require_spare(server, master, await self._replication.look(server))
 
         def require() -> None:
             # one-owner: the server may have been removed meanwhile, and be the master of another group by now.
             now = homes(self._ledger.table).get(server)
-            if now is None or now.id != group.id or server not in self._ledger.state.joining:
+            if now is None or now.id != group.id or self._ledger.state.joining.get(server) is not entry:
                 raise FillingOvertaken("its group was changed just now")
             self._require_free(group, server)
 
         self._note(server, group)
         try:
-            await self._filling.tell(server, master, group.id, look, require)
+            run_id = await self._filling.tell(server, master, group.id, as_what(entry), require, entry.anew)
         except TopomError:
             self._note(server, None)
             raise
         log.info("server_told_to_join", group=group.id, server=server, master=master)
         self._told[server] = asyncio.get_running_loop().time()
         self._foreign.pop(server, None)
+        if entry.anew:
+            await self._ledger.change(lambda state, epoch: with_told(state, server, entry, run_id))
         return f"it was told to follow {master}"
 
     def _note(self, server: str, group: Group | None) -> None:
@@ -295,6 +296,24 @@ class Joins:
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.joining is not new.joining or (new.joining and old.table.groups is not new.table.groups):
             self._news.set()
+
+
+def as_what(entry: Joining) -> As:
+    """As what a server that joins is told to follow."""
+    if entry.wipe:
+        return As.SPARE
+    return As.AGAIN if entry.again else As.NEW
+
+
+def _is_to_forget(entry: Joining, said: Reading) -> bool:
+    """Whether it has yet to be told to forget what it has: a process that was started since has its data of before."""
+    return entry.anew and entry.told != said.run_id
+
+
+def _said_whole(group: Group, server: str, entry: Joining) -> Said:
+    if entry.anew:
+        return Said(What.REPLICA_RESYNCED, f"replica {server} was filled anew by its master, and holds a whole copy")
+    return Said(What.SERVER_WHOLE, f"server {server} of group {group.id} holds a whole copy")
 
 
 def nodes_of(group: Group, server: str) -> frozenset[str]:

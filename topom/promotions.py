@@ -35,6 +35,7 @@ from topom.barrier import Barrier, BarrierFailed
 from topom.errors import Conflict, LeaderSilent, ServerNotFound, TopomError, Unavailable
 from topom.followers import Followers
 from topom.interventions import with_table
+from topom.lastcopy import As
 from topom.ledger import Ledger
 from topom.outcomes import Kind, Outcomes
 from topom.replication import Replication, ServerFailed, ServerReplication, obstacle
@@ -110,7 +111,7 @@ class Promotions:
         self._barrier = barrier
         self._replication = replication
         self._locking = locking
-        self._followers = Followers(ledger, replication, locking)
+        self.followers = Followers(ledger, replication, locking)
         self._barrier_seconds = barrier_seconds
         self._seconds = promotion_seconds
         self.on_step = on_step
@@ -154,7 +155,7 @@ class Promotions:
         async def choose() -> str:
             if await self._ask(group.servers[0]) is not None:
                 raise NotReady(f"{group.master} answers; promote {address} without force, and nothing is lost")
-            return await self._no_master(address)
+            return await self._forceable(address)
 
         work = self.outcomes.of(Kind.FORCED, self._fail_over(group_id, choose, wait_for_lost_proxies=False))
         return await self._finished(work, name)
@@ -188,7 +189,7 @@ class Promotions:
         if group.master is None:
             raise NotReady(f"group {group_id} has no master")
         async with self._locking:
-            promotion = Promotion(await choose(), group.master)
+            promotion = await self._identified(await choose(), group.master)
             self._require_group_locks(or_lost=False)
             self._busy.add(group_id)
             try:
@@ -245,13 +246,18 @@ class Promotions:
         await self._wait_until_near(master, address)
         await self._barrier.everyone_current(group.servers, self._barrier_seconds)
         async with self._locking, self._left_alone(group_id):
+            promotion = await self._identified(address, master)
             self._busy.add(group_id)
             try:
-                await self._lock(group_id, Promotion(address, master))
-                return await self._switch(group_id, Promotion(address, master))
+                await self._lock(group_id, promotion)
+                return await self._switch(group_id, promotion)
             finally:
                 self._busy.discard(group_id)
                 self._wake.set()
+
+    async def _identified(self, server: str, former: str) -> Promotion:
+        """A change of masters to a server, as the process that it is now. Raises ServerFailed."""
+        return Promotion(server, former, run_id=(await self._replication.read(server)).run_id)
 
     def _require_whole(self, address: str) -> None:
         problem = self._problem_of(address)
@@ -304,7 +310,7 @@ class Promotions:
             await self._observe("replica has all")
             self._require_locked(table.epoch, servers)
             self._require_whole(promotion.server)
-            await self._replication.make_master(promotion.server)
+            await self._replication.make_master(promotion.server, promotion.run_id)
         except Exception as error:
             # Whatever it is, the group must not stay locked for it.
             await self._observe("failed")
@@ -332,7 +338,7 @@ class Promotions:
                 # one-owner: others may have been lost meanwhile.
                 stood_down.require(table.groups[group_id], promotion.server)
             self._require_locked(table.epoch, servers)
-            await self._replication.make_master(promotion.server)
+            await self._replication.make_master(promotion.server, promotion.run_id)
         except Exception as error:
             return await self._decide(group_id, promotion, str(error) or type(error).__name__)
         await self._observe("replica is master")
@@ -359,9 +365,9 @@ class Promotions:
                 for server in gone:
                     if await self._ask(server) is not None:
                         raise NotReady(f"{server} answers, so group {group_id} is unlocked by itself; look at it again")
-                return await self._no_master(address)
+                return await self._forceable(address)
 
-            promotion = Promotion(await choose(), earlier.former)
+            promotion = await self._identified(await choose(), earlier.former)
             self._require_group_locks(or_lost=False)
 
             def lock_again(state: ClusterState, epoch: int) -> ClusterState:
@@ -396,7 +402,7 @@ class Promotions:
                 log.warning("locked_group_forced", group=group_id, server=address, epoch=epoch)
                 try:
                     self._require_locked(epoch, servers)
-                    await self._replication.make_master(address)
+                    await self._replication.make_master(address, promotion.run_id)
                 except Exception as error:
                     return await self._decide(group_id, promotion, str(error) or type(error).__name__)
                 await self._observe("replica is master")
@@ -405,10 +411,14 @@ class Promotions:
                 self._busy.discard(group_id)
                 self._wake.set()
 
-    async def _no_master(self, address: str) -> str:
-        """The server, if it is a replica. Raises NotReady, ServerFailed."""
-        if (await self._replication.look(address)).is_master:
-            raise NotReady(f"{address} is a master itself, not a replica")
+    async def _forceable(self, address: str) -> str:
+        """The server, if it has what it had when it was whole. Raises NotReady, ServerFailed.
+
+        One that says that it is a master was not told to follow since it was started, whatever waits for that.
+        """
+        said = await self._replication.look(address)
+        if not said.is_master and (said.filling or address in self._ledger.state.joining):
+            raise NotReady(f"{address} was told to follow its master again, and was not seen whole since")
         return address
 
     def _require_group_locks(self, or_lost: bool) -> None:
@@ -448,7 +458,7 @@ class Promotions:
             ServerFailed: neither of the two servers answers, and the group stays locked.
         """
         successor = await self._ask(promotion.server)
-        if successor is not None and successor.is_master:
+        if successor is not None and successor.is_master and await self._is_same(promotion):
             return await self._complete(group_id, promotion)
         former = await self._ask(promotion.former)
         if former is None and successor is None:
@@ -492,9 +502,19 @@ class Promotions:
         """Make a server follow the new master if it was part of this; what fails is made up for later."""
         try:
             if server == promotion.former or not (await self._replication.look(server)).is_master:
-                await self._replication.follow(server, promotion.server)
-        except ServerFailed as error:
+                await self._replication.follow(server, promotion.server, As.MEMBER, promotion.run_id)
+        except TopomError as error:
             log.warning("server_follows_later", server=server, master=promotion.server, reason=str(error))
+
+    async def _is_same(self, promotion: Promotion) -> bool:
+        """Whether the one to be master is the process that was chosen; one that was restarted may be one by itself.
+
+        **run-id**, **last-copy**: a replica without a configuration file is a master after a restart, with nothing.
+        """
+        try:
+            return (await self._replication.read(promotion.server)).run_id == promotion.run_id or not promotion.run_id
+        except ServerFailed:
+            return False
 
     async def _ask(self, address: str) -> Replication | None:
         try:
@@ -525,7 +545,7 @@ class Promotions:
                     except ServerFailed as error:
                         log.error("group_stays_locked", group=group_id, reason=str(error))
                 waiting = True
-            elif await self._followers.all_follow(group_id, promotion):
+            elif await self.followers.all_follow(group_id, promotion):
                 await self._ledger.change(lambda state, epoch, over=group_id: _without(state, over))  # type: ignore[misc]
                 log.info("promotion_over", group=group_id)
             else:

@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from slots.table import Group
-from topom.errors import Unavailable
+from topom.lastcopy import As, MasterLacks, refusal
+from topom.lastcopy import ServerFailed as ServerFailed
+from topom.readings import Reading, read, read_replication
+from topom.readings import Replication as Replication
+from topom.redis_servers import look_inside
 from topom.topology import parse_address
 
 Answer = TypeVar("Answer")
@@ -21,42 +24,11 @@ PRIORITY = "slave-priority"
 """Likewise: the setting by which Sentinels choose among replicas. Of 0, they never elect the server."""
 
 
-class ServerFailed(Unavailable):
-    """A server does not answer, or refuses what topom needs of it."""
-
-
 class Servers(Protocol):
     """Runs work with a server's client; see :class:`topom.redis_servers.RedisServers`."""
 
     async def guarded(self, address: str, work: Callable[[Redis], Awaitable[None]]) -> str | None:
         """Run ``work`` with the server's client; None when it was done in time, else the reason. Does not raise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replication:
-    """What a server says of its replication.
-
-    ``stream`` is the id of the stream of writes that it is in, ``offset`` how many bytes of it the server has run,
-    ``following`` host and port of its master as it was told them, None for a master. ``link_up`` is whether a replica
-    is connected to its master and holds a whole copy, ``filling`` whether it is just being given one,
-    ``silent_seconds`` for how long it has not heard from its master, as far as it is connected. ``former`` is the
-    stream that it was in before its own, as far as it knows one, and ``former_offset`` how much of that it had run.
-    """
-
-    is_master: bool
-    stream: str
-    offset: int
-    following: tuple[str, int] | None = None
-    link_up: bool = False
-    filling: bool = False
-    silent_seconds: int = 0
-    former: str = ""
-    former_offset: int = -1
-
-    def follows(self, master: str) -> bool:
-        """Whether it is a replica of the server of this address, by the very name."""
-        host, port = parse_address(master)
-        return self.following == (host, port)
 
 
 class ServerReplication:
@@ -67,11 +39,21 @@ class ServerReplication:
     Args:
         servers: run work with a server's client.
         leads: whether anything may be changed at a server at this instant.
+        bound: how many bytes of writes a failover may lose.
+        alarm: told of servers that are not told to follow because their master lacks what they have.
     """
 
-    def __init__(self, servers: Servers, leads: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        leads: Callable[[], bool] = lambda: True,
+        bound: int = 0,
+        alarm: Callable[[str, MasterLacks], None] = lambda server, error: None,
+    ) -> None:
         self._servers = servers
         self._leads = leads
+        self._bound = bound
+        self._alarm = alarm
 
     def may_change(self) -> bool:
         """Whether anything may be changed at a server at this instant."""
@@ -81,9 +63,13 @@ class ServerReplication:
         """What the server says now."""
 
         async def ask(client: Redis) -> Replication:
-            return read(await client.info("replication"))
+            return read_replication(await client.info("replication"))
 
         return await self._run(address, ask, changes=False)
+
+    async def read(self, address: str) -> Reading:
+        """What the server says now of itself, by which it is decided whom it may follow."""
+        return await self._run(address, _read, changes=False)
 
     async def pause_writes(self, address: str, seconds: float) -> None:
         """Have the server hold whatever writes, for so long at the most; one that cannot (before 6.2) is let be."""
@@ -104,41 +90,65 @@ class ServerReplication:
 
         await self._run(address, resume)
 
-    async def make_master(self, address: str) -> None:
-        """Have the server follow nobody any more, and take writes."""
+    async def make_master(self, address: str, run_id: str = "") -> None:
+        """Have the server follow nobody any more, and take writes.
+
+        Args:
+            run_id: of the process that this was decided for; of another one, it is not told. Empty: whoever it is.
+        """
 
         async def promote(client: Redis) -> None:
-            await client.execute_command(REPLICAOF, "NO", "ONE")
+            async with client.client() as one:
+                if run_id:
+                    await _require_same(one, run_id)
+                self._require_leading()
+                await one.execute_command(REPLICAOF, "NO", "ONE")
 
         await self._run(address, promote)
 
-    async def follow(self, address: str, master: str) -> None:
-        """Make the server a replica of ``master``; what it has that the master has not is lost."""
-        host, port = parse_address(master)
+    async def require(self, address: str, master: str, told_as: As, sure: str = "") -> str:
+        """The run id of a server that may be told to follow this master; :meth:`follow` tells it.
 
-        async def follow(client: Redis) -> None:
-            await client.execute_command(REPLICAOF, host, str(port))
-            with suppress(ResponseError):
-                await client.execute_command("CLIENT", "UNPAUSE")
+        Raises:
+            NotToFollow: it is not to be told, for it might lose what nobody else has (:mod:`topom.lastcopy`).
+        """
+        mine = await self.read(address)
+        # last-copy: the master is asked last, so that it had by then what the server had.
+        problem = refusal(address, mine, master, await self.read(master), told_as, self._bound, sure)
+        if isinstance(problem, MasterLacks):
+            self._alarm(address, problem)
+        if problem is not None:
+            raise problem
+        return mine.run_id
 
-        await self._run(address, follow)
+    async def follow(self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False) -> str:
+        """Make the server a replica of ``master``; what it has that the master has not is lost. Its run id.
 
-    async def refill(self, address: str, master: str) -> None:
-        """Have a replica of ``master`` forget what it has and ask for everything.
+        **last-copy**: this is the one place where a server is told so, and it is asked here whether it may be, by what
+        both say at this moment.
 
-        ``REPLICAOF NO ONE`` gives a server a history of its own, so its master cannot go on from where it was and sends
-        it everything (tried on Redis 6.2.14, 7.0.15 and Valkey 9.1.2). Both that and the ``REPLICAOF`` back go in one
-        MULTI: nobody ever sees the server as a master, and no write gets in between.
+        Args:
+            told_as, sure: as for :func:`~topom.lastcopy.refusal`.
+            anew: it follows the master already, and is to forget what it has and ask for everything.
+                ``REPLICAOF NO ONE`` gives it a history of its own, so its master cannot go on from where it was and
+                sends it everything (tried on Redis 6.2.14, 7.0.15 and Valkey 9.1.2). Both that and the ``REPLICAOF``
+                back go in one transaction: nobody sees it as a master, and its own replicas stay connected to it.
+
+        Raises as :meth:`require`; it was not told then.
         """
         host, port = parse_address(master)
+        run_id = await self.require(address, master, told_as, sure)
 
-        async def refill(client: Redis) -> None:
-            async with client.pipeline(transaction=True) as both:
-                both.execute_command(REPLICAOF, "NO", "ONE")
-                both.execute_command(REPLICAOF, host, str(port))
-                await both.execute()
+        async def follow(client: Redis) -> None:
+            async with client.client() as one:
+                await _require_same(one, run_id)
+                self._require_leading()
+                await _replicaof(one, host, port, anew)
+                with suppress(ResponseError):
+                    await one.execute_command("CLIENT", "UNPAUSE")
 
-        await self._run(address, refill)
+        await self._run(address, follow)
+        return run_id
 
     async def priority(self, address: str) -> int:
         """The server's :data:`PRIORITY`."""
@@ -176,9 +186,7 @@ class ServerReplication:
             if changes:
                 # So that nothing has to be connected to between the look and the act.
                 await client.execute_command("PING")
-                # epochs: a topom that led before another one must not undo what that one does.
-                if not self._leads():
-                    raise ResponseError("this topom does not lead any more")
+                self._require_leading()
             answers.append(await work(client))
 
         reason = await self._servers.guarded(address, answered)
@@ -186,29 +194,39 @@ class ServerReplication:
             raise ServerFailed(f"{address} does not do what is needed: {reason}")
         return answers[0]
 
+    def _require_leading(self) -> None:
+        # epochs: a topom that led before another one must not undo what that one does.
+        if not self._leads():
+            raise ResponseError("this topom does not lead any more")
 
-def read(info: dict[str, Any]) -> Replication:
-    """What INFO replication says. Raises :class:`redis.exceptions.ResponseError` for what is none."""
-    is_master = info.get("role") == "master"
+
+async def _read(client: Redis) -> Reading:
+    return read(*await look_inside(client))
+
+
+async def _require_same(one: Redis, run_id: str) -> None:
+    """Raises ResponseError unless it is this process that answers at a single connection.
+
+    **run-id**: a connection ends with the process at its other end, so what is said there next is said to this one.
+    """
+    found = str((await one.info("server")).get("run_id", ""))
+    if found != run_id:
+        raise ResponseError(f"it was restarted meanwhile: its run id was {run_id}, and is {found}")
+
+
+async def _replicaof(one: Redis, host: str, port: int, anew: bool) -> None:
+    if not anew:
+        await one.execute_command(REPLICAOF, host, str(port))
+        return
+    await one.execute_command("MULTI")
     try:
-        end = int(info.get("second_repl_offset", -1))  # the first byte that it has from elsewhere; -1 without a former
-        former = (str(info.get("master_replid2", "")), end - 1) if end >= 0 else ("", -1)
-        if is_master:
-            stream, offset = str(info.get("master_replid", "")), int(info["master_repl_offset"])
-            return Replication(True, stream, offset, former=former[0], former_offset=former[1])
-        filling = bool(int(info.get("master_sync_in_progress", 0)))
-        return Replication(
-            False,
-            str(info.get("master_replid", "")),
-            int(info.get("slave_repl_offset", 0)),
-            (str(info["master_host"]), int(info["master_port"])),
-            info.get("master_link_status") == "up" and not filling,
-            filling,
-            int(info.get("master_last_io_seconds_ago", 0)),
-            *former,
-        )
-    except KeyError as error:
-        raise ResponseError(f"INFO replication lacks {error}") from error
+        await one.execute_command(REPLICAOF, "NO", "ONE")
+        await one.execute_command(REPLICAOF, host, str(port))
+        await one.execute_command("EXEC")
+    except ResponseError:
+        with suppress(ResponseError):
+            await one.execute_command("DISCARD")
+        raise
 
 
 def obstacle(address: str, master: str, ahead: Replication, behind: Replication, near: int | None = None) -> str | None:

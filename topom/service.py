@@ -11,14 +11,13 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, leavingnodes, strays, topology
+from topom import interventions, joining, leaving, leavingnodes, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
 from topom.detector import Condition
 from topom.digests.checks import Digests
 from topom.digests.differing import Differing
-from topom.digests.resyncing import Resyncs
 from topom.errors import ProxiesNotReady, ServersUnreachable
 from topom.events import NAMED_BY
 from topom.filling import Filling
@@ -29,6 +28,7 @@ from topom.health import Health
 from topom.hours import Hours
 from topom.interventions import Cancelled
 from topom.joining import Joins
+from topom.lastcopy import Alarms
 from topom.leaving import Departures
 from topom.leavingnodes import NodeDepartures
 from topom.leavingservers import ServerDepartures
@@ -123,10 +123,12 @@ class Topom:
             settings.redis_timeout_seconds,
         )
         self.differing = Differing(lambda: self.ledger.state)
+        # last-copy: whoever tells servers whom to follow does it by this one.
+        replication = ServerReplication(self.servers, leads, settings.ha_lag_bytes_max, Alarms(self.ledger).raised)
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
-            ServerReplication(self.servers, leads),
+            replication,
             self.actions.steps.locking,
             settings.barrier_seconds,
             settings.promotion_seconds,
@@ -141,7 +143,7 @@ class Topom:
             self.barrier,
             self.health,
             self.promotions,
-            ServerReplication(self.servers, leads),
+            replication,
             self.protection,
             settings.masters_settings(),
             self.differing.problem,
@@ -167,7 +169,7 @@ class Topom:
         self.server_departures = ServerDepartures(
             self.ledger,
             self.promotions,
-            ServerReplication(self.servers, leads),
+            replication,
             self.node_departures,
             self.differing.problem,
             self.health.has_failed,
@@ -175,41 +177,25 @@ class Topom:
         filling = Filling(
             self.ledger,
             self.barrier,
-            ServerReplication(self.servers, leads),
+            replication,
             self.actions.steps.locking,
             settings.barrier_seconds,
             lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
         )
-        looks = ServerReplication(self.servers, leads)
-        self.joins = Joins(
-            self.ledger,
-            ServerReplication(self.servers, leads),
-            filling,
-            self.pool.problem,
-            lambda server, master: strays.problem_of(self.pool.content, looks.look, server, master),
-        )
+        self.joins = Joins(self.ledger, replication, filling)
         self.strays = Strays(
             self.ledger,
-            ServerReplication(self.servers, leads),
+            replication,
             lambda server: self.health.of(server).condition is Condition.ALIVE,
             lambda: self.protection.active,
             settings.ha == "sentinel",
-        )
-        self.resyncs = Resyncs(
-            self.ledger,
-            ServerReplication(self.servers, leads),
-            filling,
-            self.digests,
-            self.protection,
-            self.health.has_failed,
-            settings.digest_resync,
         )
         stepping = Stepping(
             self.ledger,
             self.barrier,
             self.health,
             self.promotions,
-            ServerReplication(self.servers, leads),
+            replication,
             self.pool,
             self.actions.steps.locking,
             filling,
@@ -310,7 +296,6 @@ class Topom:
             "strays": self.strays.run,
             "sentinels": self.sentinels.run,
             "digests": self.digests.run,
-            "resyncs": self.resyncs.run,
             "placement": self.placements.run,
         }
         async with asyncio.TaskGroup() as group:

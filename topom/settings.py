@@ -216,10 +216,6 @@ class TopomSettings(BaseSettings):
     placement_settle_seconds: Seconds = Field(
         default=60.0, description="Seconds without any change after which placement does something by itself."
     )
-    digest_resync: bool = Field(
-        default=True,
-        description="Whether a replica that a digest check finds to differ is filled anew by itself, once.",
-    )
     ha_lag_bytes_max: int = Field(
         default=67_108_864,
         ge=0,

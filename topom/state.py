@@ -93,12 +93,15 @@ class Leaving:
 class Joining:
     """A replica that was not seen whole yet (:mod:`topom.joining`). ``wipe``: the keys that it had may be lost.
 
-    ``again``: it was whole once, and follows its master no more (:mod:`topom.strays`).
+    ``again``: it was whole once, and follows its master no more (:mod:`topom.strays`). ``anew``: it is to forget what
+    it has, and ``told`` is the run id of the process that was told so; another one may have what it had again.
     """
 
     address: str
     wipe: bool = False
     again: bool = False
+    anew: bool = False
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +109,7 @@ class Differs:
     """What is known against a replica of a group (:mod:`topom.digests.differing`).
 
     A check found ``keys`` of its keys to differ from its master's, in so many ``slots``, the first of which are
-    ``named``; ``at`` is when, in seconds since 1970, UTC. It is ``filling`` from when it was told to be filled anew, or
-    an operator wished that; ``filled`` afterwards: then nothing is known against it any more. ``resyncs`` counts how
-    often topom had that done by itself since a check found no difference; ``held`` says that it is not to do so.
+    ``named``; ``at`` is when, in seconds since 1970, UTC.
     """
 
     server: str
@@ -117,9 +118,6 @@ class Differs:
     slots: int = 0
     named: str = ""
     at: float = 0.0
-    stage: Literal["differs", "filling", "filled"] = "differs"
-    resyncs: int = 0
-    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +145,14 @@ class Promotion:
 
     ``server`` is the one to be master, ``former`` the master before. Whether it is decided who is master is said by
     the group in the slot table: it is locked until then. ``earlier`` are other servers of the group that changes were
-    about which were not over when this one began: they may still say that they are masters.
+    about which were not over when this one began: they may still say that they are masters. ``run_id`` is that of the
+    process that was chosen to be master; empty where that is not known.
     """
 
     server: str
     former: str
     earlier: tuple[str, ...] = ()
+    run_id: str = ""
 
     def __post_init__(self) -> None:
         # Stores know lists, and no tuples.

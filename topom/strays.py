@@ -5,10 +5,10 @@ gets no write, and when its master dies there is one copy less than the table sa
 and says, for a while, that it is a master, or follows somebody else, *joins* its group again (:mod:`topom.joining`),
 which is stored.
 
-What it holds is replaced by that, so it is left as it is, and said why, unless nothing can be lost (:func:`worth`): it
-holds nothing, or an older copy of what its master has, by what both say of the streams of writes that they were in
-(:func:`is_older`). That it was seen whole is not enough: its master may have come up again without its data or with
-older ones, and an operator may have made it a master by hand, and have clients write to it.
+What it holds is replaced by that, so it is left as it is, and said why, unless nothing can be lost
+(:mod:`topom.lastcopy`): it holds nothing, or an older copy of what its master has, by what both say of the streams of
+writes that they were in. That it was seen whole is not enough: its master may have come up again without its data or
+with older ones, and an operator may have made it a master by hand, and have clients write to it.
 
 **one-owner**: nobody is judged by a group that is locked, or by a change of masters that it is concerned by and that is
 not over (:mod:`topom.followers` sees to those), nor while its master does not say that it is one. Where Redis Sentinels
@@ -17,7 +17,7 @@ say who is master the table may be behind them; they make a stray replica one ag
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -26,7 +26,6 @@ from slots.table import Group
 from topom.errors import TopomError
 from topom.events import Said, What
 from topom.ledger import Ledger
-from topom.placements.pool import Content
 from topom.replication import Replication, ServerReplication, look_at_all
 from topom.state import ClusterState, Joining
 
@@ -36,9 +35,6 @@ LOOK_SECONDS = 1.0
 """Between two looks at all replicas."""
 STRAY_SECONDS = 3.0
 """For how long a replica has to be astray before anything is done: changes of masters may just be under way."""
-MOST_TIMES_THE_KEYS = 2
-"""Of a stray server with more than so many times its master's keys it is asked for an operator's word, whatever shows
-that the master had them: it may have been emptied by mistake."""
 
 
 def astray(said: Replication, master: str, ahead: Replication) -> str:
@@ -52,57 +48,6 @@ def astray(said: Replication, master: str, ahead: Replication) -> str:
         return ""
     host, port = said.following
     return f"follows {host}:{port}, not {master}"
-
-
-def is_older(mine: Replication, ahead: Replication) -> bool:
-    """Whether all that a server that says that it is a master has run is in the history of another one.
-
-    A server that leaves a stream, or is restarted with an RDB file (as of Redis 7.0), remembers where it was in it, and
-    each change of its data counts from there. Without such a memory, nobody knows.
-    """
-    if not mine.former or mine.offset > mine.former_offset:
-        return False
-    if mine.former == ahead.stream:
-        return mine.former_offset <= ahead.offset
-    return mine.former == ahead.former and mine.former_offset <= ahead.former_offset
-
-
-def worth(server: str, mine: Content, master: str, ahead: Content, older: bool) -> str:
-    """Why a stray server is not to be wiped unasked, although it was whole once; empty if it may be.
-
-    Args:
-        older: whether its data are known to be in its master's history (:func:`is_older`).
-    """
-    if mine.replicas:
-        return f"{server} has {mine.replicas} replicas of its own, so somebody has made it a master"
-    if not mine.keys:
-        return ""
-    if mine.keys > MOST_TIMES_THE_KEYS * ahead.keys:
-        return f"{server} holds {mine.keys} keys and its master {master} {ahead.keys}, which may have lost its data"
-    if not older:
-        return (
-            f"{server} holds {mine.keys} keys, and nothing shows that its master {master}, which has {ahead.keys}, "
-            "ever had all of them: one was restarted without its history, or the data of this one changed since"
-        )
-    return ""
-
-
-async def problem_of(
-    content: Callable[[str], Awaitable[Content]],
-    look: Callable[[str], Awaitable[Replication]],
-    server: str,
-    master: str,
-) -> str:
-    """:func:`worth`, by what both hold now.
-
-    Args:
-        content: says what a server holds. Raises TopomError, as this does then.
-        look: says the same of its replication, likewise.
-    """
-    ahead, mine = await content(master), await content(server)
-    # The server's history first, and its master's last: what the master had run by then includes what it had before.
-    behind = await look(server)
-    return worth(server, mine, master, ahead, is_older(behind, await look(master)))
 
 
 def rejoining(state: ClusterState, server: str, group: Group) -> ClusterState:

@@ -26,14 +26,12 @@ def digest(
     show: Annotated[bool, typer.Option("--show", help="Only show the last check, and begin none.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the check that is under way.")] = False,
     resync: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--resync/--no-resync",
-            help="Check nothing, and have replicas that are known to differ filled anew by their master; or check, and "
-            "have none filled by itself.",
-            show_default=False,
+            "--resync",
+            help="Check nothing, and have replicas that are known to differ filled anew by their master.",
         ),
-    ] = None,
+    ] = False,
     slots: Annotated[bool, typer.Option("--slots", help="With the digests of every slot.")] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
@@ -41,7 +39,7 @@ def digest(
     as_json: options.Json = False,
 ) -> None:
     """Compare replicas of a group with its master, slot by slot. Ends with status 1 where one differs."""
-    if show + cancel + (resync is not None) > 1:
+    if show + cancel + resync > 1:
         raise typer.BadParameter("--show, --cancel and --resync exclude one another")
 
     async def work() -> Answer:
@@ -51,7 +49,7 @@ def digest(
             if cancel:
                 return await client.cancel_digest(group_id)
             if not show:
-                await client.start_digest(group_id, server, keys_per_second, resync is None)
+                await client.start_digest(group_id, server, keys_per_second)
                 await _over(client, group_id, limit)
             return await client.digest(group_id, slots)
 
@@ -59,7 +57,7 @@ def digest(
     if server is not None:
         for name in ("replicas", "known"):
             found[name] = [one for one in found.get(name, []) if one["server"] == server]
-    answer(found, as_json, lambda: _say(found, bool(resync)))
+    answer(found, as_json, lambda: _say(found, resync))
     if not resync and (
         any(replica["stage"] in ("different", "failed") for replica in found["replicas"]) or found.get("known")
     ):
@@ -81,11 +79,17 @@ async def _resynced(client: TopomClient, group_id: int, server: str | None, limi
     told = await client.resync_replica(group_id, server)
     try:
         async with asyncio.timeout(limit):
-            while any(one["stage"] == "filling" for one in await _known(client, group_id)):
+            while await _filled(client, group_id):
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         note(f"it goes on; see slotferry digest {group_id} --show")
     return {**told, "replicas": [], "known": await _known(client, group_id)}
+
+
+async def _filled(client: TopomClient, group_id: int) -> bool:
+    """Whether replicas of a group are being filled anew."""
+    found = await client.digest_if_any(group_id)
+    return any(one["resyncing"] for one in (*found.get("replicas", ()), *found["known"]))
 
 
 async def _known(client: TopomClient, group_id: int) -> list[Answer]:
@@ -115,5 +119,3 @@ def _say(found: Answer, resync: bool) -> None:
             table(("slot", "keys", "master", "replica"), rows)
     for one in known.values():
         say(one["problem"])
-        if one["by_itself"]:
-            say(f"{one['server']} is filled anew by itself as soon as that is safe")

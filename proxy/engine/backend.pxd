@@ -22,6 +22,8 @@ cdef class Backend(ServerConnection):
         sender_t sender
         buffer_t out
         buffer_t inbox
+        # As much of ``out`` as is counted among what waits for servers.
+        int64_t counted
         size_t scanned
         reply_meter_t meter
         bint streaming
@@ -54,6 +56,10 @@ cdef class Backend(ServerConnection):
     cdef bint reserve(self, size_t size) noexcept
     cdef bint ready_to_take(self) noexcept
     cdef void queue(self, request_t* request) noexcept
+    cdef inline bint is_full(self) noexcept:
+        """Whether nothing more should be given to this server before some has been sent."""
+        return self.out.end - self.out.start > self.pause_bytes
+    cdef void count(self) noexcept
     cdef bint congested(self, bint sparse) noexcept
     cdef bint relieved(self) noexcept
     cdef void end_run(self, run_t* run, const char* data, size_t end) noexcept

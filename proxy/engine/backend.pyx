@@ -24,7 +24,7 @@ from proxy.engine.buffer cimport buffer_append, buffer_consume, buffer_free, buf
 from proxy.engine.memory cimport LARGE_ROOM, kept_t
 from proxy.engine.poller cimport READABLE, WRITABLE
 from proxy.engine.records cimport REQUEST_CALL, REQUEST_PART, REQUEST_PLAIN, client_t, prefetch, request_t, split_t
-from proxy.engine.requests cimport SCRATCH_SIZE, Loop
+from proxy.engine.requests cimport KEPT_BUFFER, SCRATCH_SIZE, Loop
 from proxy.engine.resp cimport PARSE_COMPLETE, PARSE_ERROR, measure_reply, parse_status
 from proxy.engine.serverconnection cimport (
     BACKEND_CLOSED,
@@ -64,8 +64,6 @@ cdef enum:
     # Requests at a server above which sessions stop being read, whatever their replies' size has been: it is known only
     # when they come.
     MOST_QUEUED = 2048
-    # An empty buffer larger than this gives its memory back.
-    KEPT_BUFFER = 262144
     # A reply is passed on in parts once this much of it is there, so that a long one is never held whole.
     STREAM_FROM = 65536
     READ_SIZE = 262144
@@ -150,8 +148,17 @@ cdef class Backend(ServerConnection):
             self.progress = self.loop.ticks
         self.tail = request
         self.queued += 1
+        if self.out.size > KEPT_BUFFER:
+            self.count()
         if not self.sender.listed:
             self.loop.list_backend(&self.sender)
+
+    cdef void count(self) noexcept:
+        """Count the memory of the output, if that is much, among what waits for servers."""
+        cdef int64_t counted = self.out.size if self.out.size > KEPT_BUFFER else 0
+        if counted != self.counted:
+            self.loop.count_waiting(counted - self.counted)
+            self.counted = counted
 
     cdef bint reserve(self, size_t size) noexcept:
         return buffer_reserve(&self.out, size)
@@ -172,7 +179,7 @@ cdef class Backend(ServerConnection):
         many requests for large values in hand writes slowly, and whoever comes behind them waits for them all. A
         ``sparse`` session, which has nothing else under way, need not stop for that: it did not bring it about.
         """
-        return buffer_length(&self.out) > self.pause_bytes or (
+        return self.is_full() or (
             not sparse
             and (self.queued > MOST_QUEUED or self.queued * self.reply_bytes > self.window_bytes * (self.replies + 1))
         )
@@ -264,6 +271,7 @@ cdef class Backend(ServerConnection):
             self.wait = min(max(self.wait * 2, options.retry_seconds_min), options.retry_seconds_max)
             self.next_try = self.loop.now + self.wait * random.uniform(0.0, 1.0)
         buffer_free(&self.out)
+        self.count()
         buffer_free(&self.inbox)
         self.loop.unlist(&self.sender)
         self.scanned = 0
@@ -372,6 +380,8 @@ cdef class Backend(ServerConnection):
                     self.loop.event_loop.call_exception_handler({"message": "closing a backend", "exception": error})
                 return
         buffer_consume(&self.out, sent, KEPT_BUFFER)
+        if self.counted:
+            self.count()
         if <size_t> sent < length:
             self.writing = True
             self.loop.poller.want(&self.watch, READABLE | WRITABLE)

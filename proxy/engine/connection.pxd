@@ -1,5 +1,7 @@
 """A client's connection: bytes in and out, and when to read no more."""
 
+from libc.stdint cimport int64_t
+
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_t
 from proxy.engine.poller cimport watch_t
@@ -16,6 +18,8 @@ cdef class ClientConnection:
         buffer_t inbox
         # As much of it as is counted among what is kept for all clients.
         size_t counted
+        # Bytes of requests that plain Python keeps for later, which are counted there as well.
+        int64_t queued
         # No parse can succeed before this many bytes are there.
         size_t need
         set open_connections

@@ -248,6 +248,12 @@ cdef class ClientConnection:
             self.loop.kept += <int64_t> self.inbox.size - <int64_t> self.counted
             self.counted = self.inbox.size
 
+    def count_queued(self, int64_t size):
+        """So many bytes of requests are kept for this client elsewhere, until it has sent the last of them."""
+        if not self.closed:
+            self.loop.kept += size - self.queued
+            self.queued = size
+
     def _finish(self):
         """Take no more requests; close once everything owed is sent."""
         self.closing = True
@@ -438,7 +444,7 @@ cdef class ClientConnection:
     @property
     def kept(self):
         """Bytes of memory for what is unsent and what is not parsed."""
-        return self.client.out.size + self.client.early + self.inbox.size
+        return self.client.out.size + self.client.early + self.inbox.size + self.queued
 
     @property
     def unparsed(self):
@@ -458,12 +464,15 @@ cdef class ClientConnection:
         if self.closed:
             return
         self.closed = True
-        self.loop.kept -= self.counted
+        self.loop.kept -= <int64_t> self.counted + self.queued
         self.loop.poller.forget(&self.watch)
         if not self.released:
             self.sock.close()
         self.loop.forget_client(&self.client)
         buffer_free(&self.client.out)
+        if not self.processing:
+            # Whom it waits for may hold on to it for long.
+            buffer_free(&self.inbox)
         self.open_connections.discard(self)
 
 

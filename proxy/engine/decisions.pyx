@@ -15,7 +15,15 @@ from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, request_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport ROUTE_OPEN, Router
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_PAUSE, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
+from proxy.engine.session cimport (
+    VERDICT_FAILED,
+    VERDICT_HELD,
+    VERDICT_PAUSE,
+    VERDICT_TAKEN,
+    VERDICT_WAIT,
+    Session,
+    verdict,
+)
 from proxy.engine.statistics cimport UNCOUNTED
 
 from proxy.engine.outcomes import AFTER_OWED, AGAIN, ANY_SERVER, NO_REPLY, QUIT, Cleared, Unit, Waiting
@@ -150,6 +158,9 @@ cdef verdict clear(Session session, object cleared, const char* data, size_t siz
         session.loop.requests -= 1
         return session._refuse_offline(slot)
     address = router.addresses[router.routes[slot].server]
+    if session.has_to_wait(shared(session, address), size):
+        session.loop.requests -= 1
+        return VERDICT_HELD
     return settle(session, cleared.then(session, slot, address), slot, address, data, size)
 
 

@@ -22,10 +22,20 @@ cdef class Loop(UnderWay):
         readonly int64_t kept
         public int64_t kept_limit
         public object on_excess
+        # Bytes of memory for requests that wait for servers, where these are many. At the limit, sessions with more wait
+        # in ``held``, the first first, until others' have gone (**bounded**).
+        readonly int64_t waiting
+        public int64_t waiting_limit
+        object held
+        object admitted
+        bint resuming
         # Counters for the worker's life.
         readonly int64_t requests
         readonly int64_t errors
 
+    cdef bint is_full(self, object session, size_t size)
+    cdef void hold(self, object session, size_t size)
+    cdef void count_waiting(self, int64_t difference) noexcept
     cdef void keep_early(self, client_t* client, request_t* first, const char* data, size_t size) noexcept
     cdef void deliver(self, request_t* request, const char* data, size_t size) noexcept
     cdef void answer(self, client_t* client, const char* data, size_t size) noexcept
@@ -45,3 +55,5 @@ cdef class Loop(UnderWay):
 
 cdef enum:
     SCRATCH_SIZE = 131072
+    # An empty buffer larger than this gives its memory back; smaller ones are not counted.
+    KEPT_BUFFER = 262144

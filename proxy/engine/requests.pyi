@@ -8,6 +8,9 @@ class Loop:
     @property
     def event_loop(self) -> asyncio.AbstractEventLoop: ...
     kept_limit: int
+    waiting_limit: int
+    @property
+    def waiting(self) -> int: ...
     on_excess: Callable[[], None] | None
     @property
     def kept(self) -> int: ...

@@ -8,6 +8,8 @@ A client may leave while requests of its are under way: they stay in the backend
 their replies are dropped.
 """
 
+from collections import deque
+
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, strtoll
@@ -48,10 +50,49 @@ cdef class Loop(UnderWay):
         super().__init__(event_loop, number_of_slots, portable)
         self.connected = set()
         self.statistics = Statistics(event_loop.call_exception_handler)
-        self.kept_limit = INT64_MAX
+        self.kept_limit = self.waiting_limit = INT64_MAX
+        self.held = deque()
 
     def __dealloc__(self):
         free(self.scratch)
+
+    # -- requests that wait for servers -------------------------------------------------------------------
+
+    cdef bint is_full(self, object session, size_t size):
+        """Whether a request of this size has to wait until others have gone to their servers. One goes in any case."""
+        return (
+            self.waiting > 0
+            and size > KEPT_BUFFER
+            and session is not self.admitted
+            and (len(self.held) > 0 or self.waiting + <int64_t> size > self.waiting_limit)
+        )
+
+    cdef void hold(self, object session, size_t size):
+        """Have ``session.resume_reading()`` called once there is room for a request of this size."""
+        self.held.append((session, size))
+
+    cdef void count_waiting(self, int64_t difference) noexcept:
+        self.waiting += difference
+        if difference < 0 and not self.resuming and self.held:
+            try:
+                # Not now: a session may be in the middle of a request.
+                self.event_loop.call_soon(self.resume_held)
+                self.resuming = True
+            except RuntimeError:
+                # The event loop is closed: the worker is on its way out.
+                self.resuming = False
+
+    def resume_held(self):
+        """Let sessions go on, in the order in which they came, as far as there is room."""
+        self.resuming = False
+        while self.held:
+            session, size = self.held[0]
+            if not session.closed and self.waiting > 0 and self.waiting + size > self.waiting_limit:
+                break
+            self.held.popleft()
+            self.admitted = session
+            session.resume_reading()
+            self.admitted = None
 
     # -- replies -------------------------------------------------------------------------------------------
 
@@ -414,7 +455,7 @@ cdef class Loop(UnderWay):
     cdef void sent(self) noexcept:
         if self.drain_changed:
             self.tell_drained()
-        if self.kept > self.kept_limit and self.on_excess is not None:
+        if self.kept + self.waiting > self.kept_limit and self.on_excess is not None:
             try:
                 self.on_excess()
             except Exception as error:

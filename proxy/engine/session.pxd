@@ -18,6 +18,8 @@ ctypedef enum verdict:
     VERDICT_WAIT
     # It stays there until everything owed to the session has been answered.
     VERDICT_PAUSE
+    # It stays there until there is room for it among what waits for the servers.
+    VERDICT_HELD
 
 
 cdef class Session(ClientConnection):
@@ -66,5 +68,6 @@ cdef class Session(ClientConnection):
     cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED
     cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED
     cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size) except VERDICT_FAILED
+    cdef bint has_to_wait(self, Backend backend, size_t size)
     cdef verdict refuse(self, const char* text) noexcept
     cdef void protocol_error(self, const char* text) noexcept

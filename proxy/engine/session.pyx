@@ -162,6 +162,10 @@ cdef class Session(ClientConnection):
                     continue
                 self.stopped = True
                 break
+            if outcome == VERDICT_HELD:
+                if not self.waits_since:
+                    self.waits_since = self.loop.since | 1
+                break
             if outcome == VERDICT_PAUSE:
                 self.switched = self.paused = True
                 # The send that brings what is owed to nothing resumes it.
@@ -384,8 +388,22 @@ cdef class Session(ClientConnection):
             router.backend(route.server, self.database, self.protocol, self.lane), slot, data, size
         )
 
+    cdef bint has_to_wait(self, Backend backend, size_t size):
+        """Whether a request stays where it is for now, because much waits for its server, or for all (**bounded**)."""
+        if backend.is_full():
+            self.hold_back(backend)
+            return True
+        if self.loop.waiting and self.loop.is_full(self, size):
+            self.held_back = True
+            self.loop.hold(self, size)
+            return True
+        return False
+
     cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size) except VERDICT_FAILED:
-        cdef request_t* request = self.loop.new_request(REQUEST_PLAIN, self.asker(), slot)
+        cdef request_t* request
+        if (self.loop.waiting or backend.is_full()) and self.has_to_wait(backend, size):
+            return VERDICT_HELD
+        request = self.loop.new_request(REQUEST_PLAIN, self.asker(), slot)
         self.loop.requests += 1
         if request == NULL:
             self.client.broken = b"out of memory"
@@ -469,7 +487,9 @@ cdef class Session(ClientConnection):
         cdef bint same_slot = True
         cdef bint all_open = True
         cdef int index
+        cdef int32_t looked_at = -1
         cdef Backend congested
+        cdef Backend backend
         cdef lane_t lane
         loop.requests += 1
         if keys * step != count - 1:
@@ -494,6 +514,15 @@ cdef class Session(ClientConnection):
                 data,
                 size,
             )
+        for index in range(1, count, step):
+            slot = router.slot_of(arguments[index].data, arguments[index].size)
+            if router.routes[slot].server == looked_at:
+                continue
+            looked_at = router.routes[slot].server
+            backend = router.backend(looked_at, self.database, self.protocol, self.lane)
+            if (loop.waiting or backend.is_full()) and self.has_to_wait(backend, size):
+                loop.requests -= 1
+                return VERDICT_HELD
         lane.database = self.database
         lane.protocol = self.protocol
         lane.lane = self.lane

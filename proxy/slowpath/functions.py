@@ -21,7 +21,7 @@ import structlog
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import LOCKED, OFFLINE
 from proxy.engine.session import AGAIN, ANY_SERVER, Session, Waiting
-from proxy.slowpath import replies
+from proxy.slowpath import replies, unnamed
 from proxy.slowpath.everywhere import NO_SERVER, ask, ask_each, unheard, words
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.killing import ask_busy, verdict
@@ -90,6 +90,9 @@ class FunctionCommands(Family):
                 return keys
         else:
             address = self._router.any_address()
+        if unnamed.moves(self._router, keys):
+            # absent-first: what a function touches, the request does not tell.
+            return unnamed.FUNCTION_REFUSED
         if address is not None and not self.is_level(address):
             return Waiting(self._levelled(address))
         return keys or ANY_SERVER

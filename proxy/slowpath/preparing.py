@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from proxy.engine.session import Session
+from proxy.slowpath import unnamed
 from proxy.slowpath.functions import FunctionCommands
 from proxy.slowpath.scripts import ScriptCommands
 
@@ -22,6 +23,12 @@ class Preparation:
         """Find the scripts that ``requests`` name, and have every server ready for the functions."""
         await self._scripts.look_for(requests)
         await self._functions.look_for(requests)
+
+    def refusal(self, requests: Sequence[list[bytes]]) -> bytes | None:
+        """Why ``requests`` cannot be run while their slot moves; None if they can."""
+        if any(argv[0].upper() in (b"FCALL", b"FCALL_RO") for argv in requests):
+            return unnamed.FUNCTION_REFUSED
+        return self._scripts.refusal(requests)
 
     def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
         """What has to be sent to a server before ``requests``, and how many replies that has."""

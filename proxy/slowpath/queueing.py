@@ -156,6 +156,11 @@ class Transaction:
             self.scripts.append(list(argv))
 
     @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return self._size
+
+    @property
     def crosses(self) -> bool:
         """Whether it does something in another database than the one it began in."""
         return self.selects or bool(self.elsewhere)

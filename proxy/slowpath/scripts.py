@@ -17,13 +17,14 @@ from proxy.engine.backend import Backend, command
 from proxy.engine.router import LOCKED, OFFLINE
 from proxy.engine.session import AGAIN, ANY_SERVER, Cleared, Session, Unit, Waiting
 from proxy.scripts import Scripts
-from proxy.slowpath import replies
+from proxy.slowpath import replies, unnamed
 from proxy.slowpath.everywhere import NO_SERVER, ask, ask_each, first_error
 from proxy.slowpath.family import Answer, Family, Handler, Outcome
 from proxy.slowpath.killing import ask_busy, verdict
 from proxy.slowpath.scriptkeeping import ScriptKeeping
 from proxy.slowpath.scripttelling import ScriptTelling
 from proxy.slowpath.services import Services
+from proxy.slowpath.unnamed import KeepingToKeys
 from slots import commands
 from slots.scripts import LOADED, RUN, digest
 from slots.table import SlotTable
@@ -48,6 +49,7 @@ class ScriptCommands(Family):
         self._loading: set[tuple[Backend, bytes, int]] = set()
         self._keeping = ScriptKeeping(self.scripts, services.router, services.every_master)
         self._telling = ScriptTelling(self.scripts, services.script_flushes, services.ask_all)
+        self._keeping_to_keys = KeepingToKeys()
         self._row = commands.table()["EVALSHA"]
 
     def handlers(self) -> dict[str, Handler]:
@@ -92,17 +94,39 @@ class ScriptCommands(Family):
     def eval(self, session: Session, argv: list[bytes]) -> Outcome:
         """EVAL and EVAL_RO: the server loads the script by running it, but may drop it again when it likes."""
         keys = commands.keys_of(self._row, argv)
-        # Refused for its keys, it would not be known to a server either.
-        if not self._crosses(keys):
-            self._remember(argv[1])
-        return keys or ANY_SERVER
+        if self._crosses(keys):
+            # Refused for its keys, it would not be known to a server either.
+            return keys
+        name = self._remember(argv[1])
+        refused = self._keeping_to_keys.refusal(name, argv[1]) if unnamed.moves(self._router, keys) else None
+        return refused or keys or ANY_SERVER
 
-    def _remember(self, body: bytes) -> None:
-        """A client runs a script: remember it, and have others do so."""
+    def _remember(self, body: bytes) -> bytes:
+        """A client runs a script: remember it, and have others do so. Its SHA1."""
         name = digest(body)
         if self.scripts.body(name) is None:
             self.scripts.remember(body)
             self._telling.note(name)
+        return name
+
+    def refusal(self, requests: Sequence[list[bytes]]) -> bytes | None:
+        """Why scripts cannot be run while their slot moves; None if they can."""
+        for argv in requests:
+            match argv[0].upper():
+                case b"EVAL" | b"EVAL_RO" if len(argv) > 1:
+                    name, body = digest(argv[1]), argv[1]
+                case b"EVALSHA" | b"EVALSHA_RO" if len(argv) > 1:
+                    name = argv[1].lower()
+                    found = self.scripts.body(name)
+                    if found is None:
+                        return NO_SCRIPT
+                    body = found
+                case _:
+                    continue
+            refused = self._keeping_to_keys.refusal(name, body)
+            if refused is not None:
+                return refused
+        return None
 
     def _crosses(self, keys: list[bytes]) -> bool:
         """Whether keys are of several slots, which is refused before anything else is looked at."""
@@ -132,10 +156,17 @@ class ScriptCommands(Family):
             address = self._router.any_address()
         if address is None:
             return keys or ANY_SERVER
-        known = self.scripts.body(name) is not None
+        body = self.scripts.body(name)
+        if unnamed.moves(self._router, keys):
+            # absent-first: one that only the servers know cannot be looked at; the client gives its text then.
+            if body is None:
+                return Waiting(self._look_for_text(name))
+            refused = self._keeping_to_keys.refusal(name, body)
+            if refused is not None:
+                return refused
         if self.scripts.is_at(name, address):
             return keys or ANY_SERVER
-        if not known:
+        if body is None:
             return Waiting(self._look_for(session, name, address))
         return Cleared(keys, partial(self._load_first, argv, keys, name))
 
@@ -158,6 +189,10 @@ class ScriptCommands(Family):
         self._loading.discard((backend, name, flushes))
         if reply == replies.bulk(name) and flushes == self.scripts.flushes:
             self.scripts.note_at(name, backend)
+
+    async def _look_for_text(self, name: bytes) -> Any:
+        """Ask the proxy for a script; AGAIN once it is known, else an error."""
+        return AGAIN if await self._ask_proxy(name) else NO_SCRIPT
 
     async def _look_for(self, session: Session, name: bytes, address: str) -> Any:
         """Ask the proxy for a script, then the server; AGAIN once it is there or known, else an error."""

@@ -6,8 +6,7 @@ nothing comes between on a connection that all sessions share. With a watch it g
 
 **absent-first**: EXEC waits until every key of the transaction is absent from its slot's source. An EXEC that cannot
 be sent (its slot is locked for too long, a key does not move) ends its transaction with that error; nothing has run.
-So does one with a SORT whose patterns name keys, while its slot migrates: which keys these are may depend on what the
-transaction itself does before.
+So does one that may touch keys that it does not name, while its slot moves (:mod:`proxy.slowpath.unnamed`).
 
 One that does something in another database than it begins in goes alone: after everything that is owed, and before
 anything that follows (:mod:`proxy.slowpath.elsewhere`). The session is in the database that it ends in once it has run.
@@ -19,9 +18,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from proxy.engine.backend import Backend
-from proxy.engine.router import MIGRATING
 from proxy.engine.session import AFTER_OWED, AGAIN, IN_TRANSACTION, Cleared, Session, Unit, Waiting
-from proxy.slowpath import elsewhere, replies
+from proxy.slowpath import elsewhere, replies, unnamed
 from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.queueing import QueueError, Transaction
 from proxy.slowpath.services import Services
@@ -32,10 +30,6 @@ from slots.commands import Command
 QUEUED = b"+QUEUED\r\n"
 ABORTED = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
 NOTHING_DONE = b"*0\r\n"
-PATTERNS_WHILE_MIGRATING = (
-    b"-TRYAGAIN the keys that the patterns of a SORT in a transaction name cannot be looked for while their slot moves "
-    b"to another server; nothing was run\r\n"
-)
 HEADER = re.compile(rb"\*([0-9]+)\r\n")
 """How the reply to an EXEC begins that has run."""
 
@@ -55,6 +49,9 @@ class Scripts(Protocol):
 
     async def look_for(self, requests: Sequence[list[bytes]]) -> None:
         """Ask the other workers for the scripts that ``requests`` name."""
+
+    def refusal(self, requests: Sequence[list[bytes]]) -> bytes | None:
+        """Why ``requests`` cannot be run while their slot moves; None if they can."""
 
     def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
         """What has to be sent to a server before ``requests``, and how many replies that has."""
@@ -108,6 +105,9 @@ class TransactionCommands(Family):
             transaction.add(command, argv)
         except QueueError as error:
             return replies.error(str(error))
+        finally:
+            # bounded, over all sessions together.
+            session.count_queued(transaction.size)
         return QUEUED
 
     def refused(self, session: Session, argv: list[bytes], error: bytes) -> bytes:
@@ -118,6 +118,7 @@ class TransactionCommands(Family):
         transaction = self._transaction(session)
         if transaction is not None:
             transaction.spoil()
+            session.count_queued(0)
         return error
 
     def _transaction(self, session: Session) -> Transaction | None:
@@ -137,6 +138,7 @@ class TransactionCommands(Family):
 
     def _close(self, session: Session) -> None:
         session.attention &= ~IN_TRANSACTION
+        session.count_queued(0)
         if session.state is not None:
             session.state.transaction = None
 
@@ -233,10 +235,21 @@ class TransactionCommands(Family):
 
     def _obstacle(self, transaction: Transaction, session: Session, slot: int) -> Outcome | None:
         """What stands in the way of a transaction whose keys in its own database are out of the way."""
-        if transaction.patterns and self._router.route(slot)[0] == MIGRATING:
-            self._end(session)
-            return PATTERNS_WHILE_MIGRATING
+        if transaction.patterns or transaction.scripts:
+            refused = self._refusal(transaction)
+            if refused is not None:
+                self._end(session)
+                return refused
         return elsewhere.cleared(self._router, session, slot, transaction.elsewhere)
+
+    def _refusal(self, transaction: Transaction) -> bytes | None:
+        """Why a transaction that may touch keys that it does not name cannot be run now (**absent-first**)."""
+        keys = list(transaction.keys)[:1] or [key for _, key in transaction.elsewhere][:1]
+        if not unnamed.moves(self._router, keys):
+            return None
+        if transaction.patterns:
+            return unnamed.SORT_REFUSED
+        return self._scripts.refusal(transaction.scripts) if self._scripts is not None else None
 
     def _run_watched(
         self, transaction: Transaction, watch: Watch, session: Session, slot: int, address: str

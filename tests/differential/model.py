@@ -6,6 +6,7 @@ Commands that no proxy of several servers can take, or that this one documents a
 from collections import deque
 from dataclasses import dataclass, field
 
+from proxy.luakeys import keeps_to_keys
 from slots import commands
 from slots.commands import CommandError, KeysError, Route
 from slots.functions import slot
@@ -57,6 +58,16 @@ def sorting_keys(command: Command) -> list[bytes]:
     except IndexError:
         return []
     return [command[1], *(pattern for _, pattern in named)] if named else []
+
+
+def may_touch_others(command: Command) -> bool:
+    """Whether a command may touch keys that it does not name, and so is not served while slots move."""
+    match name(command):
+        case "FCALL" | "FCALL_RO":
+            return True
+        case "EVAL" | "EVAL_RO" if len(command) > 1:
+            return not keeps_to_keys(command[1])
+    return bool(sorting_keys(command))
 
 
 def slots_of(keys: list[bytes]) -> set[int]:

@@ -10,7 +10,16 @@ from collections.abc import Callable
 
 from tests.differential.differences import in_redis_order, same_reply
 from tests.differential.examples import Bare, Example, Send, Step, Walk
-from tests.differential.model import BLOCKING, SUBSCRIBING, Client, Command, keys_in, name, sorting_keys
+from tests.differential.model import (
+    BLOCKING,
+    SUBSCRIBING,
+    Client,
+    Command,
+    keys_in,
+    may_touch_others,
+    name,
+    sorting_keys,
+)
 from tests.differential.sides import PATIENCE, Control, Side, Silence
 from tests.differential.wire import decode, encode, show
 
@@ -153,12 +162,10 @@ class Runner:
         found: list[Command] = []
         asked = self.control.ask(*((b"COMMAND", b"GETKEYS", *command) for command in step.commands))
         for command, reply in zip(step.commands, asked, strict=True):
-            sorting = sorting_keys(command)
-            keys = keys_in(reply) + sorting
+            keys = keys_in(reply) + sorting_keys(command)
             # With somebody waiting while slots move, who gets there first is not ours to say.
             unsaid = self.moving and self._waiting and found
-            # What a transaction's SORT names cannot be looked for while its slot moves.
-            untaken = self.moving and client.in_transaction and sorting
+            untaken = self.moving and may_touch_others(command)
             if client.may_send(command, keys) and not unsaid and not untaken:
                 client.sent(command, keys)
                 found.append(command)

@@ -10,10 +10,6 @@ class NewDigest(In):
 
     server: Address | None = Field(default=None, description="One of the group's replicas; all of them if left out.")
     keys_per_second: int = Field(default=20_000, ge=0, le=10_000_000, description="0: as fast as small steps go.")
-    resync: bool = Field(
-        default=True,
-        description="Whether a replica that differs may be filled anew by itself, where `digest_resync` is on.",
-    )
 
 
 class Resync(In):
@@ -62,7 +58,7 @@ class Digest(BaseModel):
     uncompared: int = Field(description="Keys of which it cannot be told.")
     uncompared_named: list[NamedKey] = Field(description="Of those, at most 100.")
     promotable: bool = Field(description="Whether nothing is known against this replica.")
-    resyncing: bool = Field(description="Whether it is being filled anew.")
+    resyncing: bool = Field(description="Whether it is being filled anew, or is to be.")
     slots: list[SlotDigest]
 
 
@@ -70,13 +66,11 @@ class Known(BaseModel):
     """What is stored against a replica, whichever topom found it."""
 
     server: str
-    keys: int = Field(description="That differ; 0 of a replica that is filled anew although it was not found to.")
+    keys: int = Field(description="That differ.")
     slots: int = Field(description="In which they are.")
     named_slots: str = Field(description="The first of these slots.")
     at: float = Field(description="When that was found, in seconds since 1970, UTC.")
-    stage: str = Field(description="differs, or filling while it is being filled anew.")
-    by_itself: bool = Field(description="Whether it is filled anew by itself as soon as that is safe.")
-    resyncs: int = Field(description="How often it was filled anew by itself since a check found no difference.")
+    resyncing: bool = Field(description="Whether it is being filled anew, or is to be.")
     problem: str = Field(description="Why it is not promoted, in words.")
 
 

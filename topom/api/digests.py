@@ -33,7 +33,7 @@ def _describe(topom: Topom, group_id: int, checks: Sequence[Check], slots: bool)
                 uncompared=check.tally.uncompared,
                 uncompared_named=[models.NamedKey(**asdict(named)) for named in check.tally.uncompared_named],
                 promotable=topom.differing.of(check.server) is None,
-                resyncing=topom.digests.is_resyncing(check.server),
+                resyncing=topom.differing.is_filled(check.server),
                 slots=[
                     models.SlotDigest(slot=slot, keys=keys, master=master, replica=replica)
                     for slot, keys, master, replica in (summary(check.tally.slots) if slots else ())
@@ -48,9 +48,7 @@ def _describe(topom: Topom, group_id: int, checks: Sequence[Check], slots: bool)
                 slots=entry.slots,
                 named_slots=entry.named,
                 at=entry.at,
-                stage=entry.stage,
-                by_itself=topom.resyncs.is_due(entry),
-                resyncs=entry.resyncs,
+                resyncing=topom.differing.is_filled(entry.server),
                 problem=topom.differing.problem(entry.server) or "",
             )
             for entry in topom.differing.entries
@@ -62,7 +60,7 @@ def _describe(topom: Topom, group_id: int, checks: Sequence[Check], slots: bool)
 @router.post("", status_code=202)
 async def start(topom: ServedTopom, group_id: int, new: models.NewDigest) -> models.Digests:
     """Begin to compare a replica, or all of the group's, with the master, key by key and in small steps."""
-    checks = topom.digests.start(group_id, new.server, new.keys_per_second, new.resync)
+    checks = topom.digests.start(group_id, new.server, new.keys_per_second)
     return _describe(topom, group_id, checks, slots=False)
 
 
@@ -85,4 +83,4 @@ async def cancel(topom: ServedTopom, group_id: int) -> models.Digests:
 @router.post("/resync", status_code=202)
 async def resync(topom: ServedTopom, group_id: int, which: models.Resync) -> models.Resyncing:
     """Have a replica be given a whole new copy by its master; until then it serves nobody."""
-    return models.Resyncing(servers=await topom.resyncs.resync(group_id, which.server))
+    return models.Resyncing(servers=await topom.digests.resync(group_id, which.server))

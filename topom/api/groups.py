@@ -45,7 +45,9 @@ async def describe(topom: Topom) -> list[models.Group]:
                     views=topom.health.of(address).views,
                     joining=address in topom.ledger.state.joining,
                     problem=topom.differing.problem(address) or "",
-                    waits_for=topom.joins.reasons.get(address) or topom.strays.reasons.get(address, ""),
+                    waits_for=topom.joins.reasons.get(address)
+                    or topom.strays.reasons.get(address)
+                    or topom.promotions.followers.reasons.get(address, ""),
                 )
                 for address in table.groups[group_id].servers
             ],

@@ -20,12 +20,13 @@ from slots.backoff import Backoff
 from slots.table import Group
 from topom import topology
 from topom.digests import differing
+from topom.digests.differing import Differing
 from topom.digests.errors import CheckFailed, CheckRuns, NoCheck, NothingToCheck, ServerRefuses, ServerSilent
 from topom.digests.sums import Tally
 from topom.digests.throttle import Throttle
 from topom.digests.walk import Walk
 from topom.errors import NotLeading, ServerNotFound, TopomError
-from topom.events import What, actor
+from topom.events import Said, What, actor
 from topom.ledger import Change, Ledger, LostPlace
 from topom.state import ClusterState
 
@@ -53,17 +54,13 @@ class Stage(StrEnum):
 
 @dataclass(slots=True)
 class Check:
-    """One replica's check; ``reason`` says why it failed, ``total`` how many keys the master had at its beginning.
-
-    ``resync`` is whether the replica may be filled anew by itself if it differs.
-    """
+    """One replica's check; ``reason`` says why it failed, ``total`` how many keys the master had at its beginning."""
 
     group: int
     server: str
     master: str
     keys_per_second: int
     began_at: float
-    resync: bool = True
     stage: Stage = Stage.RUNNING
     reason: str = ""
     seconds: float = 0.0
@@ -80,8 +77,8 @@ class Digests:
         self._clock = clock
         self._checks: dict[int, dict[str, Check]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self.on_over: Callable[[], None] = lambda: None
-        """Called when the checks of a group are over."""
+        self.differing = Differing(lambda: ledger.state)
+        """What is known against replicas."""
 
     async def run(self) -> None:
         """Wait until cancelled; whatever is under way then ends."""
@@ -93,23 +90,20 @@ class Digests:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def start(self, group_id: int, server: str | None, keys_per_second: int, resync: bool = True) -> list[Check]:
+    def start(self, group_id: int, server: str | None, keys_per_second: int) -> list[Check]:
         """Begin to check one replica of a group, or all of them one after the other.
-
-        Args:
-            resync: whether replicas that differ may be filled anew by themselves.
 
         Raises:
             GroupNotFound, ServerNotFound: there is none.
             NothingToCheck, CheckRuns: it has no replica; it is being checked already, or filled anew.
         """
         group = topology.group_of(self._ledger.table, group_id)
-        self.require_free(group_id)
-        replicas = self.replicas(group, server)
-        if filling := [address for address in replicas if self.is_resyncing(address)]:
+        self._require_free(group_id)
+        replicas = self._replicas(group, server)
+        if filling := [address for address in replicas if self.differing.is_filled(address)]:
             raise CheckRuns(f"{', '.join(filling)} is being filled anew; check it when it is")
         now = self._clock()
-        checks = [Check(group_id, address, group.servers[0], keys_per_second, now, resync) for address in replicas]
+        checks = [Check(group_id, address, group.servers[0], keys_per_second, now) for address in replicas]
         self._checks = {known: found for known, found in self._checks.items() if known in self._ledger.table.groups}
         before = self._checks.get(group_id, {})
         self._checks[group_id] = {one: check for one, check in before.items() if one in group.servers}
@@ -139,25 +133,48 @@ class Digests:
                 await asyncio.wait([task])
         return found
 
-    def is_resyncing(self, server: str) -> bool:
-        """Whether a replica is being filled anew."""
-        entry = self._ledger.state.differing.get(server)
-        return entry is not None and entry.stage == "filling"
+    async def resync(self, group_id: int, server: str | None) -> list[str]:
+        """Have a replica, or all that are known to differ, forget what they have and be filled anew; which ones.
 
-    def runs(self, group_id: int) -> bool:
-        """Whether a group is being checked."""
-        return group_id in self._tasks
+        That is stored; :class:`topom.joining.Joins` does it, one by one.
 
-    def was_checked(self, group_id: int, server: str) -> bool:
-        """Whether this topom has checked a replica."""
-        return server in self._checks.get(group_id, {})
+        Raises:
+            GroupNotFound, ServerNotFound: there is none.
+            CheckRuns: they are being checked, or filled anew already.
+            NothingToCheck: no replica is known to differ; the one that is named was not checked.
+            TopomError: that could not be stored.
+        """
+        group = topology.group_of(self._ledger.table, group_id)
+        replicas = list(self._replicas(group, server))
+        if server is None:
+            replicas = [address for address in replicas if self.differing.of(address) is not None]
+        known = self._checks.get(group_id, {})
+        if not replicas or any(self.differing.of(one) is None and one not in known for one in replicas):
+            raise NothingToCheck(
+                f"no replica of group {group_id} is known to differ, or the one named was not checked yet"
+            )
 
-    def require_free(self, group_id: int) -> None:
+        def change(state: ClusterState, epoch: int) -> ClusterState:
+            self._require_free(group_id)
+            if taken := [address for address in replicas if address in state.joining]:
+                raise CheckRuns(f"{', '.join(taken)} is being filled already; see slotferry digest {group_id} --show")
+            now = state.table.groups.get(group_id)
+            if now is None or not {*replicas} <= {*now.replicas}:
+                raise CheckRuns(f"group {group_id} was changed just now; look at it, and try again")
+            return differing.to_fill(state, replicas)
+
+        text = f"{', '.join(replicas)} of group {group_id}: to forget what they have, and be filled anew"
+        await self._ledger.change(change, [Said(What.RESYNC_BEGUN, text)])
+        return replicas
+
+    # -- inner ---------------------------------------------------------------------------------------------
+
+    def _require_free(self, group_id: int) -> None:
         """Raises CheckRuns while a group is being checked."""
-        if self.runs(group_id):
+        if group_id in self._tasks:
             raise CheckRuns(f"group {group_id} is being checked already; see slotferry digest {group_id} --show")
 
-    def replicas(self, group: Group, server: str | None) -> Sequence[str]:
+    def _replicas(self, group: Group, server: str | None) -> Sequence[str]:
         """All replicas of a group, or the one that is named. Raises NothingToCheck, ServerNotFound."""
         if not group.replicas:
             raise NothingToCheck(f"group {group.id} has no replica")
@@ -167,13 +184,10 @@ class Digests:
             raise ServerNotFound(f"group {group.id} has no replica {server}; it has {', '.join(group.replicas)}")
         return [server]
 
-    # -- inner ---------------------------------------------------------------------------------------------
-
     def _forget(self, group_id: int, over: asyncio.Task[None]) -> None:
         del self._tasks[group_id]
         if not over.cancelled() and (error := over.exception()) is not None:
             log.error("digest_failed", group=group_id, reason=str(error) or type(error).__name__)
-        self.on_over()
 
     async def _check_all(self, checks: Sequence[Check]) -> None:
         try:
@@ -268,9 +282,7 @@ class Digests:
         def change(state: ClusterState, epoch: int) -> ClusterState:
             tally = check.tally
             if tally.differences:
-                # It may be the master that lost what only the replica has: nobody wipes that unasked.
-                held = not check.resync or tally.extra > 0
-                new = differing.found(check.server, check.group, tally.differences, tally.slots, now, held)
+                new = differing.found(check.server, check.group, tally.differences, tally.slots, now)
                 return differing.marked(state, new)
             return differing.cleared(state, check.server, not tally.uncompared) if stage is Stage.SAME else state
 
@@ -284,6 +296,6 @@ class Digests:
         log.info("digest_checked", server=check.server, stage=stage, keys=check.tally.keys, reason=reason)
         found = f"{keys} of {check.tally.keys} keys differ, {check.tally.uncompared} not compared"
         if check.tally.extra:
-            found += f"; {check.tally.extra} are only at the replica, which is not filled anew by itself for that"
+            found += f"; {check.tally.extra} are only at the replica, so it may be the master that lost them"
         text = f"the digest check of {check.server} against {check.master} is over, {stage}: {found}"
         self._ledger.note(What.DIGEST_ENDED, f"{text}; {reason}" if reason else text)

@@ -1,9 +1,9 @@
 """Replicas that were found to differ from their masters: what is known against them, as changes of what is stored.
 
 It is stored before anybody is told that a check is over, so whoever leads next knows it: such a replica is not
-promoted, and no proxy reads from it (the slot table says so), until it was filled anew, or a later check that compared
-every key found no difference, or it has left its group. **bounded**: an entry for each replica at most, which names
-:data:`MOST_NAMED` of the slots.
+promoted, and no proxy reads from it (the slot table says so), until an operator had it filled anew
+(:mod:`topom.joining` does it), or a later check that compared every key found no difference, or it has left its group.
+**bounded**: an entry for each replica at most, which names :data:`MOST_NAMED` of the slots.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -11,18 +11,16 @@ from dataclasses import replace
 
 from slots import ranges
 from topom.digests.sums import SlotSum
-from topom.state import ClusterState, Differs
+from topom.state import ClusterState, Differs, Joining
 
 MOST_NAMED = 16
 """Slots that are named of those in which a replica differs; of others only the number is kept."""
-RESYNCS_MAX = 1
-"""How often in a row a replica is filled anew by itself; one that differs again has something wrong that lasts."""
 
 
-def found(server: str, group: int, keys: int, slots: Mapping[int, SlotSum], at: float, held: bool = False) -> Differs:
+def found(server: str, group: int, keys: int, slots: Mapping[int, SlotSum], at: float) -> Differs:
     """What a check has found against a replica, which ended ``at`` or goes on."""
     wrong = sorted(slot for slot, total in slots.items() if total.master != total.replica)
-    return Differs(server, group, keys, len(wrong), ranges.show(wrong[:MOST_NAMED]), at, held=held)
+    return Differs(server, group, keys, len(wrong), ranges.show(wrong[:MOST_NAMED]), at)
 
 
 def marked(state: ClusterState, new: Differs) -> ClusterState:
@@ -30,44 +28,19 @@ def marked(state: ClusterState, new: Differs) -> ClusterState:
     group = state.table.groups.get(new.group)
     if group is None or new.server not in group.replicas:
         return state
-    before = state.differing.get(new.server)
-    entry = replace(new, resyncs=before.resyncs) if before is not None else new
-    return replace(state, differing={**state.differing, new.server: entry})
+    return replace(state, differing={**state.differing, new.server: new})
 
 
 def cleared(state: ClusterState, server: str, whole: bool) -> ClusterState:
     """The state after a check that found no difference; ``whole`` is whether it compared every key."""
-    entry = state.differing.get(server)
-    if entry is None or not (whole or entry.stage == "filled"):
-        return state
-    return _without(state, {server})
+    return without(state, {server}) if whole and server in state.differing else state
 
 
-def filling(state: ClusterState, group: int, server: str, by_itself: bool) -> ClusterState:
-    """The state in which a replica is being filled anew, whether anything is known against it or not."""
-    entry = state.differing.get(server) or Differs(server, group, 0)
-    count = entry.resyncs + (1 if by_itself and entry.stage != "filling" else 0)
-    return replace(state, differing={**state.differing, server: replace(entry, stage="filling", resyncs=count)})
-
-
-def not_filling(state: ClusterState, server: str) -> ClusterState:
-    """The state in which a replica was not filled anew, after all: what was known against it still is."""
-    entry = state.differing.get(server)
-    if entry is None or entry.stage != "filling":
-        return state
-    if not entry.keys:
-        return _without(state, {server})
-    return replace(state, differing={**state.differing, server: replace(entry, stage="differs")})
-
-
-def filled(state: ClusterState, server: str) -> ClusterState:
-    """The state in which a replica holds a new copy. How often it was filled by itself is remembered."""
-    entry = state.differing.get(server)
-    if entry is None or entry.stage != "filling":
-        return state
-    if not entry.resyncs:
-        return _without(state, {server})
-    return replace(state, differing={**state.differing, server: replace(entry, stage="filled")})
+def to_fill(state: ClusterState, servers: Collection[str]) -> ClusterState:
+    """The state in which these replicas are to forget what they have, and to be filled anew."""
+    return replace(
+        state, joining={**state.joining, **{server: Joining(server, wipe=True, anew=True) for server in servers}}
+    )
 
 
 def kept(old: ClusterState, new: ClusterState) -> ClusterState:
@@ -83,11 +56,10 @@ def kept(old: ClusterState, new: ClusterState) -> ClusterState:
         for server, entry in new.differing.items()
         if entry.group not in groups or server not in groups[entry.group].replicas
     }
-    new = _without(new, gone) if gone else new
+    new = without(new, gone) if gone else new
     unread = {group_id: frozenset[str]() for group_id in groups}
     for server, entry in new.differing.items():
-        if entry.stage != "filled":
-            unread[entry.group] |= {server}
+        unread[entry.group] |= {server}
     changed = {
         group_id: replace(group, unread=unread[group_id])
         for group_id, group in groups.items()
@@ -99,7 +71,8 @@ def kept(old: ClusterState, new: ClusterState) -> ClusterState:
     return replace(new, table=replace(new.table, epoch=new.version, groups={**groups, **changed}))
 
 
-def _without(state: ClusterState, servers: Collection[str]) -> ClusterState:
+def without(state: ClusterState, servers: Collection[str]) -> ClusterState:
+    """The state in which nothing is known against these servers."""
     return replace(state, differing={name: entry for name, entry in state.differing.items() if name not in servers})
 
 
@@ -115,28 +88,30 @@ class Differing:
 
     def of(self, server: str) -> Differs | None:
         """What is known against a server; None if nothing is."""
-        entry = self._state().differing.get(server)
-        return None if entry is None or entry.stage == "filled" else entry
+        return self._state().differing.get(server)
 
     @property
     def entries(self) -> list[Differs]:
         """All that is known against replicas."""
-        return [entry for entry in self._state().differing.values() if entry.stage != "filled"]
+        return list(self._state().differing.values())
+
+    def is_filled(self, server: str) -> bool:
+        """Whether a replica is being filled anew, or is to be."""
+        entry = self._state().joining.get(server)
+        return entry is not None and entry.anew
 
     def problem(self, server: str) -> str | None:
         """Why a server is not to be promoted; None if nothing is known against it."""
+        if self.is_filled(server):
+            return f"{server} is being filled anew by its master; promote it when it is"
         entry = self.of(server)
         if entry is None:
             return None
-        if entry.stage == "filling":
-            return f"{server} is being filled anew by its master; promote it when it is"
         told = f"{server} differs from its master in {entry.keys} keys"
         if entry.slots:
             told += f", in {entry.slots} slots ({entry.named}{', ...' if entry.slots > MOST_NAMED else ''})"
         resync = f"'slotferry digest {entry.group} --resync'"
-        if entry.resyncs >= RESYNCS_MAX:
-            return (
-                f"{told}, as a digest check found after it had been filled anew; find out what writes to it, or what "
-                f"is wrong with its machine, then fill it with {resync}"
-            )
-        return f"{told}, as a digest check found; fill it anew with {resync}, then promote it"
+        return (
+            f"{told}, as a digest check found. Find out which of the two is right: it may be the master that lost "
+            f"something. If the master is, fill {server} anew with {resync}, then promote it"
+        )

@@ -20,10 +20,6 @@ class CheckFailed(Unavailable):
     """A check could not go on: what it found until then stands, and it says nothing of the rest."""
 
 
-class NotResynced(Unavailable):
-    """A replica could not be told to be filled anew."""
-
-
 class ServerSilent(MigrationError):
     """A server does not answer the check."""
 

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from slots.table import SlotTable
 from topom import topology
 from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable, TopomError
+from topom.lastcopy import HoldsKeys as HoldsKeys
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers, is_proxy, look_inside
 from topom.state import ClusterState, PoolServer, known_servers, leaving_nodes
@@ -30,10 +31,6 @@ class InPool(Conflict):
 
 class NoRedisServer(Conflict):
     """What answers at the address is a proxy: it holds nothing, and cannot be a server of a group."""
-
-
-class HoldsKeys(Conflict):
-    """The server holds keys, or has replicas or a master, and nobody said that it may be wiped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +126,6 @@ class Pool:
     async def remove(self, address: str) -> None:
         """Forget a server of the pool; nothing is done to it. Raises :class:`NotInPool`, and StoreError."""
         await self._ledger.change(lambda state, epoch: without_server(state, address))
-
-    async def problem(self, address: str) -> str:
-        """Why a server is not to be wiped unasked; empty if nothing would be lost. Raises as :meth:`content`."""
-        return (await self.content(address)).problem(address)
 
     async def content(self, address: str) -> Content:
         """What a server holds now.

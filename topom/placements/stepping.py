@@ -26,6 +26,7 @@ from topom.detector import Condition
 from topom.errors import NotLeading, ServersUnreachable, TopomError
 from topom.filling import Filling
 from topom.health import Health
+from topom.lastcopy import As
 from topom.ledger import Ledger, LostPlace
 from topom.placements import changes
 from topom.placements.changes import StepOvertaken
@@ -230,18 +231,19 @@ class Stepping:
             return
         if self._health.of(step.server).condition is not Condition.ALIVE:
             raise ServersUnreachable(f"{step.server} does not answer")
-        await self._require_spare(step)
+        await self._require_spare(step, master)
         if self._filling.in_the_way(step.server, nodes):
             return
         await self._ledger.change(lambda state, epoch: changes.copying(state, step))
         await self._tell(step, master)
 
-    async def _require_spare(self, step: Step) -> None:
+    async def _require_spare(self, step: Step, master: str) -> None:
         """Raises HoldsKeys for a server that may have what nobody else has, if nobody said that it may be wiped."""
-        problem = (await self._pool.content(step.server)).problem(step.server)
+        await self._replication.require(step.server, master, self._as_what(step))
+
+    def _as_what(self, step: Step) -> As:
         entry = self._ledger.state.pool.get(step.server)
-        if problem and entry is not None and not entry.wipe:
-            raise HoldsKeys(f"{problem}, and nobody said that it may be wiped")
+        return As.SPARE if entry is not None and entry.wipe else As.POOL
 
     async def _tell(self, step: Step, master: str) -> None:
         def require() -> None:
@@ -250,7 +252,7 @@ class Stepping:
             if not wanted or step.server not in self._ledger.state.pool:
                 raise StepOvertaken(f"{step.server} is not in the pool any more, or the placement was ended")
 
-        await self._filling.tell(step.server, master, step.group, lambda: self._require_spare(step), require)
+        await self._filling.tell(step.server, master, step.group, self._as_what(step), require)
         self.reasons[key_of(step)] = f"is being filled by {master}"
         log.info("placement_copy_begun", server=step.server, master=master, group=step.group)
         await self._ledger.change(lambda state, epoch: changes.told(state, step))

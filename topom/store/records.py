@@ -102,7 +102,13 @@ def decode(stored: Stored) -> ClusterState | None:
             joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
             pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
             priorities={str(server): int(value) for server, value in documents.get("priorities", {}).items()},
-            differing={entry.server: entry for entry in (made(Differs, raw) for raw in documents.get("differing", []))},
+            # What an earlier version kept of replicas that it had filled says nothing against them.
+            differing={
+                entry.server: entry
+                for entry in (
+                    made(Differs, raw) for raw in documents.get("differing", []) if raw.get("stage") != "filled"
+                )
+            },
             placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
             # A version that does not keep it, and may have written last, leaves it out of what it writes each time.
             unwatched=frozenset(cluster.get("unwatched", [server for group in groups for server in group.servers])),

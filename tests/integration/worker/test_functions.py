@@ -216,6 +216,11 @@ async def test_a_function_of_a_slot_on_its_way(worker: WorkerHarness) -> None:
         await restart(worker, 2)
         await worker.act(range(512), SlotState.PREPARED)
         await worker.act(range(512), SlotState.MIGRATING)
+        with pytest.raises(ResponseError, match=r"^a function may touch other keys"):
+            await client.fcall("count", 1, key)
+        # Whoever names the key brings it to the target, where the slot is at rest then.
+        assert await client.get(key) == b"1"
+        await worker.act(range(512), SlotState.FINISHED)
         assert await patient(lambda: client.fcall("count", 1, key), worker.servers[1].address) == 2
         async with worker.direct(2) as direct:
             assert await direct.get(key) == b"2"

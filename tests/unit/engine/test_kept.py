@@ -153,3 +153,50 @@ async def test_the_limit_is_told_of_whatever_is_kept(scene: Scene) -> None:
     await clients[3].send_bytes(command(("SET", "k", b"x" * 200_000))[:150_000])
     async with asyncio.timeout(LIMIT):
         await told.wait()
+
+
+async def test_a_large_request_waits_for_those_at_servers_before_it_and_small_ones_do_not(scene: Scene) -> None:
+    """The second server reads nothing before it is told to."""
+    loop = scene.proxy.loop
+    loop.waiting_limit = 1_000_000
+    slow, large, other = (scene.proxy.connect() for _ in range(3))
+    await slow.send(("GET", scene.there))
+    await until(lambda: bool(scene.proxy.loop.requests))
+    sending = asyncio.create_task(slow.send(("SET", scene.there, b"x" * 16_000_000)))
+    # One goes in any case, however large.
+    await until(lambda: loop.waiting > 1_000_000)
+    await sending
+    await large.send(("SET", scene.here, b"x" * 900_000))
+    await until(lambda: large.session.unparsed > 900_000)
+    await other.send(("GET", scene.here))
+    assert await other.read(len(LARGE)) == LARGE
+    # At the other server, and yet not sent.
+    assert large.session.owed == 0
+    more = scene.proxy.connect()
+    await more.send(("SET", scene.here, b"x" * 300_000))
+    await until(lambda: more.session.unparsed > 300_000)
+    # Whoever leaves holds nobody up.
+    large.close()
+    scene.released.set()
+    assert await more.read(len(LARGE)) == LARGE
+    for client in (slow, other, more):
+        client.close()
+    await until(lambda: loop.waiting == 0)
+    await scene.settled()
+    assert scene.proxy.mistakes == []
+
+
+async def test_requests_for_a_server_that_reads_nothing_stay_with_their_sessions(scene: Scene) -> None:
+    scene.proxy.options.queue_pause_bytes = 1000
+    clients = [scene.proxy.connect() for _ in range(4)]
+    await clients[0].send(("GET", scene.there))
+    await until(lambda: bool(scene.proxy.loop.requests))
+    sending = [asyncio.create_task(client.send(("SET", scene.there, b"x" * 8_000_000))) for client in clients]
+    await asyncio.gather(*sending)
+    await until(lambda: sum(client.session.unparsed > 8_000_000 for client in clients) == 3)
+    assert scene.proxy.loop.waiting < 12_000_000
+    assert sum(client.session.owed for client in clients) == 2
+    scene.released.set()
+    for client in clients:
+        assert await client.read(len(LARGE)) == LARGE
+    await until(lambda: scene.proxy.loop.waiting == 0)

@@ -6,7 +6,6 @@ import pytest
 
 from slots.table import Group
 from topom.digests.asking import PIECE_BYTES, PIECE_ELEMENTS, piece_size
-from topom.digests.resyncing import is_filled
 from topom.digests.sums import ABSENT, MOST_NAMED, Difference, Looked, Tally, compare, key_digest, summary
 from topom.digests.throttle import LEAST_STEP, MOST_STEP, Throttle
 from topom.masters import MastersSettings, best
@@ -106,13 +105,6 @@ def test_steps_follow_the_time_they_take() -> None:
     for _ in range(20):
         throttle.took(0.05)
     assert throttle.step_keys == LEAST_STEP
-
-
-def test_filled_is_who_has_its_masters_history_again() -> None:
-    master = Replication(True, "h", 100)
-    assert is_filled(master, Replication(False, "h", 90, ("m", 1), link_up=True))
-    assert not is_filled(master, Replication(False, "own", 100, ("m", 1), link_up=True))
-    assert not is_filled(master, Replication(False, "h", 90, ("m", 1), link_up=False, filling=True))
 
 
 def test_a_replica_that_differs_is_not_chosen_whatever_it_has() -> None:

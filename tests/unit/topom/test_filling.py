@@ -9,7 +9,6 @@ from tests.unit.topom.test_placement_applied import Case
 from topom import joining, topology
 from topom.joining import Joins
 from topom.placements import changes
-from topom.placements.pool import Content
 from topom.placements.run import Step
 
 COPY = Step(1, 1, "copy", "b", "b:7")
@@ -22,10 +21,6 @@ async def case() -> Case:
     return case
 
 
-async def no_problem(server: str) -> str:
-    return ""
-
-
 async def join(case: Case, group_id: int, server: str) -> Joins:
     """A server that joins; what looks after it is looked at by hand."""
 
@@ -34,7 +29,7 @@ async def join(case: Case, group_id: int, server: str) -> Joins:
         return joining.with_new(state, replace(state, table=table))
 
     await case.bench.ledger.change(add)
-    return Joins(case.bench.ledger, case.servers, case.filling, no_problem)
+    return Joins(case.bench.ledger, case.servers, case.filling)
 
 
 async def test_a_copy_waits_for_a_server_of_its_node_that_joins(case: Case) -> None:
@@ -81,7 +76,7 @@ async def test_what_is_not_wanted_any_more_is_not_told(case: Case) -> None:
 
 async def test_what_was_not_told_may_not_be_wiped(case: Case) -> None:
     await case.begin(COPY)
-    case.servers.of("b:7").down = True
+    case.servers.of("b:7").deaf = True
     await case.look()
     assert case.states() == {"b:7": "copying"}
     await case.placements.cancel()
@@ -90,10 +85,10 @@ async def test_what_was_not_told_may_not_be_wiped(case: Case) -> None:
 
 async def test_it_is_asked_for_keys_again_before_it_is_told_again(case: Case) -> None:
     await case.begin(COPY)
-    case.servers.of("b:7").down = True
+    case.servers.of("b:7").deaf = True
     await case.look()
-    case.servers.of("b:7").down = False
-    case.contents["b:7"] = Content(3, 0, "")
+    case.servers.of("b:7").deaf = False
+    case.servers.keys["b:7"] = 3
     await case.look()
     assert case.servers.told == []
     assert case.states() == {"b:7": "dropped"}
@@ -101,9 +96,9 @@ async def test_it_is_asked_for_keys_again_before_it_is_told_again(case: Case) ->
 
 async def test_a_topom_that_died_after_it_told_has_it_noted_by_the_next(case: Case) -> None:
     await case.begin(COPY)
-    case.servers.of("b:7").down = True
+    case.servers.of("b:7").deaf = True
     await case.look()
-    case.servers.of("b:7").down = False
+    case.servers.of("b:7").deaf = False
     case.servers.of("b:7").follows = "a:1"
     await case.look()
     assert case.bench.ledger.state.pool["b:7"].wipe
@@ -115,7 +110,7 @@ async def test_keys_that_come_while_it_is_waited_for_the_lock_are_not_lost(case:
         looking = asyncio.create_task(case.look())
         for _ in range(50):
             await asyncio.sleep(0)
-        case.contents["b:7"] = Content(3, 0, "")
+        case.servers.keys["b:7"] = 3
     await looking
     assert case.servers.told == []
     assert case.states() == {"b:7": "dropped"}

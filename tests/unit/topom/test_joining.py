@@ -13,7 +13,8 @@ from tests.unit.topom.topom_fakes import PRODUCT
 from topom import filling, joining, topology
 from topom.filling import Filling
 from topom.joining import Joins, NotWhole, Seen
-from topom.replication import Replication
+from topom.lastcopy import As
+from topom.readings import Replication
 from topom.state import ClusterState, Fenced, Joining
 
 __all__ = ["hurry"]
@@ -104,11 +105,12 @@ class Streams(FakeServers):
             filling=address in self.filling,
         )
 
-    async def follow(self, address: str, master: str) -> None:
-        await super().follow(address, master)
+    async def follow(self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False) -> str:
+        run_id = await super().follow(address, master, told_as, sure, anew)
         self.unfilled.discard(address)
         self.filling.add(address)
         self.most_at_once = max(self.most_at_once, len(self.filling))
+        return run_id
 
 
 @pytest.fixture(autouse=True)
@@ -126,10 +128,6 @@ class Joined(Case):
     def __init__(self) -> None:
         super().__init__()
         self.servers: Streams = Streams()
-        self.keys: dict[str, int] = {}
-
-    async def problem(self, server: str) -> str:
-        return f"{server} holds {self.keys[server]} keys" if self.keys.get(server) else ""
 
     async def add(self, *servers: str, wipe: bool = False) -> None:
         def add(state: ClusterState, epoch: int) -> ClusterState:
@@ -151,7 +149,7 @@ async def joins(case: Joined) -> AsyncIterator[Joins]:
     async with case.topom() as bench:
         locking = bench.actions.steps.locking
         fills = Filling(bench.ledger, bench.barrier, case.servers, locking, 5.0)
-        one = Joins(bench.ledger, case.servers, fills, case.problem)
+        one = Joins(bench.ledger, case.servers, fills)
         task = asyncio.create_task(one.run())
         try:
             yield one
@@ -217,10 +215,10 @@ async def test_a_replica_of_somebody_else_is_told_after_a_while(case: Joined) ->
 
 
 async def test_keys_are_lost_only_by_an_operators_word(case: Joined) -> None:
-    case.keys[NEW] = 5
+    case.servers.keys[NEW] = 5
     async with joins(case) as one:
         await case.add(NEW)
-        await until(lambda: "holds 5 keys; empty it" in one.reasons.get(NEW, ""))
+        await until(lambda: "holds 5 keys, which becoming a replica would delete; empty it" in one.reasons.get(NEW, ""))
         await case.bench.edit(lambda table, epoch: topology.remove_server(table, epoch, 1, NEW))
         await until(lambda: not case.waiting)
         assert case.servers.all[NEW].follows is None
@@ -229,12 +227,12 @@ async def test_keys_are_lost_only_by_an_operators_word(case: Joined) -> None:
 
 
 async def test_a_replica_without_a_link_may_be_the_only_copy(case: Joined) -> None:
-    case.keys[NEW] = 5
+    case.servers.keys[NEW] = 5
     case.servers.all[NEW].follows = OTHER
     case.servers.all[OTHER].down = True
     async with joins(case) as one:
         await case.add(NEW)
-        await until(lambda: "holds 5 keys; empty it" in one.reasons.get(NEW, ""))
+        await until(lambda: "holds 5 keys, which becoming a replica would delete; empty it" in one.reasons.get(NEW, ""))
         assert case.servers.all[NEW].follows == OTHER
         case.servers.all[OTHER].down = False
         await until(lambda: case.servers.all[NEW].follows == MASTER)
@@ -246,8 +244,8 @@ async def test_it_is_asked_for_keys_again_right_before_it_is_told(case: Joined) 
             await case.add(NEW)
             await until(lambda: one._noted == {NEW})
             await asyncio.sleep(0.02)
-            case.keys[NEW] = 5
-        await until(lambda: "holds 5 keys; empty it" in one.reasons.get(NEW, ""))
+            case.servers.keys[NEW] = 5
+        await until(lambda: "holds 5 keys, which becoming a replica would delete; empty it" in one.reasons.get(NEW, ""))
         assert case.servers.all[NEW].follows is None
 
 
@@ -335,14 +333,14 @@ async def test_fences_that_are_put_up_while_a_server_is_told_do_not_count(case: 
             await told.wait()
             return outcome
 
-        async def follow_amid_fences(address: str, master: str) -> None:
+        async def follow_amid_fences(address: str, master: str, told_as: As, anew: bool) -> str:
             bench.fencer.fence = fenced_late  # type: ignore[method-assign]
             fences.append(asyncio.create_task(bench.barrier.fence_removed([NEW])))
             await late.wait()
             bench.fencer.fence = fence  # type: ignore[method-assign]
             assert await bench.barrier.fence_removed([NEW]) == {}
             assert NEW in bench.ledger.state.fenced[removed].at
-            await follow(address, master)
+            return await follow(address, master, told_as, anew=anew)
 
         fences: list[asyncio.Task[dict[str, str]]] = []
         await bench.members.fence([case.proxy.member.record.id], "removed", "it is gone", only_lost=False)  # type: ignore[union-attr]

@@ -13,6 +13,7 @@ from topom import topology
 from topom.detector import Condition, Judgement
 from topom.filling import Filling
 from topom.health import Health
+from topom.lastcopy import As
 from topom.placements import applying, changes, stepping
 from topom.placements.applying import Placements
 from topom.placements.changes import AllInPlace, PlacementRuns
@@ -22,24 +23,29 @@ from topom.placements.stepping import Stepping, SteppingSettings
 from topom.planners.placement import Rules
 from topom.promotions import Promotions
 from topom.protection import Protection
-from topom.replication import Replication, ServerFailed, ServerReplication
+from topom.readings import Reading, Replication
+from topom.replication import ServerFailed, ServerReplication
 from topom.state import PoolServer
 from topom.topology import parse_address
 
 
 @dataclass
 class FakeServer:
-    """A server, and whom it follows; ``whole`` once the test says so."""
+    """A server, and whom it follows; ``whole`` once the test says so. A ``deaf`` one cannot be told."""
 
     follows: str | None = None
     whole: bool = False
     down: bool = False
+    deaf: bool = False
 
 
 class FakeServers(ServerReplication):
     """Servers in memory; ``told`` has what they were told."""
 
     def __init__(self) -> None:
+        super().__init__(cast(Any, None))
+        self.keys: dict[str, int] = {}
+        self.restarts: dict[str, int] = {}
         self.all: dict[str, FakeServer] = {}
         self.told: list[tuple[str, str | None]] = []
 
@@ -58,11 +64,20 @@ class FakeServers(ServerReplication):
             return Replication(True, "stream", 100)
         return Replication(False, "stream", 100, parse_address(server.follows), server.whole, not server.whole)
 
-    async def follow(self, address: str, master: str) -> None:
-        (await self._reach(address)).follows = master
-        self.told.append((address, master))
+    async def read(self, address: str) -> Reading:
+        run_id = f"run {self.restarts.get(address, 0)} of {address}"
+        return Reading(await self.look(address), run_id, self.keys.get(address, 0))
 
-    async def make_master(self, address: str) -> None:
+    async def follow(self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False) -> str:
+        run_id = await self.require(address, master, told_as, sure)
+        server = await self._reach(address)
+        if server.deaf:
+            raise ServerFailed(f"{address} does not do what is needed: no answer")
+        server.follows, server.whole = master, server.whole and not anew
+        self.told.append((address, master))
+        return run_id
+
+    async def make_master(self, address: str, run_id: str = "") -> None:
         (await self._reach(address)).follows = None
         self.told.append((address, None))
 
@@ -77,7 +92,6 @@ class Case:
         self.store = MemoryStore()
         self.servers = FakeServers()
         self.conditions: dict[str, Condition] = {}
-        self.contents: dict[str, Content] = {}
         self.protection = SimpleNamespace(active=False, lost=3, members=4)
         self.settle_seconds = settle_seconds
 
@@ -101,7 +115,7 @@ class Case:
             health,
             cast(Promotions, SimpleNamespace(promote=self._promote)),
             self.servers,
-            cast(Pool, SimpleNamespace(content=content)),
+            cast(Pool, None),
             locking,
             self.filling,
             SteppingSettings(10, 60.0, 0.05),
@@ -150,9 +164,10 @@ class Case:
             self.fill(server)
 
     async def _content(self, address: str) -> Content:
-        return self.contents.get(address, Content(0, 0, ""))
+        return Content(self.servers.keys.get(address, 0), 0, "")
 
     async def _promote(self, group_id: int, address: str) -> Any:
+        self.servers.of(address).follows = None
         return await self.bench.edit(lambda table, epoch: topology.promote(table, epoch, group_id, address))
 
 
@@ -234,7 +249,7 @@ async def test_a_server_that_has_got_keys_is_not_wiped() -> None:
     case = Case()
     await case.start({1: "a:1"}, "b:7")
     await case.placements.apply()
-    case.contents["b:7"] = Content(3, 0, "")
+    case.servers.keys["b:7"] = 3
     await case.look(2)
     assert case.servers.told == []
     assert case.states() in ({"b:7": "dropped"}, {})

@@ -8,7 +8,6 @@ import pytest
 from tests.unit.topom.test_placement_applied import Case
 from topom.placements import applying
 from topom.placements.beginnings import KEPT, LONGEST_WAIT_SECONDS, Beginning, Beginnings
-from topom.placements.pool import Content
 from topom.planners.placement import Copies
 
 
@@ -45,13 +44,13 @@ async def test_a_server_of_the_pool_that_was_emptied_is_found_by_itself(monkeypa
     await case.start({1: "a:1"}, "b:7")
     now = asyncio.get_running_loop().time()
     monkeypatch.setattr(applying.asyncio, "get_running_loop", lambda: SimpleNamespace(time=lambda: now))
-    case.contents["b:7"] = Content(3, 0, "")
+    case.servers.keys["b:7"] = 3
     await case.placements.set_auto(True)
     await case.look()
     now += 10.0
     await case.look()
     assert "no server is left in the pool" in case.placements.waits_for
-    case.contents.clear()
+    case.servers.keys.clear()
     now += 9.0
     await case.look()
     assert case.states() == {}, "it is not planned all the time"

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 
@@ -13,8 +14,10 @@ from tests.unit.topom.operators import in_state, send
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
 from topom import promotions, topology
 from topom.errors import GroupLocked, SlotsInAction
+from topom.lastcopy import As
 from topom.promotions import NotReady, PromotionFailed, Promotions
-from topom.replication import Replication, ServerFailed, ServerReplication
+from topom.readings import Reading, Replication
+from topom.replication import ServerFailed, ServerReplication
 from topom.topology import parse_address
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -39,6 +42,9 @@ class FakeServers(ServerReplication):
     """Servers in memory. ``reached`` is called before a server is made a master."""
 
     def __init__(self) -> None:
+        super().__init__(cast(Any, None))
+        self.keys: dict[str, int] = {}
+        self.restarts: dict[str, int] = {}
         self.all = {MASTER: FakeServer(), FIRST: FakeServer(follows=MASTER), SECOND: FakeServer(follows=MASTER)}
         self.promoting: Callable[[], None] = lambda: None
         self.promoted: Callable[[], None] = lambda: None
@@ -62,21 +68,31 @@ class FakeServers(ServerReplication):
         link_up = not self.all[server.follows].down
         return Replication(False, "stream", server.data, parse_address(server.follows), link_up)
 
+    def run_id(self, address: str) -> str:
+        return f"run {self.restarts.get(address, 0)} of {address}"
+
+    async def read(self, address: str) -> Reading:
+        return Reading(await self.look(address), self.run_id(address), self.keys.get(address, 0))
+
     async def pause_writes(self, address: str, seconds: float) -> None:
         await self._reach(address)
 
     async def resume_writes(self, address: str) -> None:
         await self._reach(address)
 
-    async def make_master(self, address: str) -> None:
+    async def make_master(self, address: str, run_id: str = "") -> None:
         self.promoting()
         server = await self._reach(address)
+        if run_id not in ("", self.run_id(address)):
+            raise ServerFailed(f"{address} does not do what is needed: it was restarted meanwhile")
         server.follows = None
         self.promoted()
 
-    async def follow(self, address: str, master: str) -> None:
+    async def follow(self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False) -> str:
         server = await self._reach(address)
+        run_id = await self.require(address, master, told_as, sure)
         server.follows = master
+        return run_id
 
     async def keep(self, address: str) -> None:
         await self._reach(address)

@@ -13,8 +13,10 @@ from slots.access import ServerAccess
 from slots.moving import LEADER
 from tests.unit.topom.topom_fakes import Bench
 from topom.errors import ServersUnreachable
+from topom.lastcopy import As, NotToFollow
 from topom.placements.pool import HoldsKeys, Pool
 from topom.redis_servers import DOWN, RedisServers
+from topom.replication import ServerFailed, ServerReplication
 from topom.sentinels.standing import standing_of
 from topom.state import PoolServer
 
@@ -58,7 +60,7 @@ async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
         await marks.hset(LEADER, "term", "1")
         assert await marks.dbsize() == 2
         assert (await servers.status([address]))[address].keys == 0
-        assert await pool.problem(address) == ""
+        assert (await pool.content(address)).problem(address) == ""
         standing = await standing_of(servers, address)
         assert standing is not None
         assert not standing.has_a_past
@@ -96,10 +98,10 @@ async def test_a_server_that_loads_its_data_does_not_count_as_empty(tmp_path: Pa
                     assert reason is not None
                     await asyncio.sleep(0.01)
             with pytest.raises(ServersUnreachable, match="is loading its data"):
-                await pool.problem(server.address)
+                await pool.content(server.address)
             await client.config_set("key-load-delay", 0)
             await server.ready()
-            assert "holds 300 keys" in await pool.problem(server.address)
+            assert (await pool.content(server.address)).keys == 300
     finally:
         await servers.close()
         await server.stop()
@@ -109,3 +111,42 @@ async def loads(client: Redis) -> None:
     """Raises an error with this reason for a server that does."""
     if (await client.info("persistence"))["loading"]:
         raise RuntimeError("it loads")
+
+
+async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_path: Path) -> None:
+    """run-id: one that was restarted between the look and the telling is left as it is."""
+    first, second = [await start_redis(name, tmp_path) for name in ("first", "second")]
+    servers = RedisServers(ServerAccess(), 5.0)
+    replication = ServerReplication(servers)
+    require = replication.require
+
+    async def require_amid_restart(address: str, master: str, told_as: As, sure: str = "") -> str:
+        run_id = await require(address, master, told_as, sure)
+        await second.kill()
+        second.start()
+        await second.ready()
+        return run_id
+
+    try:
+        before = (await replication.read(second.address)).run_id
+        replication.require = require_amid_restart  # type: ignore[method-assign]
+        with pytest.raises(ServerFailed, match=f"restarted meanwhile: its run id was {before}"):
+            await replication.follow(second.address, first.address, As.NEW)
+        assert (await replication.look(second.address)).is_master
+        with pytest.raises(ServerFailed, match="restarted meanwhile"):
+            await replication.make_master(second.address, before)
+        # When: it is the same one.
+        replication.require = require  # type: ignore[method-assign]
+        told = await replication.follow(second.address, first.address, As.NEW)
+        assert told == (await replication.read(second.address)).run_id != before
+        assert (await replication.look(second.address)).follows(first.address)
+        with pytest.raises(NotToFollow, match="one server under two names"):
+            await replication.follow(first.address, first.address.replace("127.0.0.1", "localhost"), As.SPARE)
+        # Nothing of it stays in a connection that is used again.
+        assert await servers.unreachable([first.address, second.address]) == {}
+        await replication.make_master(second.address, told)
+        assert (await replication.look(second.address)).is_master
+    finally:
+        await servers.close()
+        await first.stop()
+        await second.stop()

@@ -1,7 +1,7 @@
-"""What is known against replicas is stored before it is told, and outlives leaders; which are filled anew, and when."""
+"""What is known against replicas is stored before it is told, and outlives leaders; they are filled anew by a word."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,27 +9,16 @@ from typing import Any, cast
 import pytest
 
 from slots.access import ServerAccess
-from tests.unit.topom.test_placement_applied import Case, FakeServers
+from tests.unit.topom.test_placement_applied import Case
 from topom import topology
-from topom.digests import checks, differing, resyncing
+from topom.digests import checks, differing
 from topom.digests.checks import Check, Digests, Stage
-from topom.digests.differing import Differing
 from topom.digests.errors import CheckRuns, NothingToCheck
-from topom.digests.resyncing import Resyncs
 from topom.digests.sums import ABSENT, Difference, Looked
 from topom.digests.walk import Walk
-from topom.protection import Protection
-from topom.replication import ServerFailed
+from topom.joining import Joins
 from topom.state import Differs
 from topom.store import records
-
-
-class RefillingServers(FakeServers):
-    """Servers in memory that may be told to be filled anew."""
-
-    async def refill(self, address: str, master: str) -> None:
-        (await self._reach(address)).whole = False
-        self.told.append((address, master))
 
 
 class FoundDigests(Digests):
@@ -59,49 +48,34 @@ class FoundDigests(Digests):
 
 
 class Room(Case):
-    """A topom's checks and resyncs: group 1 with replicas on nodes b and c, group 2 with one on b."""
+    """A topom's checks, and what fills: group 1 with replicas on nodes b and c, group 2 with one on b."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.servers = RefillingServers()
-        self.failed: set[str] = set()
-
-    async def begin_leading(self, by_itself: bool = True) -> None:
+    async def begin_leading(self) -> None:
         """The first topom, or the next one."""
         await self.start({1: "a:1,b:1,c:1", 2: "d:2,b:2"}, "p:9")
         ledger = self.bench.ledger
+        if ledger.state.joining and not self.started:
+            await ledger.change(lambda state, epoch: replace(state, joining={}))
+        self.started = True
         self.digests = FoundDigests(ledger, ServerAccess(), lambda: 5.0)
-        self.differing = Differing(lambda: ledger.state)
-        self.resyncs = Resyncs(
-            ledger,
-            self.servers,
-            self.filling,
-            self.digests,
-            cast(Protection, self.protection),
-            self.failed.__contains__,
-            by_itself,
-        )
+        self.differing = self.digests.differing
+        self.joins = Joins(ledger, self.servers, self.filling)
 
-    async def check(self, group_id: int, server: str, wrong: int, uncompared: int = 0, resync: bool = True) -> Check:
+    started = False
+
+    async def check(self, group_id: int, server: str, wrong: int, uncompared: int = 0) -> Check:
         self.digests.wrong, self.digests.uncompared = wrong, uncompared
-        (check,) = self.digests.start(group_id, server, 0, resync)
-        await until(lambda: not self.digests.runs(group_id))
+        (check,) = self.digests.start(group_id, server, 0)
+        await until(lambda: group_id not in self.digests._tasks)
         return check
 
-    async def look_at_all(self) -> None:
+    async def fill_all(self) -> None:
         """Look until everything that can be told now was told."""
-        await self.resyncs.look()
-        for _ in range(100):
-            await asyncio.sleep(0)
+        for _ in range(3):
+            await self.joins._look()
 
     def unread(self, group_id: int = 1) -> set[str]:
         return set(self.bench.ledger.table.groups[group_id].unread)
-
-    async def die(self) -> None:
-        """The topom's tasks end, wherever they are."""
-        for task in list(self.resyncs._tasks.values()):
-            task.cancel()
-        await asyncio.sleep(0)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -111,14 +85,12 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-async def room(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
-    monkeypatch.setattr(resyncing, "POLL_SECONDS", 0.001)
+async def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     monkeypatch.setattr(checks, "STORE_SECONDS", 0.001)
     monkeypatch.setattr(checks, "SHOW_SECONDS", 0.001)
     room = Room()
     await room.begin_leading()
-    yield room
-    await room.die()
+    return room
 
 
 async def test_what_a_check_finds_is_stored_before_it_is_told_and_the_next_leader_knows_it(room: Room) -> None:
@@ -145,9 +117,8 @@ async def test_what_is_found_early_is_known_before_the_check_is_over(room: Room)
     (check,) = room.digests.start(1, "b:1", 0)
     await until(lambda: room.differing.of("b:1") is not None)
     assert check.stage is Stage.RUNNING
-    # It is not told to anybody while it is being looked at.
-    await room.look_at_all()
-    assert room.servers.told == []
+    with pytest.raises(CheckRuns):
+        await room.digests.resync(1, "b:1")
     await room.digests.cancel(1)
     assert room.differing.of("b:1") is not None
 
@@ -171,155 +142,87 @@ async def test_what_is_known_goes_when_the_server_leaves_or_is_found_whole(room:
     assert room.unread(2) == set()
 
 
-async def test_a_replica_is_filled_anew_by_itself_once_and_then_somebody_has_to_look(room: Room) -> None:
+async def test_a_replica_is_filled_anew_when_an_operator_says_so(room: Room) -> None:
     await room.check(1, "b:1", 3)
-    await room.look_at_all()
-    assert room.servers.told == [("b:1", "a:1")]
-    assert "being filled anew" in (room.differing.problem("b:1") or "")
+    await room.fill_all()
+    assert room.servers.told == [], "nobody has said that its keys may be lost"
+    told = "it may be the master that lost something. If the master is, fill b:1 anew"
+    assert told in (room.differing.problem("b:1") or "")
+    assert await room.digests.resync(1, None) == ["b:1"]
     with pytest.raises(CheckRuns, match="filled anew"):
         room.digests.start(1, "b:1", 0)
+    with pytest.raises(CheckRuns, match="filled already"):
+        await room.digests.resync(1, "b:1")
+    await room.fill_all()
+    assert room.servers.told == [("b:1", "a:1")]
+    assert "being filled anew" in (room.differing.problem("b:1") or "")
     assert room.unread() == {"b:1"}
     room.fill("b:1")
-    await until(lambda: room.differing.of("b:1") is None)
+    await room.fill_all()
+    assert room.differing.of("b:1") is None
     assert room.unread() == set()
     (event,) = [event for event in room.bench.ledger.state.events if event.what == "replica_resynced"]
     assert "b:1 was filled anew" in event.text
-
-    await room.begin_leading()
-    await room.check(1, "b:1", 2)
-    await room.look_at_all()
-    assert room.servers.told == [("b:1", "a:1")], "once is enough"
-    assert "after it had been filled anew" in (room.differing.problem("b:1") or "")
-    # An operator may have it filled as often as they like.
-    assert await room.resyncs.resync(1, None) == ["b:1"]
-    room.fill("b:1")
-    await until(lambda: room.differing.of("b:1") is None)
-    assert len(room.servers.told) == 2
-    await room.check(1, "b:1", 0)
-    assert room.bench.ledger.state.differing == {}
-    await room.check(1, "b:1", 2)
-    await room.look_at_all()
-    assert len(room.servers.told) == 3, "a check that found nothing begins the count anew"
-
-
-async def test_it_is_not_filled_by_itself_where_that_is_not_safe(room: Room) -> None:
-    ledger = room.bench.ledger
-
-    async def told_after(change: Callable[[], Awaitable[object]] | None = None) -> int:
-        if change is not None:
-            await change()
-        await room.look_at_all()
-        return len(room.servers.told)
-
-    await room.check(1, "b:1", 3, resync=False)
-    assert await told_after() == 0, "an operator said that it is not to be"
-    assert await room.resyncs.look() is None
-    await room.check(1, "b:1", 3)
-    room.protection.active = True
-    assert await told_after() == 0
-    room.protection.active = False
-    room.failed.add("a:1")
-    assert await told_after() == 0
-    room.failed.clear()
-    room.servers.of("a:1").down = True
-    assert await told_after() == 0
-    room.servers.of("a:1").down = False
-    room.servers.of("b:1").whole = False
-    assert await told_after() == 0, "it has no link"
-    room.servers.of("b:1").whole = True
-    assert await told_after(lambda: room.bench.edit(lambda table, epoch: topology.lock_group(table, epoch, 1))) == 0
-    await room.bench.edit(lambda table, epoch: topology.unlock_group(table, epoch, 1))
-    room.filling.note("b:8", frozenset({"b"}))
-    assert await told_after() == 0, "another server of its node is being filled"
-    room.filling.over("b:8")
-    assert ledger.state.differing["b:1"].resyncs == 0
-    assert await told_after() == 1
-    # One at a time on a node.
-    await room.check(2, "b:2", 3)
-    assert await told_after() == 1
-    room.fill("b:1")
-    await until(lambda: room.differing.of("b:1") is None)
-    async with asyncio.timeout(20):
-        while len(room.servers.told) < 2:  # what filled b:1 may not have ended yet
-            await room.look_at_all()
-    assert room.servers.told == [("b:1", "a:1"), ("b:2", "d:2")]
-    await room.die()
-    await room.begin_leading(by_itself=False)
-    await room.check(1, "c:1", 3)
-    assert await told_after() == 2
-
-
-async def test_what_only_the_replica_has_is_not_wiped_unasked(room: Room) -> None:
-    """Its master may have lost it, and topom may die before anybody has looked."""
-    room.digests.extra = 1
-    await room.check(1, "b:1", 3)
-    assert "1 are only at the replica" in room.bench.ledger.state.events[-1].text
-    await room.look_at_all()
-    await room.begin_leading()
-    await room.look_at_all()
-    assert room.servers.told == []
-    assert room.unread() == {"b:1"}
-    # When: an operator says that the master is right.
-    await room.resyncs.resync(1, "b:1")
     assert room.servers.told == [("b:1", "a:1")]
 
 
-async def test_the_next_leader_goes_on_with_what_was_begun(room: Room) -> None:
+async def test_a_replica_that_was_restarted_before_it_was_whole_is_told_again(room: Room) -> None:
+    """run-id: it has come up with the data that it was told to forget, and goes on with its master from there."""
     await room.check(1, "b:1", 3)
-    await room.look_at_all()
-    await room.die()
-    # It is just being filled: that goes on.
-    await room.begin_leading(by_itself=False)
-    await room.look_at_all()
-    assert len(room.servers.told) == 1
-    await room.die()
-    # It is whole, and nobody knows whether it was told.
+    await room.digests.resync(1, "b:1")
+    await room.fill_all()
+    room.servers.restarts["b:1"] = 1
     room.fill("b:1")
-    await room.begin_leading(by_itself=False)
-    assert room.digests.is_resyncing("b:1")
-    await room.look_at_all()
+    await room.joins._look()
+    assert room.servers.told == [("b:1", "a:1")] * 2
+    assert room.unread() == {"b:1"}
+    room.fill("b:1")
+    await room.fill_all()
+    assert room.unread() == set()
     assert len(room.servers.told) == 2
-    room.fill("b:1")
-    await until(lambda: room.differing.of("b:1") is None)
-    assert room.bench.ledger.state.differing["b:1"].resyncs == 1
 
 
-async def test_the_next_leader_does_not_fill_others_while_what_was_begun_goes_on(room: Room) -> None:
-    """given two replicas of a group differ, and one of them is being filled when topom dies."""
-    await room.check(1, "c:1", 3)
-    await room.look_at_all()
+async def test_one_replica_of_a_node_is_filled_anew_at_a_time_by_whoever_leads(room: Room) -> None:
     await room.check(1, "b:1", 3)
-    await room.die()
+    await room.check(1, "c:1", 3)
+    await room.check(2, "b:2", 3)
+    for group in (1, 2):
+        await room.digests.resync(group, None)
+    await room.fill_all()
+    assert room.servers.told == [("b:1", "a:1")]
     await room.begin_leading()
-    for _ in range(3):
-        await room.look_at_all()
-    assert room.servers.told == [("c:1", "a:1")]
-    room.fill("c:1")
-    await until(lambda: room.differing.of("c:1") is None)
-    async with asyncio.timeout(20):
-        while len(room.servers.told) < 2:
-            await room.look_at_all()
-    assert room.servers.told[1:] == [("b:1", "a:1")]
+    await room.fill_all()
+    assert room.servers.told == [("b:1", "a:1")], "it is just being filled, by the word of the leader before"
+    room.fill("b:1")
+    await room.fill_all()
+    assert {server for server, _ in room.servers.told} == {"b:1", "b:2", "c:1"}
+    room.fill("b:2", "c:1")
+    await room.fill_all()
+    assert room.differing.entries == []
 
 
-async def test_an_operator_is_told_what_goes_wrong(room: Room) -> None:
+async def test_what_only_the_replica_has_is_named(room: Room) -> None:
+    """Its master may have lost it."""
+    room.digests.extra = 1
+    await room.check(1, "b:1", 3)
+    assert (
+        "1 are only at the replica, so it may be the master that lost them" in room.bench.ledger.state.events[-1].text
+    )
+
+
+async def test_an_operator_is_told_what_cannot_be(room: Room) -> None:
     with pytest.raises(NothingToCheck):
-        await room.resyncs.resync(1, None)
-    await room.check(1, "b:1", 3, resync=False)
+        await room.digests.resync(1, None)
+    with pytest.raises(NothingToCheck):
+        await room.digests.resync(1, "c:1")
     await room.check(1, "c:1", 0)
-    room.servers.of("b:1").down = True
-    with pytest.raises(ServerFailed):
-        await room.resyncs.resync(1, None)
-    assert room.bench.ledger.state.differing["b:1"].stage == "differs"
+    assert await room.digests.resync(1, "c:1") == ["c:1"]
     room.servers.of("c:1").down = True
-    with pytest.raises(ServerFailed):
-        await room.resyncs.resync(1, "c:1")
-    assert "c:1" not in room.bench.ledger.state.differing
+    await room.fill_all()
+    assert "no answer" in room.joins.reasons["c:1"]
     room.servers.of("c:1").down = False
-    assert await room.resyncs.resync(1, "c:1") == ["c:1"]
+    await room.fill_all()
     assert room.servers.told == [("c:1", "a:1")]
-    with pytest.raises(CheckRuns):
-        await room.resyncs.resync(1, "c:1")
 
 
 def test_what_is_known_is_of_replicas_only(room: Room) -> None:

@@ -50,7 +50,7 @@ FULL = ClusterState(
     migration_changes={"paused": True, "keys_per_second": 10},
     joining={"b:1": Joining("b:1", wipe=True)},
     pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
-    differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0, "filling", 1, held=True)},
+    differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0)},
     priorities={"b:1": 100, "10.0.0.9:6379": 20},
 )
 

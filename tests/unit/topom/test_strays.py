@@ -8,16 +8,15 @@ from dataclasses import replace
 import pytest
 
 from slots.table import Group, SlotTable
-from tests.unit.topom.test_joining import NEW, OTHER, Joined, at_once, hurry, until
+from tests.unit.topom.test_joining import NEW, OTHER, Joined, Streams, at_once, hurry, until
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import strays, topology
 from topom.filling import Filling
 from topom.joining import Joins
-from topom.placements.pool import Content
-from topom.replication import Replication, read
+from topom.readings import Reading, Replication, read_replication
 from topom.state import ClusterState, Joining, Promotion
-from topom.strays import Strays, astray, candidates, is_older, rejoining, worth
+from topom.strays import Strays, astray, candidates, rejoining
 
 __all__ = ["at_once", "hurry"]
 
@@ -43,60 +42,14 @@ def test_who_is_astray(said: Replication, how: str) -> None:
     assert astray(said, "m:1", AHEAD) == how
 
 
-@pytest.mark.parametrize(
-    ("mine", "ahead", "older", "why"),
-    [
-        (Content(0, 0, ""), Content(0, 0, ""), True, ""),
-        (Content(5, 0, ""), Content(5, 2, ""), True, ""),
-        (Content(11, 0, ""), Content(5, 2, ""), True, "may have lost its data"),
-        (Content(5, 0, ""), Content(0, 2, ""), True, "may have lost its data"),
-        (Content(5, 1, ""), Content(5, 2, ""), True, "replicas of its own"),
-        # As many keys say nothing of what is in them; where there are none, nothing is lost.
-        (Content(5, 0, ""), Content(5, 2, ""), False, "nothing shows that its master m:1, which has 5, ever had all"),
-        (Content(0, 0, ""), Content(5, 2, ""), False, ""),
-        (Content(0, 1, ""), Content(5, 2, ""), False, "replicas of its own"),
-    ],
-)
-def test_what_a_stray_server_is_worth(mine: Content, ahead: Content, older: bool, why: str) -> None:
-    found = worth("r:1", mine, "m:1", ahead, older)
-    assert why in found
-    assert bool(why) == bool(found)
-
-
-def left(stream: str, at: int, offset: int) -> Replication:
-    """A master that left a stream ``at`` so many bytes and has run ``offset`` by now."""
-    return Replication(True, "own", offset, former=stream, former_offset=at)
-
-
-@pytest.mark.parametrize(
-    ("mine", "ahead", "older"),
-    [
-        (left("s", 100, 100), AHEAD, True),
-        (left("s", 90, 90), AHEAD, True),
-        # It was written to since, or its master restarted with older data of the same stream.
-        (left("s", 90, 91), AHEAD, False),
-        (left("s", 101, 101), AHEAD, False),
-        (left("s", 90, 90), left("s", 95, 400), True),
-        (left("s", 96, 96), left("s", 95, 400), False),
-        # Its master was restarted without its history; or it was itself, with an append-only file.
-        (left("s", 90, 90), Replication(True, "t", 400), False),
-        (Replication(True, "own", 0), AHEAD, False),
-        (Replication(True, "own", 0), Replication(True, "t", 400), False),
-        (left("x", 90, 90), AHEAD, False),
-    ],
-)
-def test_whether_a_master_ever_had_what_a_stray_server_has(mine: Replication, ahead: Replication, older: bool) -> None:
-    assert is_older(mine, ahead) is older
-
-
 def test_what_a_server_says_of_its_former_stream() -> None:
     """given what Redis 7.0.15 says after REPLICAOF NO ONE, and after a restart with an append-only file."""
     own = {"role": "master", "master_replid": "400a3a", "master_repl_offset": 684}
-    assert read({**own, "master_replid2": "80bafc", "second_repl_offset": 685}) == Replication(
+    assert read_replication({**own, "master_replid2": "80bafc", "second_repl_offset": 685}) == Replication(
         True, "400a3a", 684, former="80bafc", former_offset=684
     )
     # redis-py makes a number of the forty zeros.
-    assert read({**own, "master_replid2": 0, "second_repl_offset": -1}) == Replication(True, "400a3a", 684)
+    assert read_replication({**own, "master_replid2": 0, "second_repl_offset": -1}) == Replication(True, "400a3a", 684)
 
 
 def test_whose_business_a_server_is() -> None:
@@ -126,23 +79,30 @@ def test_what_was_changed_meanwhile_is_left_alone() -> None:
 # -- by itself ---------------------------------------------------------------------------------------------
 
 
+class Histories(Streams):
+    """Servers that say in whose stream they were before their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = {MASTER: 5, FIRST: 5, SECOND: 5}
+        self.former = {FIRST: MASTER}
+
+    async def read(self, address: str) -> Reading:
+        found = await super().read(address)
+        if not found.replication.is_master or address not in self.former:
+            return found
+        said = replace(found.replication, former=self.former[address], former_offset=found.replication.offset)
+        return replace(found, replication=said)
+
+
 class Case(Joined):
     """A group of three, of which what holds how much is said."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.contents: dict[str, Content] = {}
-        self.former = {FIRST: MASTER}
-        """Whose streams servers were in before their own."""
+        self.servers: Histories = Histories()
         self.protected = False
         self.looked_at: list[str] = []
-
-    async def content(self, server: str) -> Content:
-        return self.contents.get(server, Content(5, 0, ""))
-
-    async def look(self, server: str) -> Replication:
-        said = await self.servers.look(server)
-        return replace(said, former=self.former.get(server, ""), former_offset=said.offset)
 
     def is_alive(self, server: str) -> bool:
         self.looked_at.append(server)
@@ -159,13 +119,7 @@ async def looked_after(case: Case, others_decide: bool = False) -> AsyncIterator
     """A topom that makes replicas replicas again."""
     async with case.topom() as bench:
         fills = Filling(bench.ledger, bench.barrier, case.servers, bench.actions.steps.locking, 5.0)
-        joins = Joins(
-            bench.ledger,
-            case.servers,
-            fills,
-            case.problem,
-            lambda server, master: strays.problem_of(case.content, case.look, server, master),
-        )
+        joins = Joins(bench.ledger, case.servers, fills)
         one = Strays(bench.ledger, case.servers, case.is_alive, lambda: case.protected, others_decide)
         tasks = [asyncio.create_task(work) for work in (joins.run(), one.run())]
         try:
@@ -221,26 +175,26 @@ async def test_nothing_is_done_at_once(case: Case, monkeypatch: pytest.MonkeyPat
 
 async def test_what_its_master_may_have_lost_is_kept(case: Case) -> None:
     """given both were restarted, and the master came up without its data."""
-    case.contents = {FIRST: Content(5, 0, ""), MASTER: Content(0, 0, "")}
+    case.servers.keys[MASTER] = 0
     case.servers.all[FIRST].follows = None
     async with looked_after(case) as (_, joins):
-        await until(lambda: "may have lost its data; empty it, or remove it" in joins.reasons.get(FIRST, ""))
+        await until(lambda: "may have lost its data. It fills nobody" in joins.reasons.get(FIRST, ""))
         assert case.servers.all[FIRST].follows is None
         # When: an operator has given the master its data back.
-        case.contents[MASTER] = Content(5, 0, "")
+        case.servers.keys[MASTER] = 5
         await until(lambda: case.servers.all[FIRST].follows == MASTER)
 
 
 async def test_what_its_master_may_never_have_had_is_kept(case: Case) -> None:
     """given both were restarted, and each says nothing of what was before."""
-    case.former.clear()
+    case.servers.former.clear()
     case.servers.all[FIRST].follows = None
     async with looked_after(case) as (_, joins):
-        await until(lambda: "nothing shows that its master" in joins.reasons.get(FIRST, ""))
+        await until(lambda: "nothing shows that it ever had all" in joins.reasons.get(FIRST, ""))
         await case.looks()
         assert case.servers.all[FIRST].follows is None
         # When: an operator has emptied it.
-        case.contents[FIRST] = Content(0, 0, "")
+        case.servers.keys[FIRST] = 0
         await until(lambda: case.servers.all[FIRST].follows == MASTER)
 
 

@@ -1,0 +1,85 @@
+"""No copy is wiped unless another one is known to be whole (last-copy), over real servers that lose their data."""
+
+from typing import Any
+
+from redis.asyncio import Redis
+
+from cli.redis_server import RedisServer
+from tests.integration.cluster.conftest import StartCluster
+from tests.integration.cluster.harness import Cluster, eventually, plain_client
+from tests.integration.cluster.test_promotion import all_follow, servers_of
+from tests.integration.cluster.test_replica_reads import PROMPT, add_replica
+
+KEYS = 5000
+
+
+async def fill(client: Redis) -> None:
+    for first in range(0, KEYS, 500):
+        await client.mset({f"key:{number}": number for number in range(first, first + 500)})
+
+
+async def keys_of(server: RedisServer) -> int:
+    async with plain_client(server.address) as client:
+        return int(await client.dbsize())
+
+
+def process_of(cluster: Cluster, address: str) -> RedisServer:
+    return next(server for server in cluster.servers[1] if server.address == address)
+
+
+async def waits(cluster: Cluster, address: str) -> str:
+    """What status says of a server of group 1."""
+    servers: list[dict[str, Any]] = (await cluster.api.groups())[0]["servers"]
+    return str(next(server["waits_for"] for server in servers if server["address"] == address))
+
+
+async def test_a_master_that_came_back_empty_fills_nobody(start_cluster: StartCluster) -> None:
+    """given a promotion that is not over, because a server of the group is down, and then a power cut."""
+    cluster = await start_cluster(groups=1, proxies=1, workers=1, redis_arguments=PROMPT)
+    for _ in range(2):
+        await add_replica(cluster, 1)
+    await all_follow(cluster, 1)
+    former, chosen, down = [process_of(cluster, address) for address in await servers_of(cluster, 1)]
+    async with plain_client(former.address) as client:
+        await fill(client)
+        assert await client.wait(2, 30_000) == 2
+    await down.kill()
+    await cluster.api.promote(1, chosen.address)
+
+    async def follows() -> bool:
+        async with plain_client(former.address) as client:
+            said = await client.info("replication")
+        return (said.get("master_port"), said.get("master_link_status")) == (chosen.port, "up")
+
+    await eventually(follows, bool, "the former master to follow")
+    async with plain_client(former.address) as client:
+        await client.save()
+    # When: the power is cut. The new master has kept nothing, and the former one everything, but not whom it follows.
+    await chosen.kill()
+    await former.kill()
+    for server in (chosen, former):
+        server.start()
+        await server.ready()
+    assert (await keys_of(chosen), await keys_of(former)) == (0, KEYS)
+
+    async def said() -> list[str]:
+        return [
+            event["text"] for event in (await cluster.api.events())["events"] if event["what"] == "master_lacks_data"
+        ]
+
+    (told, *_) = await eventually(said, bool, "an alarm")
+    assert f"{former.address} holds {KEYS} keys and its master {chosen.address} 0" in told
+    assert f"{former.address} holds {KEYS} keys" in await waits(cluster, former.address)
+    assert await keys_of(former) == KEYS
+    # When: an operator does as they are told.
+    await chosen.kill()
+    await cluster.api.promote(1, former.address, force=True)
+    assert (await servers_of(cluster, 1))[0] == former.address
+    host, _, port = cluster.proxy_addresses[0].rpartition(":")
+    async with Redis(host=host, port=int(port)) as client:
+        assert await client.get(f"key:{KEYS - 1}") == str(KEYS - 1).encode()
+    for server in (chosen, down):
+        server.start()
+        await server.ready()
+    await all_follow(cluster, 1)
+    assert {await keys_of(server) for server in (former, chosen, down)} == {KEYS}

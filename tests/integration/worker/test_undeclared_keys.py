@@ -1,0 +1,128 @@
+"""Scripts and functions that may touch more than they are given: as one Redis at rest, not run while slots move."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+import redis
+
+from slots.states import SlotState
+from slots.table import Action, Slot
+from tests.integration.worker.conversations import Talk
+from tests.integration.worker.harness import WorkerHarness, slot_of
+
+StartWorker = Callable[..., Awaitable[WorkerHarness]]
+
+KEY, COUNT = "{t}key", "{t}key:count"
+SLOT = slot_of(KEY)
+ELSEWHERE = "redis.call('SELECT', 1) return redis.call('INCRBY', KEYS[1], ARGV[1])"
+SAME_TAG = "redis.call('INCRBY', KEYS[1] .. ':count', ARGV[1]) return redis.call('GET', KEYS[1] .. ':count')"
+KEEPING = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
+ANYWHERE = "return redis.call('GET', '{t}key')"
+LIBRARY = """#!lua name=lib
+redis.register_function('add', function(keys, arguments) return redis.call('INCRBY', keys[1], arguments[1]) end)
+"""
+REFUSED = "may touch other keys than it is given"
+
+
+def sha1(script: str) -> str:
+    return hashlib.sha1(script.encode()).hexdigest()
+
+
+async def migrate(worker: WorkerHarness) -> None:
+    await worker.act([SLOT], SlotState.PREPARED)
+    await worker.act([SLOT], SlotState.MIGRATING)
+
+
+async def move_all(worker: WorkerHarness) -> None:
+    """What the migrator does, roughly: the keys leave the source, and what the target has of them is replaced."""
+    for database in (0, 1):
+        async with worker.direct(1, db=database) as source:
+            for key in (KEY, COUNT):
+                await source.execute_command(
+                    *("MIGRATE", "127.0.0.1", worker.servers[1].port, key, database, 5000, "REPLACE")
+                )
+
+
+@pytest.mark.parametrize("script", [ELSEWHERE, SAME_TAG])
+async def test_absent_first_nothing_acknowledged_is_undone(start_worker: StartWorker, script: str) -> None:
+    """given a script that counts where nobody looked, what it was answered holds when the slot has moved."""
+    worker = await start_worker()
+    async with worker.client() as client, Talk(worker.settings.listen) as talk:
+        assert int(await client.eval(script, 1, KEY, 5)) == 5
+        await migrate(worker)
+        for request in (("EVAL", script), ("EVALSHA", sha1(script))):
+            with pytest.raises(redis.exceptions.ResponseError, match=REFUSED):
+                await client.execute_command(*request, 1, KEY, 1)
+        assert await talk.ask("MULTI") == b"+OK\r\n"
+        assert await talk.ask("EVALSHA", sha1(script), 1, KEY, 1) == b"+QUEUED\r\n"
+        assert (await talk.ask("EXEC")).startswith(b"-TRYAGAIN the script " + REFUSED.encode())
+        await move_all(worker)
+        await worker.apply([Slot(SLOT, 1, Action(SlotState.FINISHED, 2))])
+        assert int(await client.evalsha(sha1(script), 1, KEY, 1)) == 6
+
+
+async def test_scripts_that_keep_to_their_keys_run_all_the_while(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    async with worker.client() as client, worker.direct(2) as target:
+        assert await client.eval(KEEPING, 1, KEY, 5) == 5
+        await migrate(worker)
+        assert await client.eval(KEEPING, 1, KEY, 1) == 6
+        assert await client.evalsha(sha1(KEEPING), 1, KEY, 1) == 7
+        pipe = client.pipeline(transaction=True)
+        pipe.evalsha(sha1(KEEPING), 1, KEY, 1)
+        pipe.execute_command("EVAL_RO", "return redis.call('GET', KEYS[1])", 1, KEY)
+        assert await pipe.execute() == [8, b"8"]
+        assert await target.get(KEY) == b"8"
+        # redis-py's lock, as its users have it.
+        lock = client.lock("{t}lock", timeout=20)
+        assert await lock.acquire()
+        await lock.extend(20)
+        await lock.release()
+
+
+async def test_a_script_that_only_the_servers_know_is_asked_for(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    for number in (1, 2):
+        async with worker.direct(number) as server:
+            await server.script_load(KEEPING)
+    async with worker.client() as client:
+        assert await client.evalsha(sha1(KEEPING), 1, KEY, 5) == 5
+        await migrate(worker)
+        with pytest.raises(redis.exceptions.NoScriptError):
+            await client.evalsha(sha1(KEEPING), 1, KEY, 1)
+        # As every client library does then.
+        assert await client.script_load(KEEPING) == sha1(KEEPING)
+        assert await client.evalsha(sha1(KEEPING), 1, KEY, 1) == 6
+
+
+async def test_scripts_without_keys_while_any_slot_moves(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    async with worker.client() as client:
+        await client.set(KEY, "value")
+        assert await client.eval(ANYWHERE, 0) == b"value"
+        await migrate(worker)
+        with pytest.raises(redis.exceptions.ResponseError, match=REFUSED):
+            await client.eval(ANYWHERE, 0)
+        assert await client.eval("return ARGV[1]", 0, "x") == b"x"
+        # Of other slots, those with keys run as ever.
+        assert await client.eval("return redis.call('SET', KEYS[1] .. '}', 1)", 1, "{other}key") == b"OK"
+        await worker.apply([Slot(SLOT, 1)])
+        assert await client.eval(ANYWHERE, 0) == b"value"
+
+
+async def test_functions(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    async with worker.client() as client:
+        await client.function_load(LIBRARY)
+        assert await client.fcall("add", 1, KEY, "5") == 5
+        await migrate(worker)
+        pipe = client.pipeline(transaction=True)
+        pipe.execute_command("FCALL", "add", 1, KEY, "1")
+        for refused in (client.fcall("add", 1, KEY, "1"), client.fcall_ro("add", 1, KEY, "1"), pipe.execute()):
+            with pytest.raises(redis.exceptions.ResponseError, match=REFUSED):
+                await refused
+        assert await client.fcall("add", 1, "{other}key", "5") == 5
+        await move_all(worker)
+        await worker.apply([Slot(SLOT, 1, Action(SlotState.FINISHED, 2))])
+        assert await client.fcall("add", 1, KEY, "1") == 6
