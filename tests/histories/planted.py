@@ -6,6 +6,7 @@ before the process runs.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from slots.states import SlotState
@@ -70,11 +71,77 @@ def complete() -> None:
     RedisMover.move = move  # type: ignore[method-assign]
 
 
+def by_action() -> None:
+    """What a worker has learned of keys holds for a route and all identities, whichever action it is of."""
+    from proxy import routing
+
+    def forget(self: routing.Routing) -> None:
+        return
+
+    def route_of(*arguments: Any) -> routing.Route:
+        return replace(original(*arguments), epoch=0)
+
+    original = routing.route_of
+    routing.route_of = route_of
+    routing.Routing.forget = forget  # type: ignore[method-assign]
+
+
+def final_fence() -> None:
+    """Workers that saw a fence dial again, and believe every process that has no mark."""
+    from proxy.allowances import Allowances
+    from proxy.knownservers import KnownServers
+
+    def end(self: Allowances) -> None:
+        return
+
+    def knows(self: KnownServers, server: str, process: str) -> bool:
+        return True
+
+    Allowances.end = end  # type: ignore[method-assign]
+    KnownServers.knows = knows  # type: ignore[method-assign]
+
+
+def owned() -> None:
+    """No server is swept, neither by itself nor before slots come to it."""
+    from migrator import sweep as sweeping
+    from topom import moving
+
+    async def sweep(*arguments: Any, **settings: Any) -> sweeping.Swept:
+        return sweeping.Swept(0)
+
+    moving.sweep = sweep  # type: ignore[attr-defined]
+
+
+def flushed() -> None:
+    """A flush does not wait for what is on its way between servers."""
+    from proxy.slowpath.flushing import FlushCommands
+
+    async def settle(self: FlushCommands, *arguments: Any) -> None:
+        return
+
+    FlushCommands._settle = settle  # type: ignore[attr-defined]
+
+
+def undeclared() -> None:
+    """Scripts run while their slot moves, whatever they touch."""
+    from proxy.slowpath.unnamed import KeepingToKeys
+
+    def refusal(self: KeepingToKeys, name: bytes, script: bytes) -> bytes | None:
+        return None
+
+    KeepingToKeys.refusal = refusal  # type: ignore[method-assign]
+
+
 PLANTED: dict[str, tuple[str, Plant]] = {
     "drained": ("topom", drained),
     "absent-first": ("worker", absent_first),
     "one-way": ("first-worker", one_way),
     "fencing": ("topom", fencing),
     "complete": ("topom", complete),
+    "by-action": ("worker", by_action),
+    "final-fence": ("worker", final_fence),
+    "owned": ("topom", owned),
+    "flushed": ("worker", flushed),
+    "undeclared": ("worker", undeclared),
 }
 """By name: the process it is planted in, and what plants it."""
