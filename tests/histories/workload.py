@@ -55,8 +55,8 @@ class Workload:
 
     @property
     def flushed(self) -> list[Partition]:
-        """Those in use that FLUSHDB empties."""
-        return [it for it in self._in_use if it.kind == "flushed"]
+        """Those that FLUSHDB empties, in use or not."""
+        return [it for it in self.partitions if it.kind == "flushed"]
 
     def next(self) -> tuple[Partition, tuple[Call, ...], Form]:
         """What to do next, and on which keys."""
