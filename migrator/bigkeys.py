@@ -188,7 +188,7 @@ class Lane:
             if claimed is not Claimed.HELD:
                 return
             if self._transfer.keeps_target and await self._target.call("EXISTS", key):
-                # The slot was turned round, or the source has restarted: this one is left over from before.
+                # The source is not the one that the action began with: what it has may be from before.
                 await self._claims.release(database, key, delete=True)
                 return
             try:

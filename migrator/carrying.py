@@ -125,8 +125,7 @@ class Carrier:
                 seconds = max(seconds, self._source.seconds)
             break
         self.longest_seconds = max(self.longest_seconds, seconds)
-        keeps_target = self._transfer.keeps_target
-        return Moved(dumped.looked_at, len(dumped.keys), dumped.size, dumped.big, keeps_target), seconds
+        return Moved(dumped.looked_at, len(dumped.keys), dumped.size, dumped.big), seconds
 
     async def _take(self, database: int, keys: list[bytes], enough_bytes: int, whole: bool) -> Dumped:
         bounds = WHOLE if whole else self._manner.bounds

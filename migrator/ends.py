@@ -14,8 +14,16 @@ from itertools import count
 import structlog
 
 from migrator.connection import Connection, Timeouts
-from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
+from migrator.errors import (
+    MigrationError,
+    SameServer,
+    SourceRefused,
+    SourceUnavailable,
+    TargetRefused,
+    TargetUnavailable,
+)
 from migrator.terms import take
+from slots import moving
 from slots.access import ServerAccess
 from slots.connections import PREFIX, end_connections, migrator_prefix
 from slots.moving import RESERVED
@@ -67,11 +75,12 @@ class Ends:
         self._instance = instance
         self._term = term
         self._names: set[str] = set()
+        self._run_ids: dict[str, str] = {}
 
     async def at_source(self, *, leaves_quietly: bool = True) -> Connection:
         """A connection to the source; ``leaves_quietly`` unless its commands change nothing that matters later.
 
-        Raises SourceUnavailable, SourceRefused, Superseded.
+        Raises SourceUnavailable, SourceRefused, SameServer, Superseded.
         """
         connection = await Connection.open(
             self.source,
@@ -82,13 +91,14 @@ class Ends:
             timeouts=self.timeouts,
         )
         self._leave_with(connection, leaves_quietly)
+        await self._identify(connection, SourceUnavailable)
         await take(connection, self._term, self._instance)
         return connection
 
     async def at_target(self, purpose: str) -> Connection:
         """A connection to the target; ``purpose`` is :data:`~slots.moving.WRITING` or :data:`CHECKING`.
 
-        Raises TargetUnavailable, TargetRefused, Superseded.
+        Raises TargetUnavailable, TargetRefused, SameServer, Superseded.
         """
         connection = await Connection.open(
             self.target,
@@ -99,8 +109,25 @@ class Ends:
             timeouts=self.timeouts,
         )
         self._leave_with(connection)
+        await self._identify(connection, TargetUnavailable)
         await take(connection, self._term, self._instance)
         return connection
+
+    async def _identify(self, connection: Connection, unavailable: type[MigrationError]) -> None:
+        """See to it that all connections to an end lead to one process, and those to the other end to another one.
+
+        run-id: a connection does not outlive its process, so whatever goes over it is checked in the same step.
+        """
+        run_id = moving.run_id_of(await connection.call("INFO", "server"))
+        if not run_id:
+            raise unavailable(f"{connection.address} does not say in INFO what its run id is; it has to")
+        if self._run_ids.setdefault(connection.address, run_id) != run_id:
+            raise unavailable(f"another process than a moment ago answers at {connection.address}; it is begun anew")
+        if self.source != self.target and self._run_ids.get(self.source) == self._run_ids.get(self.target):
+            raise SameServer(
+                f"{self.source} and {self.target} are one server under two names; no key was touched. Remove one of "
+                "them from its group"
+            )
 
     async def end_earlier(self, connection: Connection, prefix: str) -> None:
         """Have a server end every connection whose name begins so and that is not one of this call's."""

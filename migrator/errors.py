@@ -18,6 +18,12 @@ class Superseded(MigrationError):
     passing = False
 
 
+class SameServer(MigrationError):
+    """Source and target are one process, under two names. What moves would be deleted; nothing is."""
+
+    passing = False
+
+
 class SourceUnavailable(MigrationError):
     """The source cannot be reached, closed the connection or did not answer in time."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from migrator.connection import Connection
 from migrator.errors import TooFewReplicas
+from slots.beginning import Beginning
 
 UNBOUNDED = 1 << 52
 """More than any key has; scripts count in doubles."""
@@ -57,14 +58,13 @@ class Manner:
 
     Attributes:
         bounds: of a key that goes in one step; others go in pieces.
-        keeps_target: whether of a key on both servers the target's copy counts, see
-            :attr:`slots.table.Action.keeps_target`.
+        beginning: what the action began with; it tells whose copy counts of a key on both servers.
         carried: whether keys go through this process, see :mod:`migrator.carrying`; else the source sends them.
         confirmation: by replicas of the target, before a key is deleted at the source. Without ``carried`` it is of
             keys in pieces alone.
     """
 
     bounds: Bounds = field(default_factory=Bounds)
-    keeps_target: bool = False
+    beginning: Beginning = field(default_factory=Beginning)
     carried: bool = False
     confirmation: Confirmation = field(default_factory=Confirmation)

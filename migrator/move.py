@@ -84,6 +84,7 @@ async def migrate(
 
     Raises:
         Superseded: a topom of a later term has been at one of the servers.
+        SameServer: source and target are one server.
         CopyLost: a copy that was written here does not last at the target.
         TooFewReplicas: replicas of the target do not confirm keys in time.
         SourceUnavailable, TargetUnavailable: a server cannot be reached or does not answer in time.
@@ -252,25 +253,15 @@ class _Run:
 
 
 async def clear(
-    source: str,
-    target: str,
-    *,
-    access: ServerAccess,
-    instance: str,
-    former: Sequence[str] = (),
-    timeouts: Timeouts | None = None,
-    term: int = 0,
+    source: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None, term: int = 0
 ) -> None:
-    """Take away what moving has left at a source and its target, once no mover sends them anything any more.
-
-    ``former`` are servers that may have been the source before. Nothing is done at these: they follow the source.
+    """Take away what moving has left at a source, once no mover sends anything from there any more.
 
     one-way: with the permit goes what a lost connection's script could still move, when the slot is back here.
 
     Raises:
-        SourceUnavailable, SourceRefused, TargetUnavailable, TargetRefused, Superseded: see there.
+        SourceUnavailable, SourceRefused, Superseded: see there.
     """
     async with AsyncExitStack() as stack:
-        ends = Ends(stack, source, target, access, instance, timeouts or Timeouts(), term)
+        ends = Ends(stack, source, "", access, instance, timeouts or Timeouts(), term)
         await moving.clear_source(await ends.at_source())
-        await moving.clear_target(await ends.at_target(CHECKING), source, *former)

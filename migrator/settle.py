@@ -35,6 +35,7 @@ async def settle(
     Raises:
         SourceUnavailable, SourceRefused, TargetUnavailable, TargetRefused: a server does not answer, or will not.
         Superseded: a topom of a later term has been there.
+        SameServer: both are one server.
         Unsettled: connections to the target keep coming that could carry keys.
     """
     async with AsyncExitStack() as stack:
@@ -44,7 +45,6 @@ async def settle(
         await moving.clear_source(giving)
         receiving = await ends.at_target(CHECKING)
         await ends.end_earlier(receiving, WRITING)
-        await moving.clear_target(receiving, source)
         try:
             await moving.end_migrations(receiving)
         except moving.NotSettled as error:

@@ -15,7 +15,7 @@ import structlog
 
 from migrator.connection import Connection, pack, split_address
 from migrator.ends import Ends
-from migrator.errors import MigrationError, SourceRefused, TargetRefused, TargetUnavailable
+from migrator.errors import MigrationError, SameServer, SourceRefused, TargetRefused, TargetUnavailable
 from migrator.manner import WHOLE, Manner
 from slots import moving
 from slots.moving import MOVE_SCRIPT, Moved
@@ -114,7 +114,7 @@ class Transfer:
     @property
     def keeps_target(self) -> bool:
         """Whether of a key on both servers the target's copy counts."""
-        return self._manner.keeps_target or moving.permit_keeps_target(self.permit)
+        return self._manner.beginning.keeps_target(*moving.processes_of(self.permit))
 
     async def end_under_way(self) -> None:
         """See to it that no attempt of unknown outcome, by anybody, can arrive at the target any more.
@@ -136,7 +136,9 @@ class Transfer:
     async def settle(self) -> None:
         """See to it that nothing of an earlier attempt can arrive any more, and get the permit that holds."""
         try:
-            self.permit = await moving.settle(self._connection, self._checking, self._connection.address, self._target)
+            self.permit = await moving.settle(self._connection, self._checking, self._target)
+        except moving.SameProcess as error:
+            raise SameServer(str(error)) from error
         except moving.NotSettled as error:
             raise TargetUnavailable(f"target {self._target}: {error}") from error
 
@@ -156,7 +158,7 @@ class Transfer:
                 most_bytes=bounds.bytes,
                 enough_bytes=enough_bytes,
                 wanted=False,
-                keeps_target=self._manner.keeps_target,
+                keeps_target=self.keeps_target,
                 login=self._login,
             ),
         )

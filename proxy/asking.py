@@ -32,20 +32,6 @@ class _Question:
     answers: dict[int, Any] = field(default_factory=dict)
 
 
-class Listener:
-    """Who asks on behalf of no worker: the answers are there once :attr:`answers` is done."""
-
-    index = -1
-
-    def __init__(self) -> None:
-        self.answers: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-
-    def send(self, message: Message) -> None:
-        """Take the answers."""
-        if not self.answers.done():
-            self.answers.set_result(message["answers"])
-
-
 class Questions:
     """Passes questions on and gathers answers. bounded: none waits longer than :data:`ANSWER_SECONDS`."""
 
@@ -54,9 +40,9 @@ class Questions:
         self._open: dict[int, _Question] = {}
         self._last = 0
 
-    def ask(self, asker: Asked, message: Message, always: bool = False) -> None:
-        """Pass the question of ``asker`` on to every worker, itself included; ``always``: whatever else is open."""
-        if len(self._open) >= OPEN_QUESTIONS and not always:
+    def ask(self, asker: Asked, message: Message) -> None:
+        """Pass the question of ``asker`` on to every worker, itself included."""
+        if len(self._open) >= OPEN_QUESTIONS:
             asker.send({"type": "answer", "id": message["id"], "answers": []})
             return
         self._last += 1

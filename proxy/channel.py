@@ -6,7 +6,7 @@ supervisor -> worker
 
 - ``start``: ``settings`` (:meth:`proxy.settings.ProxySettings.to_wire`; the ports of ``listen`` and ``tls_listen``
   are never 0), ``index``, ``incarnation``, ``instance``, ``product``, ``number_of_slots``, ``slot_function``,
-  ``databases``, ``script_flushes`` (:mod:`proxy.sharedscripts`), ``allowance`` (as below), ``listen_fds``. That
+  ``databases``, ``allowance`` (as below), ``listen_fds``. That
   has descriptors of inherited, bound sockets, by the setting that names the place, on which the worker calls
   ``listen``: always of ``unix_socket``, which all workers share. Where SO_REUSEPORT spreads connections (Linux)
   ``listen`` and ``tls_listen`` are not among them, and the worker binds those itself with

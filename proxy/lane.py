@@ -37,6 +37,8 @@ NOTHING = 0
 """A bound that every key is above."""
 ASK_SECONDS = 1.0
 """How often the migrator is asked for a key."""
+FULL = b"OOM"
+"""Part of the error of a target that is at its maxmemory."""
 FINAL_ERRORS = (b"OOM", b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"Bad data format", b"MISCONF")
 """Parts of errors that trying again soon does not help."""
 
@@ -60,8 +62,14 @@ class Mover(Protocol):
     def drop(self, move: Move) -> None:
         """Move nothing; whoever waits looks again, by the table of now."""
 
-    def found_big(self, move: Move, source: str | None) -> None:
-        """A key goes in pieces; it may be read at ``source`` meanwhile."""
+    def found_big(self, move: Move, origin: Origin) -> None:
+        """A key goes in pieces from ``origin``, where it may be read meanwhile."""
+
+    def runs_at_source(self, move: Move) -> bool:
+        """Whether all who wait for a key that its target does not take can do without the move."""
+
+    def refuse(self, move: Move, origin: Origin, target: str, error: bytes) -> None:
+        """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
 
     def is_current(self, move: Move, origin: Origin, target: str) -> bool:
         """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""
@@ -84,7 +92,6 @@ class Lane:
         self._scheduled = False
         self._where = addresses.split(target)
         self._database = database
-        self._keeps_target = origin.keeps_target
         # Whoever carries keys is asked for each, however small: an empty string is larger than that.
         self._most_elements = NOTHING if origin.carried else settings.big_key_elements
         self._most_bytes = NOTHING if origin.carried else settings.big_key_bytes
@@ -125,6 +132,8 @@ class Lane:
         late: list[Move] = []
         # bounded: also of those that are not to be moved no more in one turn, so that others have theirs.
         for _ in range(min(len(self._waiting), self._mover.settings.move_batch_keys)):
+            if batch and (batch[-1].alone or self._waiting[0].alone):
+                break
             move = self._waiting.popleft()
             if not self._is_current(move):
                 # one-owner: the source or the target is another server by now.
@@ -146,6 +155,7 @@ class Lane:
         self._busy = True
         settings = self._mover.settings
         check = not self.backend.is_ready or self.backend.connects != self._checked
+        permit = self._mover.permits.get(self._source, self._target)
         keys = [move.identity[2] for move in batch]
         asked = any(time.monotonic() - move.asked_at > ASK_SECONDS for move in batch)
         request = command(
@@ -154,7 +164,7 @@ class Lane:
                 len(keys),
                 *keys,
                 *moving.move_arguments(
-                    self._mover.permits.get(self._source, self._target),
+                    permit,
                     self._where,
                     self._database,
                     int(min(settings.move_seconds, MIGRATE_SECONDS) * 1000),
@@ -163,7 +173,7 @@ class Lane:
                     most_bytes=self._most_bytes,
                     enough_bytes=BATCH_BYTES,
                     wanted=asked,
-                    keeps_target=self._keeps_target,
+                    keeps_target=self._origin.beginning.keeps_target(*moving.processes_of(permit)),
                     login=self._login,
                 ),
             )
@@ -180,8 +190,7 @@ class Lane:
             moved = Moved.of(reader.gets())
             big = {batch[place] for place in moved.big}
             for move in big:
-                # Where the target's copy counts, the source's may be an old one.
-                self._mover.found_big(move, None if moved.keeps_target else self._source)
+                self._mover.found_big(move, self._origin)
                 self._look_again(move, asked)
             for move in batch[: moved.looked_at]:
                 if move not in big:
@@ -230,7 +239,23 @@ class Lane:
             self._failed(batch, b"-" + reason.encode())
         self._schedule()
 
+    def _refused(self, batch: list[Move], reply: bytes) -> None:
+        """The target is full. Of several keys only one may be there to move: the others are looked for one by one."""
+        again = []
+        for move in batch:
+            if len(batch) == 1 or self._mover.runs_at_source(move):
+                self._mover.refuse(move, self._origin, self._target, self._error(reply))
+            else:
+                move.alone = True
+                again.append(move)
+        self._waiting.extendleft(reversed(again))
+
     def _failed(self, batch: list[Move], reply: bytes) -> None:
+        permit = self._mover.permits.get(self._source, self._target)
+        # Where the target's copy counts, the source's may be an old one.
+        if FULL in reply and not self._origin.beginning.keeps_target(*moving.processes_of(permit)):
+            self._refused(batch, reply)
+            return
         now = time.monotonic()
         final = any(part in reply for part in FINAL_ERRORS)
         again = [move for move in batch if not final and move.deadline > now]

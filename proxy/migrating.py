@@ -17,6 +17,8 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 from proxy.engine.router import Router
+from proxy.engine.session import Session
+from proxy.fulltargets import FullTargets
 from proxy.lane import Lane
 from proxy.move import Errand, Move, MoveKey, Origin, Sleeper, Waiter
 from proxy.permits import Permits
@@ -40,6 +42,7 @@ class KeyMover:
         self._lanes: dict[tuple[Origin, str, int], Lane] = {}
         self.permits = Permits(settings, router.options.new_name)
         self.reads = SourceReads(router, settings)
+        self._full_targets = FullTargets(router, self.permits, self.reads, self._again)
         self.moved = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -70,8 +73,14 @@ class KeyMover:
             errand.wake(self._router.generation)
         return errand.done
 
-    def _move(self, sleeper: Sleeper, wanted: dict[tuple[int, bytes], int], deadline: float | None = None) -> None:
-        waiter = Waiter(sleeper, self._router.generation, len(wanted))
+    def _move(
+        self,
+        sleeper: Sleeper,
+        wanted: dict[tuple[int, bytes], int],
+        deadline: float | None = None,
+        alone: bool = False,
+    ) -> None:
+        waiter = Waiter(sleeper, self._router.generation, len(wanted), tried=alone)
         if deadline is None:
             deadline = time.monotonic() + self._settings.move_seconds
         for (database, key), slot in wanted.items():
@@ -80,11 +89,11 @@ class KeyMover:
             identity = (migration, database, key)
             move = self._moves.get(identity)
             if move is None:
-                move = self._moves[identity] = Move(slot, identity, deadline)
+                move = self._moves[identity] = Move(slot, identity, deadline, alone=alone)
                 self._router.loop.hold_slot(slot)
                 self._lane(self._sources[slot], target, database).add(move)
             move.waiters.append(waiter)
-            if move.big_since:
+            if move.read_at is not None:
                 # Not now: the session has not stopped yet.
                 asyncio.get_running_loop().call_soon(self.found_big, move, move.read_at)
 
@@ -110,18 +119,41 @@ class KeyMover:
             elif not waiter.left and waiter.leave():
                 waiter.sleeper.wake(waiter.generation)
 
-    def found_big(self, move: Move, source: str | None) -> None:
-        """A key goes in pieces, which takes longer; whoever only reads it need not wait, if ``source`` is named."""
+    def found_big(self, move: Move, origin: Origin) -> None:
+        """A key goes in pieces from ``origin``, which takes longer; whoever only reads it need not wait."""
         if not move.big_since:
             move.big_since = time.monotonic()
             move.deadline = max(move.deadline, move.big_since + self._settings.big_key_seconds)
-        move.read_at = source
-        if source is None:
-            return
+        move.read_at = origin
         for waiter in list(move.waiters):
             if not waiter.over and not waiter.told:
                 waiter.told = True
-                waiter.sleeper.big(source, waiter.leave)
+                waiter.sleeper.big(origin, waiter.leave)
+
+    def runs_at_source(self, move: Move) -> bool:
+        """Whether all who wait for a key that its target does not take can do without the move."""
+        return all(
+            waiter.over or (not waiter.tried and self._full_targets.can_begin(waiter.sleeper, move.slot))
+            for waiter in move.waiters
+        )
+
+    def refuse(self, move: Move, origin: Origin, target: str, error: bytes) -> None:
+        """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
+        del self._moves[move.identity]
+        for waiter in move.waiters:
+            if waiter.leave() and (
+                waiter.tried or not self._full_targets.begin(waiter.sleeper, move.slot, origin, target, error)
+            ):
+                waiter.sleeper.fail(error)
+        # drained: not before those who go on elsewhere hold it themselves.
+        self._router.loop.release_slot(move.slot)
+
+    def _again(self, session: Session, slot: int, keys: list[bytes]) -> None:
+        """Have the keys of a request moved that could not be run at the source; an error is an error then."""
+        if session.closed or slot not in self._sources:
+            session.wake()
+        else:
+            self._move(session, {(session.database, key): slot for key in keys}, alone=True)
 
     def is_current(self, move: Move, origin: Origin, target: str) -> bool:
         """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""

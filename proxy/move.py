@@ -5,6 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from slots.beginning import UNKNOWN as UNKNOWN_BEGINNING
+from slots.beginning import Beginning
+
 MoveKey = tuple[int, int, bytes]
 """Number of the migration, database, key."""
 
@@ -13,13 +16,13 @@ MoveKey = tuple[int, int, bytes]
 class Origin:
     """Where a migrating slot's keys come from.
 
-    ``epoch``, ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`: no two actions have the same
+    ``epoch``, ``beginning`` and ``carried`` are those of :class:`slots.table.Action`: no two actions have the same
     origin (**by-action**).
     """
 
     address: str
     epoch: int = 0
-    keeps_target: bool = False
+    beginning: Beginning = UNKNOWN_BEGINNING
     carried: bool = False
 
 
@@ -28,7 +31,7 @@ class Move:
     """One key on its way, and the sessions that wait for it.
 
     ``big_since`` is when it was found to go in pieces, or 0; ``asked_at`` when the migrator was asked for it last;
-    ``read_at`` the server where it may be read meanwhile.
+    ``read_at`` where it may be read meanwhile. ``alone``: it is moved with no other, for one of those could not be.
     """
 
     slot: int
@@ -37,7 +40,8 @@ class Move:
     waiters: list["Waiter"] = field(default_factory=list)
     big_since: float = 0.0
     asked_at: float = 0.0
-    read_at: str | None = None
+    read_at: Origin | None = None
+    alone: bool = False
 
 
 class Sleeper(Protocol):
@@ -49,8 +53,8 @@ class Sleeper(Protocol):
     def fail(self, error: bytes) -> None:
         """A key could not be moved."""
 
-    def big(self, source: str, leave: Callable[[], bool]) -> None:
-        """A key goes in pieces from ``source``, where it may be read. ``leave()`` says if it waits, and ends that."""
+    def big(self, origin: Origin, leave: Callable[[], bool]) -> None:
+        """A key goes in pieces from ``origin``, where it may be read. ``leave()`` says if it waits, and ends that."""
 
 
 class Errand:
@@ -70,7 +74,7 @@ class Errand:
         if not self.done.done():
             self.done.set_result(error)
 
-    def big(self, source: str, leave: Callable[[], bool]) -> None:
+    def big(self, origin: Origin, leave: Callable[[], bool]) -> None:
         """It waits."""
 
 
@@ -83,6 +87,8 @@ class Waiter:
     left: int
     over: bool = False
     told: bool = False
+    tried: bool = False
+    """Whether it has been tried in vain to do at the source what it waits for."""
 
     def leave(self) -> bool:
         """Wait no longer; false if that was over already."""

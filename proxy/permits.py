@@ -85,8 +85,8 @@ class Permits:
     async def _renew(self, source: str, target: str) -> str | None:
         at_source, at_target = self._client(source), self._client(target)
         try:
-            self._held[source, target] = await moving.settle(at_source, at_target, source, target)
-        except (moving.NotSettled, *FAILURES) as error:
+            self._held[source, target] = await moving.settle(at_source, at_target, target)
+        except (moving.NotSettled, moving.SameProcess, *FAILURES) as error:
             log.warning("permit_not_renewed", source=source, target=target, reason=str(error))
             return str(error) or type(error).__name__
         finally:

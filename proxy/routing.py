@@ -26,6 +26,8 @@ from proxy.move import Origin
 from proxy.replicas import Replicas
 from proxy.settling import Settling
 from slots import ranges
+from slots.beginning import UNKNOWN as UNKNOWN_BEGINNING
+from slots.beginning import Beginning
 from slots.states import Course, SlotState
 from slots.table import Slot, SlotTable
 
@@ -41,7 +43,7 @@ class Route:
 
     A slot that is locked to be turned round has a source too, the one that its keys have come from until then. One
     whose master is ``lost`` is locked without waiting for what that server owes.
-    ``epoch``, ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`, of one that moves keys.
+    ``epoch``, ``beginning`` and ``carried`` are those of :class:`slots.table.Action`, of one that moves keys.
     **by-action**: so no two actions have equal routes, and what was learned by one route counts for no other.
     """
 
@@ -49,7 +51,7 @@ class Route:
     address: str | None
     source: str | None = None
     epoch: int = 0
-    keeps_target: bool = False
+    beginning: Beginning = UNKNOWN_BEGINNING
     carried: bool = False
     lost: bool = False
 
@@ -86,7 +88,7 @@ def _route_by_state(table: SlotTable, slot: Slot) -> Route:
         return Route(LOCKED if master else OFFLINE, master, target if turning else None, action.epoch if turning else 0)
     if action.state is SlotState.MIGRATING and master is not None and master != target:
         state = MIGRATING if target else OFFLINE
-        return Route(state, target, master, action.epoch, action.keeps_target, action.carried)
+        return Route(state, target, master, action.epoch, action.beginning, action.carried)
     return Route(OPEN if target else OFFLINE, target)
 
 
@@ -192,11 +194,24 @@ class Routing:
         What it has learned may be wrong although the route looks the same, and what it has acknowledged binds nobody.
         """
         self._firm.clear()
-        for slot, route in self._routes.items():
-            if route.state == MIGRATING:
+        self._look_again(list(self._routes))
+
+    def source_lost(self, address: str) -> None:
+        """A connection to a server has ended; if slots move from there, what is known of their keys is no more.
+
+        **by-action**: it may have been started anew, with keys that had left.
+        """
+        self._look_again([slot for slot, route in self._routes.items() if route.source == address])
+
+    def _look_again(self, slots: Collection[int]) -> None:
+        """Know nothing of the keys of those of these slots that migrate."""
+        for slot in slots:
+            state, address, _ = self._router.route(slot)
+            if state == MIGRATING:
                 self._migrations += 1
-                self._router.set_route(slot, MIGRATING, route.address, self._migrations)
-        self._router.next_generation()
+                self._router.set_route(slot, MIGRATING, address, self._migrations)
+        if slots:
+            self._router.next_generation()
 
     def stand_down(self, groups: frozenset[int]) -> None:
         """Hold requests for the slots of these groups, and of others no longer, but for those that the table locks."""
@@ -257,7 +272,7 @@ class Routing:
             migration = self._router.route(slot)[2] if same else self._migrations
         if old is not None and old.source is not None and route.source not in (None, old.source):
             self._former_sources.add(old.source)
-        origin = None if route.source is None else Origin(route.source, route.epoch, route.keeps_target, route.carried)
+        origin = None if route.source is None else Origin(route.source, route.epoch, route.beginning, route.carried)
         self._mover.set_source(slot, origin)
         if slot in self._undrained and route.state == OPEN:
             # in-order, one-owner: nothing goes to the new server while the old one owes replies.

@@ -1,4 +1,4 @@
-"""The scripts that a worker has seen (:mod:`slots.scripts`), and which servers are known to have them loaded.
+"""The scripts that a worker has seen (:mod:`proxy.knownscripts`), and which servers are known to have them loaded.
 
 What a server has loaded counts only as long as the connection that it was learned over (:mod:`proxy.standing`).
 """
@@ -8,8 +8,8 @@ from collections.abc import Collection
 from itertools import islice
 
 from proxy.engine.backend import Backend
+from proxy.knownscripts import KnownScripts
 from proxy.standing import Standing
-from slots.scripts import KnownScripts
 
 
 class Scripts(KnownScripts):

@@ -156,8 +156,8 @@ class ProxySettings(BaseSettings):
     sessions_limit_bytes: Bytes = Field(
         default=1_073_741_824,
         description="Bytes of memory for the unsent replies and the waiting requests of all sessions of a worker, "
-        "those that wait for a server included, above which the largest are closed; above half of it sessions are paused "
-        "early, and large requests wait for those before them. 1 GiB.",
+        "those that wait for a server included, above which the largest are closed; above half of it sessions are "
+        "paused early, and large requests wait for those before them. 1 GiB.",
     )
     session_stall_seconds: Seconds = Field(
         default=60.0, description="Seconds for which a client may take no byte of its replies before it is closed."

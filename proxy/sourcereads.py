@@ -4,22 +4,50 @@
 transaction that looks for its keys first, in the same step; if one has left meanwhile, what was read is thrown away,
 and the session goes on waiting for the move, which then is over. Whatever may write waits in any case.
 
+**by-action**: the source is asked first who it is, once a connection. If it is another process than the one that the
+action began with, it may have older data, and nothing is read there (:mod:`slots.beginning`).
+
 **bounded**: a reply is kept whole, up to the session's output limit.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import Router
 from proxy.engine.session import Session
+from proxy.move import Origin
 from proxy.settings import ProxySettings
 from slots import commands
 from slots.commands import CommandError
 from slots.keys import KeysError
+from slots.moving import run_id_of
 
 MULTI = command(("MULTI",))
 EXEC = command(("EXEC",))
+WHO = command(("INFO", "server"))
+
+
+@dataclass(eq=False, slots=True)
+class Reading:
+    """A connection to a source, and whom it leads to: ``run_id``, as of the connection's number ``identified``."""
+
+    backend: Backend
+    identified: int = 0
+    run_id: str = ""
+
+    def identify(self) -> None:
+        """Ask who is there before anything else is sent, unless that is known of this connection."""
+        if not self.backend.is_ready or self.backend.connects != self.identified:
+            self.backend.call(WHO, self._said)
+
+    def _said(self, reply: bytes) -> None:
+        self.run_id, self.identified = run_id_of(reply), self.backend.connects
+
+    def leads_to(self, run_id: str) -> bool:
+        """Whether what was answered just now was said by this process."""
+        return bool(run_id) and (self.run_id, self.identified) == (run_id, self.backend.connects)
 
 
 class SourceReads:
@@ -33,13 +61,16 @@ class SourceReads:
     def __init__(self, router: Router, settings: ProxySettings) -> None:
         self._router = router
         self._settings = settings
-        self._backends: dict[tuple[str, int, int], Backend] = {}
+        self._readings: dict[tuple[str, int, int], Reading] = {}
 
-    def begin(self, session: Session, source: str, leave: Callable[[], bool]) -> None:
+    def begin(
+        self, session: Session, origin: Origin, leave: Callable[[], bool], otherwise: Callable[[], None] = lambda: None
+    ) -> None:
         """Read at the source, if the request at the front of ``session`` is a read of keys of one slot.
 
         Args:
             leave: takes the session off those who wait for the move; false if it does not wait there any more.
+            otherwise: called where the source was asked and the session has no reply by that.
         """
         front = session.front()
         if front is None:
@@ -48,52 +79,73 @@ class SourceReads:
         keys = read_keys(argv)
         if not keys or len({self._router.slot_of_key(key) for key in keys}) != 1:
             return
-        backend = self._backend(source, session.database, session.protocol)
+        reading = self._reading(origin.address, session.database, session.protocol)
+        reading.identify()
         said: list[bytes] = []
         for payload in (MULTI, command(("EXISTS", *keys)), request):
-            backend.call(payload, said.append)
-        backend.call(EXEC, partial(self._answered, session, leave, len(keys), said))
+            reading.backend.call(payload, said.append)
+        whom = partial(reading.leads_to, origin.beginning.source)
+        reading.backend.call(EXEC, partial(self._answered, session, leave, otherwise, whom, len(keys), said))
 
     def _answered(
-        self, session: Session, leave: Callable[[], bool], keys: int, said: list[bytes], reply: bytes
+        self,
+        session: Session,
+        leave: Callable[[], bool],
+        otherwise: Callable[[], None],
+        is_source: Callable[[], bool],
+        keys: int,
+        said: list[bytes],
+        reply: bytes,
     ) -> None:
+        if not is_source():
+            otherwise()
+            return
         header, _, rest = reply.partition(b"\r\n")
         there, _, answer = rest.partition(b"\r\n")
         if header == b"*2" and there == b":%d" % keys:
             if leave():
                 session.complete(answer)
-        elif reply.startswith(b"-EXECABORT") and said[2].startswith(b"-") and leave():
-            session.complete(said[2])
+        elif reply.startswith(b"-EXECABORT") and said[2].startswith(b"-"):
+            if leave():
+                session.complete(said[2])
+        else:
+            otherwise()
 
-    def _backend(self, source: str, database: int, protocol: int) -> Backend:
-        backend = self._backends.get((source, database, protocol))
-        if backend is None:
-            backend = self._backends[source, database, protocol] = Backend(
-                self._router.loop,
-                source,
-                database,
-                protocol,
-                self._router.options,
-                self._settings.backend_reply_seconds,
+    def backend(self, source: str, database: int) -> Backend:
+        """The connection to a source for what runs there in a database."""
+        return self._reading(source, database, 2).backend
+
+    def _reading(self, source: str, database: int, protocol: int) -> Reading:
+        reading = self._readings.get((source, database, protocol))
+        if reading is None:
+            reading = self._readings[source, database, protocol] = Reading(
+                Backend(
+                    self._router.loop,
+                    source,
+                    database,
+                    protocol,
+                    self._router.options,
+                    self._settings.backend_reply_seconds,
+                )
             )
-        return backend
+        return reading
 
     def keep(self, sources: set[str]) -> None:
         """Close the connections to all other sources."""
-        for name, backend in list(self._backends.items()):
+        for name, reading in list(self._readings.items()):
             if name[0] not in sources:
-                backend.close()
-                del self._backends[name]
+                reading.backend.close()
+                del self._readings[name]
 
     def check_time(self) -> None:
         """Let the connections give up replies that are overdue."""
-        for backend in list(self._backends.values()):
-            backend.check_time()
+        for reading in list(self._readings.values()):
+            reading.backend.check_time()
 
     def reset(self, reason: str) -> None:
         """End every connection; who waits for a reply goes on waiting for the move."""
-        for backend in list(self._backends.values()):
-            backend.reset(reason)
+        for reading in list(self._readings.values()):
+            reading.backend.reset(reason)
 
 
 def read_keys(argv: list[bytes]) -> list[bytes]:

@@ -26,7 +26,6 @@ from proxy.listening import ListenError, Reservations, certificates
 from proxy.metrics import MetricsServer, Number, ProxyCollector
 from proxy.processes import WORKER_COMMAND, Inherited, Worker
 from proxy.settings import ProxySettings
-from proxy.sharedscripts import SharedScripts
 from proxy.standdown import StandDown
 from proxy.tablefile import Kept
 from proxy.tablekeeping import TableKeeping
@@ -97,13 +96,12 @@ class Supervisor:
             settings.redis_access, PROBE_SECONDS, PROBE_LIMIT_SECONDS, lambda *seen: self._standdown.saw(*seen)
         )
         self._leftovers = Leftovers(settings.redis_access, lambda: self._answers.consider())
-        self._scripts = SharedScripts(settings, lambda it: self._control.send(it), lambda it: self._workforce.ask(it))
-        self._workforce = Workforce(worker_command, self, self._scripts)
+        self._workforce = Workforce(worker_command, self)
         self._places = Reservations(settings)
         self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
         self._standdown = StandDown(settings.redis_access, self)
         self._control = Control(
-            settings.topom, settings.token.get_secret_value(), self, self._scripts, self._announcements, self._standdown
+            settings.topom, settings.token.get_secret_value(), self, self._announcements, self._standdown
         )
         self._answers = Answers(
             self._acks,
@@ -163,7 +161,6 @@ class Supervisor:
             await self._keeping.close()
             await self._probing.close()
             await self._leftovers.close()
-            await self._scripts.close()
             await metrics.close()
             self._places.close()
 
@@ -272,7 +269,6 @@ class Supervisor:
                 "index": worker.index,
                 "incarnation": worker.incarnation,
                 "instance": worker.instance,
-                "script_flushes": self._scripts.flushes,
                 "allowance": self._standdown.grant(),
                 "known_servers": self._standdown.known_servers(),
                 "listen_fds": {place: shared.fileno() for place, shared in self._places.inherited.items()},

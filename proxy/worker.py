@@ -126,7 +126,6 @@ class Worker:
             describe=self._describe,
             now=lambda: self._loop.now,
             started=time.time(),
-            script_flushes=int(start.get("script_flushes", 0)),
         )
         made = families.make(services)
         self._authentication = made.permissions
@@ -275,6 +274,8 @@ class Worker:
             session.close()
 
     def _disconnected(self, address: str) -> None:
+        # Not now: a session may be in the middle of a request.
+        asyncio.get_running_loop().call_soon(self._routing.source_lost, address)
         self._replicas.server_lost(address)
         self._slow_path.server_lost(address)
 

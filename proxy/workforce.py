@@ -6,11 +6,11 @@ dealt with here.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
-from proxy.asking import Asked, Listener, Questions
+from proxy.asking import Questions
 from proxy.channel import ChannelError, Message
 from proxy.metrics import Counters
 from proxy.processes import Inherited, Worker
@@ -44,29 +44,20 @@ class Overseer(Protocol):
         """A worker has ended. ``clean``: it was told to drain, and has."""
 
 
-class Answerer(Protocol):
-    """Answers some of the questions that workers have for each other by itself."""
-
-    def asked(self, asker: Asked, question: Message) -> bool:
-        """Take a question; False to have it passed on to all workers."""
-
-
 class Workforce:
     """All workers of a proxy.
 
     Args:
         command: starts a worker; ``--channel FD`` is appended.
         overseer: hears of all that happens.
-        answerer: is asked before all workers are.
     """
 
-    def __init__(self, command: Sequence[str], overseer: Overseer, answerer: Answerer | None = None) -> None:
+    def __init__(self, command: Sequence[str], overseer: Overseer) -> None:
         self.alive: dict[int, Worker] = {}
         """The workers there are, by index."""
         self.counters = Counters()
         self._command = command
         self._overseer = overseer
-        self._answerer = answerer
         self._questions = Questions(self.alive.values)
         self._incarnations = 0
         self._draining = asyncio.Event()
@@ -99,12 +90,6 @@ class Workforce:
             except TimeoutError:
                 self.counters.restarts += 1
                 wait = min(wait * 2, RESTART_SECONDS_MAX)
-
-    async def ask(self, message: Message) -> list[Any]:
-        """What all workers answer, as far as they do in time. What is asked is sent to each in any case."""
-        listener = Listener()
-        self._questions.ask(listener, {**message, "type": "ask", "id": 0}, always=True)
-        return await listener.answers
 
     async def drain(self, keepers: Sequence[asyncio.Task[None]], seconds: float) -> None:
         """Have all workers finish what they owe and end; kill those that take longer.
@@ -171,8 +156,7 @@ class Workforce:
                 self.counters.update(worker.index, message["counters"])
                 self.counters.commands.update(worker.index, message.get("commands", {}))
             case "ask":
-                if self._answerer is None or not self._answerer.asked(worker, message):
-                    self._questions.ask(worker, message)
+                self._questions.ask(worker, message)
             case "answer":
                 self._questions.answer(worker, message)
             case _:

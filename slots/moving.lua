@@ -13,7 +13,6 @@ end
 if not current then
   return {err = 'UNSETTLED the permit to move keys from here to ' .. host .. ':' .. port .. ' has to be renewed'}
 end
-if string.sub(permit, -7) == ' target' then truth = 'target' end
 local claimed = {}
 if redis.call('HLEN', state) > 2 then
   for index, key in ipairs(KEYS) do
@@ -86,4 +85,4 @@ if #big > 0 and wanted == '1' then
   end
 end
 
-return {done, #small, size, big, truth}
+return {done, #small, size, big}

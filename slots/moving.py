@@ -7,9 +7,9 @@ Movers are the migrator, which scans, and the proxies, which move a key that a c
 target may read at any later time. If meanwhile the key moves by another attempt and a client deletes or changes it
 there, that RESTORE would bring it back. So:
 
-- The permit is the field ``permit`` of the hash :data:`STATE` in database 0 of the source: its run id, the target,
-  and a random part. Without it nothing moves. It does not outlive the server process it was made for, however its
-  data came back.
+- The permit is the field ``permit`` of the hash :data:`STATE` in database 0 of the source: its run id, the target's
+  address and run id, and a random part. Without it nothing moves. It does not outlive the server process that it was
+  made for, however its data came back.
 - The script that sees an attempt fail that way takes the permit away in the same atomic step.
 - Whoever finds no permit settles (:func:`settle`): at the target it ends all connections that may be a MIGRATE's.
   What still comes in for them meets a closed connection. Then it grants a new permit, if none was granted or taken
@@ -17,10 +17,12 @@ there, that RESTORE would bring it back. So:
 
 What was lost with the hash (FLUSHALL, eviction, an older RDB file) costs another settling and nothing else.
 
-A source that restarts in the middle may come back with keys that had left it, as they were then. So whoever settles
-notes the source's run id at the target, in the hash :data:`ARRIVING`; if another one stands there from earlier in this
-migration, the permit says that of a key on both servers the target's copy counts. Otherwise the source's does, for the
-target may have had a key of that name from before.
+A server that restarts in the middle may come back with keys as they were once. So the permit names the processes of
+both ends: whoever holds it compares them with those that the slot's action began with, and tells the script whose copy
+counts of a key on both servers (:mod:`slots.beginning`). The source looks in the step that moves whether it is the
+process that the permit names (**run-id**). A target that has restarted is found by whoever settles next, the migrator
+at the latest, whose connections to it are lost; until then it is taken for what it was, which matters only for a slot
+on its way back whose source has restarted, too.
 
 A key over a bound is not moved here but reported: the migrator moves it in pieces, under a *claim*, another field of
 :data:`STATE`. While a key is claimed it counts as present at the source, though it may have expired there: so nobody
@@ -34,6 +36,7 @@ What is not covered: a packet that completes a connection's handshake only after
 
 import asyncio
 import hashlib
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,8 +53,6 @@ log = structlog.get_logger()
 STATE = RESERVED + b"moving"
 """Hash in database 0 of a source: ``permit``; ``unsettled``, random, of the attempt that took the permit away; and a
 field ``claim:database:key`` for each key that goes in pieces, its value the claimant."""
-ARRIVING = RESERVED + b"arriving"
-"""Hash in database 0 of a target: by the address of a source, its run id when keys began to move from there."""
 WRITING = f"{PREFIX}.migrator-writing."
 """What the names of connections begin with over which the migrator writes keys in pieces to a target."""
 WANTED = RESERVED + b"wanted"
@@ -62,8 +63,8 @@ all others were ended (``alone``)."""
 SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server: ``swept``, the life in which it was swept; ``data``, the id of the data that it has;
 ``token``, random, of a sweep under way (:mod:`migrator.sweep`)."""
-RESERVED_KEYS = (STATE, ARRIVING, WANTED, FENCED, LEADER, SWEPT)
-OUTLAST_FLUSH = (FENCED, LEADER, ARRIVING)
+RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT)
+OUTLAST_FLUSH = (FENCED, LEADER)
 """Those that a flush by a client does not take away: somebody may come late and has to find them."""
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
@@ -141,23 +142,50 @@ and most bytes of a small key; bytes after which the rest is left for another ca
 keys in :data:`WANTED`, else ``0``; whose copy counts of a key on both servers, ``source`` or ``target``;
 :data:`MOST_WANTED`; then MIGRATE's option for logging in.
 
-Gives how many of the keys, from the first on, it has looked at; how many of these it moved, and their bytes; the
-places (from 1) of those that are big; and whose copy counts. All others it has looked at are absent. Errors are
+Gives how many of the keys, from the first on, it has looked at; how many of these it moved, and their bytes; and the
+places (from 1) of those that are big. All others it has looked at are absent. Errors are
 MIGRATE's own, and :data:`UNSETTLED`.
 
-If the target has a key of that name (BUSYKEY), it is left from an attempt of unknown outcome, or from before the slot
-lived here. Clients cannot have made it: **absent-first** keeps them from the target as long as the source has the key,
-and by **one-way** a key that has left the source does not come back. So the source's copy counts, unless the slot was
-turned round, or the source has restarted: then it is the other way.
+If the target has a key of that name (BUSYKEY), it is left from an attempt of unknown outcome, or one of the servers has
+older data: see :mod:`slots.beginning` for whose copy counts.
 
 A write comes before each one that a server at its maxmemory would refuse: from then on a script may write anything.
 INFO costs more than all the rest for a single key; a connection does not outlive the server process it leads to.
 """
 
+DELETE = (
+    BY_EFFECTS
+    + UNLINK
+    + """
+local permit, database = ARGV[1], ARGV[2]
+redis.call('SELECT', '0')
+if permit == '' or redis.call('HGET', KEYS[1], 'permit') ~= permit
+  or string.sub(permit, 1, 40) ~= string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') then
+  return {err = 'UNSETTLED the permit to move keys from here has to be renewed'}
+end
+for index = 2, #KEYS do
+  if redis.call('HEXISTS', KEYS[1], 'claim:' .. database .. ':' .. KEYS[index]) == 1 then
+    return {err = 'CLAIMED a key is on its way in pieces'}
+  end
+end
+redis.call('SELECT', database)
+local there = {}
+for index = 2, #KEYS do
+  there[index - 1] = redis.call('EXISTS', KEYS[index])
+  unlink(KEYS[index])
+end
+return there
+"""
+)
+"""At a source: deletes the keys behind the first, :data:`STATE`, in database ARGV[2]; gives for each if it was there.
+
+Only by the permit ARGV[1], and if none is claimed: then no attempt to move them is under way, nor any copy of them.
+"""
+
 READ = (
     _BEGIN
     + """
-local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
 if state('permit') == '' and state('unsettled') == '' then
   redis.call('HDEL', '__slotferry:moving', 'permit')
   redis.call('HSET', '__slotferry:moving', 'unsettled', ARGV[1])
@@ -180,17 +208,6 @@ return ARGV[3]
 """
 )
 """Stores the permit ARGV[3] if ARGV[1] and ARGV[2] are still permit and token; gives the permit that holds."""
-
-
-ARRIVE = (
-    _SELECT
-    + """
-redis.call('HDEL', KEYS[1], '')
-redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
-return redis.call('HGET', KEYS[1], ARGV[1])
-"""
-)
-"""At a target: notes the run id ARGV[2] of source ARGV[1] unless there is one; gives the one that stands there."""
 
 
 FLUSH = (
@@ -221,6 +238,10 @@ class NotSettled(Exception):
     """Connections of earlier attempts could not be ended at the target in time."""
 
 
+class SameProcess(Exception):
+    """Source and target are one server, under two names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """What one call of :data:`MOVE` did: see there."""
@@ -229,13 +250,12 @@ class Moved:
     moved: int
     bytes: int
     big: tuple[int, ...]
-    keeps_target: bool
 
     @classmethod
     def of(cls, reply: Any) -> "Moved":
         """Read a reply; the places of big keys count from 0 here."""
-        looked_at, moved, size, big, truth = reply
-        return cls(looked_at, moved, size, tuple(place - 1 for place in big), truth == b"target")
+        looked_at, moved, size, big = reply
+        return cls(looked_at, moved, size, tuple(place - 1 for place in big))
 
 
 class Script:
@@ -282,37 +302,57 @@ def move_arguments(
     )
 
 
-def permit_keeps_target(permit: str) -> bool:
-    """Whether by this permit the target's copy counts of a key on both servers, because the source has restarted."""
-    return permit.endswith(" target")
+def processes_of(permit: str) -> tuple[str, str]:
+    """Run ids of the source and the target that a permit is for; empty for no permit."""
+    parts = permit.split(" ")
+    return (parts[0], parts[2]) if len(parts) == 4 else ("", "")
 
 
-async def settle(source: RedisClient, target: RedisClient, source_address: str, address: str) -> str:
+def run_id_of(said: object) -> str:
+    """The run id in what a server said to INFO, as bytes or as redis-py has parsed it; empty if it said none."""
+    if isinstance(said, Mapping):
+        return str(said.get("run_id", ""))
+    found = re.search(rb"run_id:(\w+)", said) if isinstance(said, bytes) else None
+    return found[1].decode() if found else ""
+
+
+async def settle(source: RedisClient, target: RedisClient, address: str) -> str:
     """See to it that nothing sent by an earlier MIGRATE can arrive at the target any more; give the permit that holds.
 
     Args:
         source: a client of the source.
         target: a client of the target.
-        source_address: ``host:port`` of the source.
         address: the target's ``host:port``, as the source is told it.
 
     Raises:
-        NotSettled: it took longer than :data:`SETTLE_SECONDS`, or others were at it all the time.
+        NotSettled: it took longer than :data:`SETTLE_SECONDS`, others were at it all the time, or a server does not
+            say who it is.
+        SameProcess: see there.
         Errors of the clients.
     """
     for _ in range(MOST_TRIES):
         said = await source.execute_command("EVAL", READ, 0, secrets.token_hex(8))
         run_id, permit, unsettled = (_text(part) for part in said)
-        mine = f"{run_id} {address} "
+        target_run_id = run_id_of(await target.execute_command("INFO", "server"))
+        if not run_id or not target_run_id:
+            raise NotSettled(
+                f"the source of keys for {address}, or that server itself, does not say what its run id is"
+            )
+        if run_id == target_run_id:
+            # run-id: a key that is moved would be deleted.
+            raise SameProcess(f"{address} is the server itself that keys are to leave, under another name")
+        mine = f"{run_id} {address} {target_run_id} "
         if permit.startswith(mine):
             return permit
         ended = await end_migrations(target)
-        first = _text(await target.execute_command("EVAL", ARRIVE, 1, ARRIVING, source_address, run_id))
-        truth = "source" if first == run_id else "target"
-        new = f"{mine}{secrets.token_hex(8)} {truth}"
-        granted = _text(await source.execute_command("EVAL", GRANT, 0, permit, unsettled, new))
+        # run-id: the connections that were ended are those of the process that the permit names.
+        if run_id_of(await target.execute_command("INFO", "server")) != target_run_id:
+            continue
+        granted = _text(
+            await source.execute_command("EVAL", GRANT, 0, permit, unsettled, f"{mine}{secrets.token_hex(8)}")
+        )
         if granted.startswith(mine):
-            log.info("moving_settled", target=address, connections_ended=ended, attempt=unsettled, truth=truth)
+            log.info("moving_settled", target=address, connections_ended=ended, attempt=unsettled)
             return granted
     raise NotSettled(
         f"the permit to move keys to {address} did not last in {MOST_TRIES} attempts: others failed as well, or "
@@ -366,13 +406,7 @@ async def clear_source(source: RedisClient) -> None:
     await source.execute_command("EVAL", _CLEAR, 2, STATE, WANTED)
 
 
-async def clear_target(target: RedisClient, *source_addresses: str) -> None:
-    """Take away what a migration from these sources has left at its target. Only when nobody moves keys from there."""
-    await target.execute_command("EVAL", _FORGET, 1, ARRIVING, *source_addresses)
-
-
 _CLEAR = _SELECT + "return redis.call('DEL', unpack(KEYS))"
-_FORGET = _SELECT + "return redis.call('HDEL', KEYS[1], unpack(ARGV))"
 
 
 def _may_be_migration(entry: Mapping[str, str]) -> bool:

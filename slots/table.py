@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from slots import ranges
+from slots.beginning import Beginning
 from slots.states import Course, SlotState
 
 MAXIMUM_SLOTS = 16384
@@ -34,8 +35,6 @@ class Action:
     """What is happening to a slot: its state, the group it is on its way to, and whether it was turned round.
 
     ``carried`` is whether the migrator takes all keys itself, because the source cannot or is not to send them.
-    ``failed_over`` is whether the group that had the slot before has lost its master since keys began to leave it. The
-    new one may have keys back that had left, as they were once.
 
     **by-action**: ``epoch`` is that of the write that began this action, turned it round, or since then put another
     master at either end; 0 before it has begun. No two actions have the same. ``source_run_id`` and ``target_run_id``
@@ -47,20 +46,14 @@ class Action:
     target_id: int
     course: Course = Course.FORWARD
     carried: bool = False
-    failed_over: bool = False
     epoch: int = 0
     source_run_id: str = ""
     target_run_id: str = ""
 
     @property
-    def keeps_target(self) -> bool:
-        """Whether, of a key that is on both servers, the target's copy is the truth and the source's a leftover.
-
-        The truth is where the slot was before: an earlier MIGRATE may have copied the key without deleting it. That is
-        the source, and after a turn the target, which was the source until then. Only if that group has failed over is
-        it the other one.
-        """
-        return (self.course is Course.BACK) is not self.failed_over
+    def beginning(self) -> Beginning:
+        """What tells whose copy counts of a key that is on both servers."""
+        return Beginning(self.source_run_id, self.target_run_id, self.course is Course.BACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +90,6 @@ class Slot:
                 action["course"] = str(self.action.course)
             if self.action.carried:
                 action["carried"] = True
-            if self.action.failed_over:
-                action["failed_over"] = True
             if self.action.epoch:
                 action["epoch"] = self.action.epoch
             if self.action.source_run_id:
@@ -119,7 +110,6 @@ class Slot:
                     int(raw["target_id"]),
                     Course(raw.get("course") or Course.FORWARD),
                     carried=bool(raw.get("carried")),
-                    failed_over=bool(raw.get("failed_over")),
                     epoch=int(raw.get("epoch", 0)),
                     source_run_id=str(raw.get("source_run_id", "")),
                     target_run_id=str(raw.get("target_run_id", "")),

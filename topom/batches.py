@@ -13,13 +13,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from migrator.progress import Progress
+from slots.beginning import Beginning
 from slots.states import Course, SlotState
 from slots.table import OFFLINE, Slot, SlotTable
 from topom.state import ClusterState
 
 Pair = tuple[int, int]
 """Ids of the groups that slots go from and to."""
-Kind = tuple[int, int, Course, SlotState, bool, str, str]
+Kind = tuple[int, int, Course, SlotState, Beginning]
 """What the slots of a batch have in common: source, target, course, state, and what their actions began with."""
 
 IN_TURN = (Course.BACK, Course.FORWARD, Course.TURNING)
@@ -109,13 +110,12 @@ def next_batches(
                 aside.add((slot.group_id, action.target_id))
             continue
         found = waiting if action.state is SlotState.PENDING else left
-        began = action.failed_over, action.source_run_id, action.target_run_id
-        kind = slot.group_id, action.target_id, action.course, action.state, *began
+        kind = slot.group_id, action.target_id, action.course, action.state, action.beginning
         found.setdefault(kind, []).append(slot.id)
     batches: list[Batch] = []
 
     def add(candidates: Mapping[Kind, list[int]], most: int | None) -> None:
-        for (source_id, target_id, course, action_state, *_), slots in sorted(
+        for (source_id, target_id, course, action_state, _), slots in sorted(
             candidates.items(), key=lambda item: (IN_TURN.index(item[0][2]), item[1][0])
         ):
             batch = Batch(source_id, target_id, tuple(slots[:most]), action_state, course)

@@ -2,7 +2,7 @@
 
 The proxy registers with its first frame and then sends heartbeats and acknowledgements; topom sends tables.
 Only the newest table matters: when a table is stored while the one before is still being sent, the proxy gets
-the changes from what it was sent last to the newest. Scripts go both ways (:mod:`topom.scripts`); tables come first.
+the changes from what it was sent last to the newest.
 """
 
 import asyncio
@@ -20,15 +20,12 @@ from slots.table import SlotTable
 from topom.errors import NotLeading, TopomError
 from topom.frames import (
     Ack,
-    FlushScripts,
     Heartbeat,
     Leave,
     Nack,
     ProxyFrame,
     Register,
     Resync,
-    Scripts,
-    ScriptsForgotten,
     TableFrames,
     parse,
 )
@@ -36,7 +33,6 @@ from topom.ledger import LostPlace
 from topom.members import Member, Refused
 from topom.node import Node
 from topom.proxylist import ProxyList
-from topom.scripts import SharedScripts
 from topom.service import Topom
 from topom.store import StoreError
 
@@ -46,8 +42,8 @@ REGISTER_SECONDS = 5.0
 """How long a new connection may take to register."""
 SEND_SECONDS = 10.0
 """How long a frame may take to go out; a proxy that does not read is disconnected, and dials again."""
-MAXIMUM_FRAME_BYTES = 8 * 1024 * 1024
-"""Of frames that proxies send: the longest script that is remembered, in base64, fits into one."""
+MAXIMUM_FRAME_BYTES = 1024 * 1024
+"""Of frames that proxies send."""
 CLOSE_NORMAL = 1000
 CLOSE_REFUSED = 1008
 CLOSE_TRY_AGAIN = 1013
@@ -56,22 +52,18 @@ router = APIRouter()
 
 
 class SocketLink:
-    """Sends to one proxy: tables as they become newer, scripts, and lists of proxies, then a last frame.
+    """Sends to one proxy: tables as they become newer, and lists of proxies, then a last frame.
 
-    It is :class:`topom.members.Link` and :class:`topom.scripts.Peer`.
+    It is :class:`topom.members.Link`.
     """
 
-    def __init__(self, websocket: WebSocket, frames: TableFrames, scripts: SharedScripts, proxies: ProxyList) -> None:
+    def __init__(self, websocket: WebSocket, frames: TableFrames, proxies: ProxyList) -> None:
         self._websocket = websocket
         self._frames = frames
-        self._scripts = scripts
         self._proxies = proxies
         self._proxies_sent = 0
         self.takes_proxies = False
         """Whether the proxy is told of the others."""
-        self.scripts_sent = 0
-        self.takes_scripts = False
-        """Whether the proxy knows of scripts."""
         self._said: deque[Mapping[str, object]] = deque()
         self._sent: SlotTable | None = None
         self._news = asyncio.Event()
@@ -111,9 +103,6 @@ class SocketLink:
                 await self._send_text(text)
             elif self._said:
                 await self.send(self._said.popleft())
-            elif self.takes_scripts and (scripts := self._scripts.frame(self.scripts_sent)) is not None:
-                self.scripts_sent = scripts[0]
-                await self._send_text(scripts[1])
             elif self.takes_proxies and (proxies := self._proxies.frame(self._proxies_sent)) is not None:
                 self._proxies_sent = proxies[0]
                 await self._send_text(proxies[1])
@@ -140,14 +129,13 @@ async def control(websocket: WebSocket) -> None:
         await _send_away(websocket, node)
         return
     topom: Topom = websocket.app.state.serving()
-    link = SocketLink(websocket, topom.frames, topom.scripts, topom.proxies)
+    link = SocketLink(websocket, topom.frames, topom.proxies)
     code = CLOSE_NORMAL
     try:
         member = await _register(websocket, topom, link)
         try:
             await _converse(websocket, topom, member, link)
         finally:
-            topom.scripts.leave(link)
             topom.members.disconnected(member, link)
     except Refused as refused:
         code = CLOSE_REFUSED
@@ -175,9 +163,6 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
     member = await topom.members.register(frame, link)
     product = topom.ledger.state.product
     link.takes_proxies = frame.cluster is not None
-    if frame.scripts is not None:
-        link.takes_scripts = True
-        topom.scripts.join(link, frame.scripts)
     try:
         await link.send(
             {
@@ -189,15 +174,12 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
                 "databases": product.databases,
                 "heartbeat_seconds": topom.settings.heartbeat_seconds,
                 "stand_down_seconds": topom.members.stand_down,
-                "scripts_generation": topom.scripts.generation,
-                "scripts_sequence": topom.scripts.sequence,
             }
         )
         if member.record.draining and not frame.draining:
             # It was told so over a stream that it has lost, or could not be told.
             link.say({"type": "drain"})
     except BaseException:
-        topom.scripts.leave(link)
         topom.members.disconnected(member, link)
         raise
     return member
@@ -248,10 +230,6 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
                 members.refuse(member, frame.epoch, frame.reason)
             case Resync():
                 link.resync()
-            case Scripts() | FlushScripts():
-                topom.scripts.tell(link, frame)
-            case ScriptsForgotten():
-                topom.scripts.forgotten(link, frame.number)
             case Leave():
                 await members.leave(member)
                 link.end({"type": "left"})

@@ -32,6 +32,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median_low
 
 OWN = "topom"
 """The name of topom's own view."""
@@ -120,6 +121,19 @@ class Detector:
         self._expected = {*viewers} - {OWN}
         kept = {*self._expected, OWN}
         self._views = {viewer: view for viewer, view in self._views.items() if viewer in kept}
+
+    def silence(self, server: str, now: float) -> float:
+        """For how long a server has been silent, by the middle one of the proxies' views; by topom's without any.
+
+        topom may have begun to ask just now, and single proxies, too, or they may have been cut off for long.
+        """
+        silences = {
+            viewer: view.silences[server] + now - view.at
+            for viewer, view in self._views.items()
+            if server in view.silences
+        }
+        others = [silence for viewer, silence in silences.items() if viewer != OWN]
+        return median_low(others) if others else silences.get(OWN, 0.0)
 
     def judge(self, server: str, now: float) -> Judgement:
         """What is thought of a server at ``now``, which is remembered: no earlier time may follow."""

@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from slots.table import SlotTable
 
@@ -11,13 +11,6 @@ from slots.table import SlotTable
 class _Frame(BaseModel):
     # Fields that this topom does not know are ignored, so that a newer proxy can talk to it.
     model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class ScriptsKnown(_Frame):
-    """Up to where a proxy was given scripts (:mod:`topom.scripts`): the generation, and the sequence in it."""
-
-    generation: int = Field(ge=0)
-    sequence: int = Field(ge=0)
 
 
 class ClusterAddress(_Frame):
@@ -46,8 +39,6 @@ class Register(_Frame):
     """The allowance by which it stands down now (:mod:`topom.standdown`); None for one that does not."""
     group_locks: bool = False
     """Whether it holds requests for the slots of a locked group; others acknowledge such a table all the same."""
-    scripts: ScriptsKnown | None = None
-    """None for a proxy that does not share scripts."""
     cluster: ClusterAddress | None = None
     """None for a proxy that is not in cluster mode. Others are sent ``proxies`` (:mod:`topom.proxylist`)."""
 
@@ -96,42 +87,8 @@ class Resync(_Frame):
     type: Literal["resync"]
 
 
-class Script(_Frame):
-    """A script; ``loaded`` if a client asked for it to be kept."""
-
-    body: Base64Bytes
-    loaded: bool
-
-
-class Scripts(_Frame):
-    """Scripts that the proxy's clients loaded or ran while it knew of ``generation``. Answered ``scripts_told``."""
-
-    type: Literal["scripts"]
-    number: int = Field(ge=0)
-    generation: int = Field(ge=0)
-    scripts: list[Script] = Field(max_length=10_000)
-
-
-class FlushScripts(_Frame):
-    """A client flushed the scripts at the servers. ``bodies``: they are to be forgotten, too.
-
-    Answered ``scripts_flushed`` with ``own`` once that is stored, and ``scripts_flush_done`` once all proxies know.
-    """
-
-    type: Literal["flush_scripts"]
-    number: int = Field(ge=0)
-    bodies: bool
-
-
-class ScriptsForgotten(_Frame):
-    """The answer to ``scripts_flushed``: all workers have forgotten the scripts, or what the servers have."""
-
-    type: Literal["scripts_forgotten"]
-    number: int = Field(ge=0)
-
-
 ProxyFrame = Annotated[
-    Register | Heartbeat | Ack | Nack | Leave | Resync | Scripts | FlushScripts | ScriptsForgotten,
+    Register | Heartbeat | Ack | Nack | Leave | Resync,
     Field(discriminator="type"),
 ]
 _adapter: TypeAdapter[ProxyFrame] = TypeAdapter(ProxyFrame)

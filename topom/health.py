@@ -4,6 +4,7 @@ Servers of the pool are asked too. Proxies do not know them, so that they are su
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
 from functools import partial
 
@@ -46,6 +47,7 @@ class Health:
         self._begin_probing = partial(Probing, access, probe_seconds, timeout_seconds)
         self._probing = self._begin_probing()
         self._judged: dict[str, Judgement] = {}
+        self._own: Mapping[str, float] = {}
         self.looked = asyncio.Event()
         """Set each time the servers have been judged."""
 
@@ -61,6 +63,14 @@ class Health:
     def has_failed(self, server: str) -> bool:
         """Whether the majority of views has it that a server does not answer."""
         return self.of(server).condition is Condition.FAILED
+
+    def hears(self, server: str) -> bool:
+        """Whether a server answers this topom itself, whatever others say of it."""
+        return self._own.get(server, math.inf) < self._suspect_seconds
+
+    def silence(self, server: str) -> float:
+        """For how long a server has been silent, as the detector has it."""
+        return self._detector.silence(server, asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """Ask servers and judge them, until cancelled."""
@@ -81,6 +91,7 @@ class Health:
         now = asyncio.get_running_loop().time()
         # One that has just been asked for the first time has neither answered nor been silent.
         looked = self._probing.silences(unanswered_from=self._suspect_seconds)
+        self._own = looked
         self._detector.report(OWN, looked, now)
         before = self._judged
         self._judged = {server: self._detector.judge(server, now) for server in known_servers(self._ledger.state)}

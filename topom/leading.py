@@ -24,13 +24,13 @@ these ways, none of which asks the late one to notice anything in time, but the 
 - What is checked before slots move (:mod:`migrator.checks`) writes a key of its own, which expires within seconds.
 - A late answer to a proxy's heartbeat counts from when the proxy sent that, and the look at the clock came after; so it
   allows the proxy nothing beyond what its successor waits for (:mod:`topom.standdown`).
-- Scripts that a late leader stores are of the same generation, and stay true; sizes say when they were measured.
+- Sizes that a late leader stores say when they were measured.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from topom.errors import NotLeading
-from topom.store import Leader, Leadership, Store, Stored, StoredScript, StoredScripts, StoredSizes
+from topom.store import Leader, Leadership, Store, Stored, StoredSizes
 
 OVER = "this topom does not lead; ask again, and the one that leads will answer"
 
@@ -66,16 +66,9 @@ class LedStore(Store):
     async def leader(self) -> Leader | None:
         return await self._store.leader()
 
-    async def read_scripts(self) -> StoredScripts:
-        return await self._store.read_scripts()
-
-    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
+    async def drop_former(self) -> None:
         self._require()
-        await self._store.write_scripts(generation, put, drop)
-
-    async def forget_scripts(self, generation: int) -> None:
-        self._require()
-        await self._store.forget_scripts(generation)
+        await self._store.drop_former()
 
     async def read_sizes(self) -> StoredSizes:
         return await self._store.read_sizes()

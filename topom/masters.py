@@ -5,7 +5,8 @@ is off (:mod:`topom.protection`), and that no replica still hears from the maste
 (**one-owner**; a lost proxy has to be fenced off it, or to have stood down: :mod:`topom.standdown`), and the replica
 takes over (:meth:`topom.promotions.Promotions.fail_over`). What the master had acknowledged and not yet
 sent to that replica is lost, which is in the nature of Redis's replication; a replica that is further behind than
-``ha_lag_bytes_max`` is left for an operator to decide on. The former master is made a replica as soon as it answers;
+``ha_lag_bytes_max`` is left for an operator to decide on, and so is a master of which no topom knows how far it was
+(:mod:`topom.offsets`). The former master is made a replica as soon as it answers;
 until then nobody reads from it, and proxies write only to whom the table names.
 
 What cannot be done is tried again with growing waits and full jitter, and said in ``slotferry status``.
@@ -29,15 +30,16 @@ from topom.health import Health
 from topom.ledger import Ledger
 from topom.lostproxies import LostProxies, StandingDown
 from topom.members import Members
+from topom.offsets import Offsets
 from topom.promotions import NotReady, Promotions
 from topom.protection import Protection
 from topom.replication import Replication, ServerFailed, ServerReplication, look_at_all
-from topom.state import leaving_servers
+from topom.state import Noted, leaving_servers
 
 log = structlog.get_logger(__name__)
 
 NOTE_SECONDS = 1.0
-"""How often it is noted how far masters are; and how long events of this module wait for a write to take them along."""
+"""How often proxies that have gone are fenced, and how long events of this module wait for a write of others."""
 TELL_SECONDS = 60.0
 """Between two events of one group that say why its failed master is not replaced."""
 FIRST_WAIT_SECONDS = 0.5
@@ -83,6 +85,7 @@ class Masters:
         promotions: Promotions,
         replication: ServerReplication,
         protection: Protection,
+        offsets: Offsets,
         settings: MastersSettings,
         problem_of: Callable[[str], str | None] = lambda server: None,
         lost_proxies: LostProxies | None = None,
@@ -97,7 +100,7 @@ class Masters:
         self._replication = replication
         self._protection = protection
         self._settings = settings
-        self._last: dict[str, Replication] = {}
+        self._offsets = offsets
         self._backoffs: dict[int, Backoff] = {}
         self._not_before: dict[int, float] = {}
         self._noted_at = 0.0
@@ -111,7 +114,7 @@ class Masters:
             await self._health.looked.wait()
             self._health.looked.clear()
             if self._settings.active:
-                await self._note()
+                await self._fence_gone()
             self._protect()
             await self._protection.end_lifting()
             if not self._settings.active:
@@ -149,20 +152,12 @@ class Masters:
         now = asyncio.get_running_loop().time()
         self._protection.look(len(lost) + len(missed), len(servers) + len(proxies), unsure, now)
 
-    async def _note(self) -> None:
-        """Note how far each master is that could be missed, and fence proxies that have gone, while it can be done."""
+    async def _fence_gone(self) -> None:
+        """Fence proxies that have gone, while it can be done."""
         now = asyncio.get_running_loop().time()
         if now < self._noted_at + NOTE_SECONDS:
             return
         self._noted_at = now
-        masters = [
-            group.servers[0]
-            for group in self._ledger.table.groups.values()
-            if group.replicas and self._health.of(group.servers[0]).condition is Condition.ALIVE
-        ]
-        for server, said in (await look_at_all(self._replication, masters)).items():
-            if isinstance(said, Replication) and said.is_master:
-                self._last[server] = said
         servers = all_servers(self._ledger.table)
         alive = [server for server in servers if self._health.of(server).condition is Condition.ALIVE]
         try:
@@ -226,9 +221,9 @@ class Masters:
         if not self._has_failed(group.master):
             raise NotReady(f"{group.master} answers again")
         said = await look_at_all(self._replication, list(group.replicas))
-        last = self._last.get(group.servers[0])
-        # Nobody knows what those that were never whole hold, unless it is known which stream it has to be.
-        joining = self._ledger.state.joining.keys() if last is None else ()
+        silence = None if self._offsets.has_seen(group) else self._health.silence(group.servers[0])
+        # Who was never seen whole may hold a part, unless it was seen lately that its stream is the master's.
+        joining = self._ledger.state.joining.keys() if silence is not None else ()
         answering = {
             server: found
             for server, found in said.items()
@@ -238,16 +233,25 @@ class Masters:
         if problems and len(problems) == len(answering):
             raise NotReady("; ".join(problems.values()) + "; or promote one with --force, if that is the best there is")
         # A replica that differs still says whether it hears from the master; it is only not chosen.
-        return best(group, answering, last, self._settings, problems, leaving_servers(self._ledger.state))
+        return best(
+            group,
+            answering,
+            self._offsets.of(group),
+            self._settings,
+            problems,
+            leaving_servers(self._ledger.state),
+            silence,
+        )
 
 
 def best(
     group: Group,
     said: Mapping[str, Replication],
-    last: Replication | None,
+    last: Noted | None,
     settings: MastersSettings,
     excluded: Collection[str] = (),
     leaving: Collection[str] = (),
+    silence: float | None = None,
 ) -> str:
     """The replica with the most data, of those that may take the place of their master.
 
@@ -257,10 +261,12 @@ def best(
     Args:
         group: with the master that has failed.
         said: by those of its replicas that answer.
-        last: what the master said when it was last heard of; None if that is not known.
+        last: how far the master was when it was last asked; None if no topom knows.
         settings: as for :class:`Masters`.
         excluded: replicas that are not to be chosen, whatever they have.
         leaving: servers that are not chosen where another one has as much.
+        silence: for how long the master has been silent, where it was not this topom that has asked it: what it wrote
+            while nobody led is noted nowhere, so its replica is to have had a link to it up to then. None if it was.
 
     Raises:
         NotReady: there is none.
@@ -271,24 +277,29 @@ def best(
     followers = {server: found for server, found in said.items() if not found.is_master and not found.filling}
     if not followers:
         raise NotReady(f"group {group.id} has no replica that answers and holds a whole copy")
-    streams = {last.stream} if last is not None else {found.stream for found in followers.values()}
-    if len(streams) > 1:
+    if last is None:
         raise NotReady(
-            f"the replicas of group {group.id} have different histories, and it is not known which one its master had; "
-            "promote one with --force"
+            f"no topom knows how far {group.master} was, so nobody knows what its replicas lack; promote the best one "
+            "with --force"
         )
     candidates = {
         server: found.offset
         for server, found in followers.items()
-        if found.stream in streams and server not in excluded
+        if found.stream == last.stream and server not in excluded
     }
     if not candidates:
         raise NotReady(f"no replica of group {group.id} holds what its master had; promote one with --force")
     chosen = max(_in_order(group, candidates), key=lambda server: (candidates[server], server not in leaving))
-    behind = last.offset - candidates[chosen] if last is not None else 0
+    behind = last.offset - candidates[chosen]
     if behind > settings.lag_bytes:
         raise NotReady(
             f"{chosen}, the best replica, is {behind} bytes behind what its master had; promote it with --force"
+        )
+    down = followers[chosen].down_seconds
+    if silence is not None and down > silence + settings.fail_seconds:
+        raise NotReady(
+            f"{chosen}, the best replica, lost its link {down - silence:.0f} s before {group.master} fell silent, and "
+            "no topom saw what that wrote since; promote it with --force"
         )
     return chosen
 

@@ -9,6 +9,7 @@ from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from migrator.settle import settle
 from slots.access import ServerAccess
+from slots.beginning import Beginning
 from topom.errors import NotLeading
 from topom.leading import OVER
 from topom.state import MigrationSettings, Product
@@ -61,7 +62,7 @@ class RedisMover:
         await settle(source, target, access=self._access, instance=self._instance, term=self._term)
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, beginning: Beginning, carried: bool
     ) -> None:
         """Return once **complete** holds for these slots. Raises :class:`migrator.errors.MigrationError`."""
         self._require()
@@ -76,16 +77,13 @@ class RedisMover:
             progress=progress,
             instance=self._instance,
             term=self._term,
-            manner=Manner(self._bounds, keeps_target, carried, self._confirmation),
+            manner=Manner(self._bounds, beginning, carried, self._confirmation),
         )
 
-    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
-        """Take away what moving from the source, or from ``former`` ones, has left at both.
-
-        Raises :class:`migrator.errors.MigrationError`.
-        """
+    async def clear(self, source: str) -> None:
+        """Take away what moving from a source has left there. Raises :class:`migrator.errors.MigrationError`."""
         self._require()
-        await clear(source, target, access=self._access, instance=self._instance, former=former, term=self._term)
+        await clear(source, access=self._access, instance=self._instance, term=self._term)
 
     def _require(self) -> None:
         if not self._leads():

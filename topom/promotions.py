@@ -30,7 +30,7 @@ import structlog
 
 from slots.backoff import Backoff
 from slots.table import Group, SlotTable
-from topom import succession, topology
+from topom import topology
 from topom.barrier import Barrier, BarrierFailed
 from topom.errors import Conflict, LeaderSilent, ServerNotFound, TopomError, Unavailable
 from topom.followers import Followers
@@ -484,10 +484,9 @@ class Promotions:
         lost = self._ledger.table.groups[group_id].lost
         decided = {promotion.server, promotion.former} if lost else {promotion.server}
         others = [server for server in self._ledger.table.groups[group_id].servers if server not in decided]
-        promote = succession.fail_over if lost else topology.promote
 
         def promoted(table: SlotTable, epoch: int) -> SlotTable:
-            return promote(table, epoch, group_id, promotion.server)
+            return topology.promote(table, epoch, group_id, promotion.server)
 
         following = [asyncio.create_task(self._tell(server, promotion)) for server in others]
         try:

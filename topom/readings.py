@@ -18,6 +18,7 @@ class Replication:
     is connected to its master and holds a whole copy, ``filling`` whether it is just being given one,
     ``silent_seconds`` for how long it has not heard from its master, as far as it is connected. ``former`` is the
     stream that it was in before its own, as far as it knows one, and ``former_offset`` how much of that it had run.
+    ``down_seconds`` is for how long a replica has been without a link, 0 if it has one or does not know.
     """
 
     is_master: bool
@@ -29,6 +30,7 @@ class Replication:
     silent_seconds: int = 0
     former: str = ""
     former_offset: int = -1
+    down_seconds: int = 0
 
     def follows(self, master: str) -> bool:
         """Whether it is a replica of the server of this address, by the very name."""
@@ -71,6 +73,7 @@ def read_replication(info: Mapping[str, Any]) -> Replication:
             filling,
             int(info.get("master_last_io_seconds_ago", 0)),
             *former,
+            max(0, int(info.get("master_link_down_since_seconds", 0))),
         )
     except KeyError as error:
         raise ResponseError(f"INFO replication lacks {error}") from error

@@ -37,6 +37,7 @@ from topom.lostproxies import LostProxies
 from topom.masters import Masters
 from topom.members import Member, Members
 from topom.moving import RedisMover
+from topom.offsets import Offsets
 from topom.placements import pool
 from topom.placements.applying import Placements
 from topom.placements.pool import Pool
@@ -47,7 +48,6 @@ from topom.proxylist import ProxyList
 from topom.rebalancing import Rebalancing
 from topom.redis_servers import RedisServers
 from topom.replication import ServerReplication
-from topom.scripts import SharedScripts
 from topom.sentinels.service import Sentinels
 from topom.settings import TopomSettings
 from topom.sizebook import SizeBook
@@ -100,6 +100,7 @@ class Topom:
         """Set once it does not lead any more, for good."""
         self.tending = Tending(StoreConflict)
         """Of what goes on by itself while this one leads."""
+        self._store = store
         self.ledger = Ledger(store, self.instance, leads, settings.events_kept, term, url)
         self.waiters = Waiters(self.ledger, settings.waiters)
         self.members = Members(self.ledger, settings.proxy_lease_seconds, settings.stand_down_rule())
@@ -137,6 +138,7 @@ class Topom:
             lambda group_id: self.sentinels.left_alone(group_id),
         )
         self.protection = Protection(settings.protection_share, self.ledger, settings.server_suspect_seconds)
+        self.offsets = Offsets(self.ledger, replication, self.health.hears, settings.ha_lag_bytes_max)
         self.masters = Masters(
             self.ledger,
             self.members,
@@ -145,6 +147,7 @@ class Topom:
             self.promotions,
             replication,
             self.protection,
+            self.offsets,
             settings.masters_settings(),
             self.differing.problem,
             LostProxies(self.ledger, self.members, self.servers, settings.masters_settings().proxy_suspect_seconds)
@@ -211,7 +214,6 @@ class Topom:
             settings.placement_rules(),
             settings.placement_settle_seconds,
         )
-        self.scripts = SharedScripts(store, settings.scripts_remembered, settings.scripts_remembered_bytes)
         self.sentinels = Sentinels(
             settings.ha,
             self.ledger,
@@ -244,7 +246,7 @@ class Topom:
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
-        await self.scripts.start()
+        await self._store.drop_former()
         await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
         self._history = TableHistory(self.ledger.table)
@@ -273,7 +275,7 @@ class Topom:
         self.waiters.release()
 
     async def run(self) -> None:
-        """Watch leases, repeat refused tables, run batches, store scripts and follow Sentinels, until cancelled.
+        """Watch leases, repeat refused tables, run batches and follow Sentinels, until cancelled.
 
         Raises:
             StoreConflict: another topom has written to the store.
@@ -285,10 +287,10 @@ class Topom:
             "promotions": self.promotions.run,
             "health": self.health.run,
             "masters": self.masters.run,
+            **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
             "lost proxies": self.gone.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,
-            "scripts": self.scripts.run,
             "list of proxies": self.proxies.run,
             "leaving groups": self.departures.run,
             "leaving servers": self.server_departures.run,

@@ -235,14 +235,6 @@ class TopomSettings(BaseSettings):
     redis_timeout_seconds: Seconds = Field(
         default=1.0, description="Seconds that a Redis server may take to answer topom's own questions."
     )
-    scripts_remembered: int = Field(
-        default=10_000, ge=1, description="Scripts that topom remembers for all proxies, to give them to each."
-    )
-    scripts_remembered_bytes: int = Field(
-        default=67_108_864,
-        ge=1,
-        description="Bytes of scripts that topom remembers; those merely run go first, then the oldest. 64 MiB.",
-    )
 
     min_groups: int = Field(
         default=0,

@@ -165,6 +165,15 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """That a group's master, a ``server``, was so far in this stream of writes (:mod:`topom.offsets`)."""
+
+    server: str
+    stream: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lifting:
     """That an operator lifted protection mode (:mod:`topom.protection`), until the members lost then are back.
 
@@ -223,7 +232,7 @@ class ClusterState:
     ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what is
     being applied of one, and whether that is done by itself (:mod:`topom.placements`). ``priorities`` has, by address,
     the ``replica-priority`` that servers had which Sentinels are kept from electing (:mod:`topom.sentinels.electable`).
-    ``differing`` has, by address, what is known against replicas.
+    ``differing`` has, by address, what is known against replicas, and ``offsets`` how far the masters of groups were.
     ``unwatched`` has the servers that came to their groups since every proxy was last known to have the table
     (:mod:`topom.standdown`).
     """
@@ -251,6 +260,7 @@ class ClusterState:
     placement: Kept = NOTHING_KEPT
     priorities: Mapping[str, int] = field(default_factory=dict)
     differing: Mapping[str, Differs] = field(default_factory=dict)
+    offsets: Mapping[int, Noted] = field(default_factory=dict)
     unwatched: frozenset[str] = frozenset()
 
     def with_assigned(self) -> ClusterState:

@@ -30,6 +30,7 @@ from migrator.checks import Findings
 from migrator.errors import MigrationError
 from migrator.progress import Progress
 from slots import ranges
+from slots.beginning import Beginning
 from slots.states import Course, SlotState
 from slots.table import Action, SlotTable
 from topom import topology
@@ -78,11 +79,11 @@ class Mover(Protocol):
         """
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, beginning: Beginning, carried: bool
     ) -> None:
         """Move every key of ``slots`` between these masters; return once **complete** holds. May be cancelled.
 
-        ``keeps_target`` and ``carried`` are those of :class:`slots.table.Action`.
+        ``beginning`` and ``carried`` are those of :class:`slots.table.Action`.
         """
 
     async def settle(self, source: str, target: str) -> None:
@@ -91,10 +92,8 @@ class Mover(Protocol):
         Called while no migrator and no proxy sends keys this way. Raises :class:`~migrator.errors.MigrationError`.
         """
 
-    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
-        """Take away what moving has left at both servers, of which nobody moves keys any more.
-
-        ``former`` are replicas of the source that may have been the source before.
+    async def clear(self, source: str) -> None:
+        """Take away what moving has left at a source, from which nobody moves keys any more.
 
         Raises :class:`~migrator.errors.MigrationError`.
         """
@@ -192,8 +191,7 @@ class Steps:
                 source = self._ledger.table.master_of(batch.source_id)
                 if source is not None:
                     # one-way: before the slot may come back, nothing that is left may move keys from there.
-                    former = self._ledger.table.groups[batch.source_id].replicas
-                    await self._mover.clear(source, self._target_of(batch), former)
+                    await self._mover.clear(source)
                 await self._change(batch, topology.settle, arrives=source is not None)
                 if batch.course is Course.FORWARD:
                     self.slots_moved += len(batch.slots)
@@ -228,7 +226,7 @@ class Steps:
     async def _are_as_begun(self, batch: Batch) -> bool:
         """Whether both masters are still the processes that were checked before ``preparing`` was stored.
 
-        **by-action**: one that restarts later than this is known not to be the one that the action began with.
+        **by-action**: one that restarts later than this is known not to be what it began with (:mod:`slots.beginning`).
         """
         source = self._ledger.table.master_of(batch.source_id)
         found = await self._mover.identify(source, self._target_of(batch))
@@ -324,9 +322,12 @@ class Steps:
         target = self._target_of(batch)
         if source is not None:
             # complete: the mover's scan begins here, after the barrier, and covers every database.
-            keeps_target = any(action.keeps_target for action in self._actions(batch))
+            # by-action: slots whose actions began otherwise are in another batch. Of one that is known to be empty by
+            # now, nothing is moved.
+            beginnings = {action.beginning for action in self._actions(batch)}
+            beginning = beginnings.pop() if len(beginnings) == 1 else Beginning(back=batch.course is Course.BACK)
             with self.speed.following(batch.progress):
-                await self._mover.move(source, target, batch.slots, batch.progress, keeps_target, self._carried(batch))
+                await self._mover.move(source, target, batch.slots, batch.progress, beginning, self._carried(batch))
         await self._observe("complete")
         await self._finish(batch, source)
 

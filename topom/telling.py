@@ -31,6 +31,7 @@ UNTOLD = frozenset(
         "priorities",
         "term",
         "differing",
+        "offsets",
         "unwatched",
     }
 )

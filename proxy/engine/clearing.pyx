@@ -126,8 +126,8 @@ cdef class Clearing:
         """A key could not be moved."""
         self.session.fail(error)
 
-    def big(self, str source, leave):
+    def big(self, origin, leave):
         """A key goes in pieces."""
         self.met_big = True
         if self.count <= MOST_READ:
-            self.session.big(source, leave)
+            self.session.big(origin, leave)

@@ -249,10 +249,10 @@ cdef class Session(ClientConnection):
         self.stopped = False
         self._resume()
 
-    def big(self, str source, leave):
-        """A key of the request at the front goes in pieces from ``source``; ``leave()`` ends the wait for it."""
+    def big(self, origin, leave):
+        """A key of the request at the front goes in pieces from ``origin``; ``leave()`` ends the wait for it."""
         if not self.closed and self.stopped:
-            self.router.mover.reads.begin(self, source, leave)
+            self.router.mover.reads.begin(self, origin, leave)
 
     def front(self):
         """The request at the front: its arguments and its bytes. None if it was typed by hand, or there is none."""

@@ -1,9 +1,8 @@
 """Once a second: whether servers still have the scripts they are known to have, and whether new ones have any.
 
 A server that was restarted, or has just become a master, gets the scripts that clients loaded through this proxy
-before anybody asks for them: most clients of other proxies do not have to wait, and none needs this one's memory while
-topom, which gives it to all of them, is away. A server whose scripts were flushed past
-the proxy is noticed, and gets them again as they are used. **bounded**: one question of a few scripts at a time.
+before anybody asks for them, by way of this proxy or another. A server whose scripts were flushed past the proxy is
+noticed, and gets them again as they are used. **bounded**: one question of a few scripts at a time.
 """
 
 import asyncio

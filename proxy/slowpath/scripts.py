@@ -1,10 +1,10 @@
-"""Scripts: a client never sees NOSCRIPT for a script that any client of any proxy has loaded or run.
+"""Scripts: a client sees no NOSCRIPT for one that was loaded everywhere, or that this proxy has seen.
 
 EVAL and EVALSHA go where their keys are; those without keys go to any server. The worker remembers the scripts it sees
 (:mod:`proxy.scripts`). Before an EVALSHA at a server that is not known to have the script, the script is loaded there,
 over the same connection; the server runs a connection's requests in their order, so nobody waits. Once the server has
-said that it has it, EVALSHA passes as it came. What this worker has not seen is asked for when it is first needed: of
-the supervisor, which knows what other proxies have told (:mod:`proxy.sharedscripts`), then of the other workers.
+said that it has it, EVALSHA passes as it came. What this worker has not seen the others are asked for when it is first
+needed; then the server, which may have it from another proxy. SCRIPT LOAD loads at every master.
 """
 
 import asyncio
@@ -16,17 +16,16 @@ from proxy.channel import Message
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import LOCKED, OFFLINE
 from proxy.engine.session import AGAIN, ANY_SERVER, Cleared, Session, Unit, Waiting
+from proxy.knownscripts import LOADED, RUN, digest
 from proxy.scripts import Scripts
 from proxy.slowpath import replies, unnamed
 from proxy.slowpath.everywhere import NO_SERVER, ask, ask_each, first_error
 from proxy.slowpath.family import Answer, Family, Handler, Outcome
 from proxy.slowpath.killing import ask_busy, verdict
 from proxy.slowpath.scriptkeeping import ScriptKeeping
-from proxy.slowpath.scripttelling import ScriptTelling
 from proxy.slowpath.services import Services
 from proxy.slowpath.unnamed import KeepingToKeys
 from slots import commands
-from slots.scripts import LOADED, RUN, digest
 from slots.table import SlotTable
 
 NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
@@ -48,7 +47,6 @@ class ScriptCommands(Family):
         # Loads under way: what is sent over the same connection behind one finds the script.
         self._loading: set[tuple[Backend, bytes, int]] = set()
         self._keeping = ScriptKeeping(self.scripts, services.router, services.every_master)
-        self._telling = ScriptTelling(self.scripts, services.script_flushes, services.ask_all)
         self._keeping_to_keys = KeepingToKeys()
         self._row = commands.table()["EVALSHA"]
 
@@ -82,12 +80,10 @@ class ScriptCommands(Family):
     def tick(self) -> None:
         """Look after the servers now and then."""
         self._keeping.tick()
-        self._telling.tick()
 
     async def close(self) -> None:
         """The worker ends."""
         await self._keeping.close()
-        await self._telling.close()
 
     # -- running -------------------------------------------------------------------------------------------
 
@@ -102,11 +98,10 @@ class ScriptCommands(Family):
         return refused or keys or ANY_SERVER
 
     def _remember(self, body: bytes) -> bytes:
-        """A client runs a script: remember it, and have others do so. Its SHA1."""
+        """A client runs a script; its SHA1."""
         name = digest(body)
         if self.scripts.body(name) is None:
             self.scripts.remember(body)
-            self._telling.note(name)
         return name
 
     def refusal(self, requests: Sequence[list[bytes]]) -> bytes | None:
@@ -213,17 +208,14 @@ class ScriptCommands(Family):
         return reply if reply.startswith(b"-") else NO_SCRIPT
 
     async def _ask_proxy(self, name: bytes) -> bool:
-        """Remember what the proxy, or else another of its workers, remembers of a script; false where none does."""
-        for what in ("shared_script", "script"):
-            flushes = self._telling.flushes
-            found = await self._services.ask_all(what, name=name.decode("latin-1"))
-            # What was forgotten meanwhile stays forgotten.
-            if flushes == self._telling.flushes:
-                for answer in found:
-                    self.scripts.remember(answer["body"].encode("latin-1"), answer["loaded"])
-            if name in self.scripts:
-                return True
-        return False
+        """Remember what another worker of this proxy remembers of a script; false where none does."""
+        flushes = self.scripts.flushes
+        found = await self._services.ask_all("script", name=name.decode("latin-1"))
+        # What was forgotten meanwhile stays forgotten.
+        if flushes == self.scripts.flushes:
+            for answer in filter(None, found):
+                self.scripts.remember(answer["body"].encode("latin-1"), answer["loaded"])
+        return name in self.scripts
 
     def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
         """What has to be sent to a server before ``requests``, and how many replies that has.
@@ -281,7 +273,7 @@ class ScriptCommands(Family):
                 self._keeping.incomplete(address)
         if self.scripts.remember(body, loaded=True) in self.scripts:
             # Before the client is told: its next request may be another worker's.
-            await self._services.ask_all("script_loaded", body=body.decode("latin-1"), flushes=self._telling.flushes)
+            await self._services.ask_all("script_loaded", body=body.decode("latin-1"))
         return done
 
     def script_exists(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -290,9 +282,7 @@ class ScriptCommands(Family):
 
     async def _exists(self, session: Session, argv: list[bytes]) -> bytes:
         names = [name.lower().decode("latin-1") for name in argv[2:]]
-        known = [self._answer_known({"names": names})]
-        for what in ("shared_scripts_known", "scripts_known"):
-            known += await self._services.ask_all(what, names=names)
+        known = [self._answer_known({"names": names}), *await self._services.ask_all("scripts_known", names=names)]
         said = await ask_each(self._shared(session, self._services.masters()), command(tuple(argv)))
         there = [_numbers(reply) for reply in said.values() if not reply.startswith(b"-")]
         if not there:
@@ -307,7 +297,7 @@ class ScriptCommands(Family):
         return replies.array(found)
 
     def script_flush(self, session: Session, argv: list[bytes]) -> Outcome:
-        """SCRIPT FLUSH [ASYNC | SYNC]: forgotten by every worker of every proxy, then at every master."""
+        """SCRIPT FLUSH [ASYNC | SYNC]: forgotten by every worker of this proxy, then at every master."""
         if len(argv) > 3 or (len(argv) == 3 and argv[2].upper() not in (b"SYNC", b"ASYNC")):
             return b"-ERR SCRIPT FLUSH only support SYNC|ASYNC option\r\n"
         return self._flush(session, argv)
@@ -341,8 +331,7 @@ class ScriptCommands(Family):
         return None if body is None else {"body": body.decode("latin-1"), "loaded": self.scripts.is_loaded(name)}
 
     def _answer_loaded(self, message: Message) -> Any:
-        if self._telling.is_current(message):
-            self.scripts.remember(message["body"].encode("latin-1"), loaded=True)
+        self.scripts.remember(message["body"].encode("latin-1"), loaded=True)
         return None
 
     def _answer_known(self, message: Message) -> Any:
@@ -352,7 +341,6 @@ class ScriptCommands(Family):
     def _answer_flushed(self, message: Message) -> Any:
         if message["bodies"]:
             self.scripts.forget()
-            self._telling.forget(message)
         else:
             self.scripts.forget_servers()
         return None

@@ -44,8 +44,6 @@ class Services:
     """The time on the sessions' clock, in seconds."""
     started: float
     """When the worker was started, as time.time() gives it."""
-    script_flushes: int
-    """How often the proxy had forgotten its scripts when the worker was started."""
 
     def every_master(self) -> list[str]:
         """Addresses of the masters of all groups, also of those without slots, by group id.

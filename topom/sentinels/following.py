@@ -31,7 +31,7 @@ from topom.redis_servers import RedisServers
 from topom.sentinels.standing import standing_of
 from topom.sentinels.votes import elected
 from topom.state import ClusterState
-from topom.succession import fail_over
+from topom.topology import promote
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +116,7 @@ class Following:
             # way, which ends one way or the other; then it is looked at again.
             if state.table.master_of(view.group_id) != view.master or state.table.groups[view.group_id].locked:
                 return state
-            return interventions.with_table(state, fail_over(state.table, epoch, view.group_id, address))
+            return interventions.with_table(state, promote(state.table, epoch, view.group_id, address))
 
         try:
             state = await self._ledger.change(change)

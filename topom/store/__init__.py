@@ -7,16 +7,13 @@ with a limit on the size of a value or of a transaction can hold them.
 **epochs**: a write made from another version than the stored one changes nothing, so a topom that lost its
 place can do no harm.
 
-Scripts are kept apart from the documents: they are larger, there are many, and nothing that proxies agree on depends
-on them. Their version is their *generation*, which grows by one whenever all of them are forgotten.
-
 A store that several topoms share also says which of them leads: one that holds a *lease* there, renewed all the time.
 Whoever leads has to write to the store before it believes in its place: only the version keeps one that was paused from
 doing harm (**epochs**), the lease merely keeps two from getting into each other's way.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,24 +38,6 @@ class Stored:
 
     version: int
     documents: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredScript:
-    """A script; ``sequence`` says in which order they came to be known, ``loaded`` that a client asked to keep it."""
-
-    name: str
-    sequence: int
-    loaded: bool
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class StoredScripts:
-    """All scripts of ``generation``, by ascending sequence; generation 0 for a store never written to."""
-
-    generation: int
-    scripts: Sequence[StoredScript]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +101,8 @@ class Store(Protocol):
             StoreError: the outcome is unknown.
         """
 
-    async def read_scripts(self) -> StoredScripts:
-        """Every script. Raises :class:`StoreError`."""
-
-    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
-        """Drop the scripts of some names and put others, in the place of those of their names, all or nothing.
-
-        Raises:
-            StoreConflict: nothing was written, for the stored generation is not ``generation``.
-            StoreError: the outcome is unknown.
-        """
-
-    async def forget_scripts(self, generation: int) -> None:
-        """Drop every script and let ``generation`` grow by one, all or nothing. Raises as :meth:`write_scripts`."""
+    async def drop_former(self) -> None:
+        """Drop what topoms of before kept here and none reads any more: scripts. Raises :class:`StoreError`."""
 
     async def read_sizes(self) -> StoredSizes:
         """Every document of sizes. Raises :class:`StoreError`."""

@@ -175,11 +175,6 @@ class Book:
                 return
             raise StoreError(f"the {self._name} in the store were not written: others write to them all the time")
 
-    async def wrote(self, number: int) -> bool:
-        """Whether the last write is one of ours whose outcome was unknown, and set this number."""
-        stamp = Stamp.decode((await self._cells.look(self._name))[1])
-        return stamp.number == number and stamp.write in self._unknown
-
     async def _made_from(self, expected: int) -> tuple[int, Stamp]:
         if self._seen is None or self._seen[1].number != expected:
             mark, stamp = await self._cells.look(self._name)

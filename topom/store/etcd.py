@@ -2,7 +2,7 @@
 
 | key | holds |
 |---|---|
-| ``PREFIX/documents/stamp``, and so for ``scripts`` and ``sizes`` | number and id of the last write |
+| ``PREFIX/documents/stamp``, and so for ``sizes`` | number and id of the last write |
 | ``PREFIX/documents/cells/NAME`` | the documents' cells (:mod:`topom.store.books`) |
 | ``PREFIX/leader`` | who leads, as long as its lease holds |
 
@@ -20,7 +20,7 @@ from topom.store import Leader, StoreError
 from topom.store.books import Mismatch, Snapshot
 from topom.store.etcd_gateway import Compacted, EtcdGateway, NotFound, decode, encode
 from topom.store.lease import RELEASE_SECONDS, Lease, LeaseGone, clock
-from topom.store.shared import DOCUMENTS, LOOK_SECONDS, SharedStore, announced, announcement
+from topom.store.shared import DOCUMENTS, FORMER, LOOK_SECONDS, SharedStore, announced, announcement
 
 PAGE_KEYS = 200
 """Keys that are read with one call."""
@@ -105,11 +105,16 @@ class EtcdStore(SharedStore):
         cells = EtcdCells(gateway, prefix)
         super().__init__(cells)
         self._gateway = gateway
+        self._prefix = prefix
         self._stamp_key = cells.stamp_key(DOCUMENTS)
         self._leader_key = f"{prefix}/leader".encode()
 
     async def open(self) -> None:
         await self._documents.look()
+
+    async def drop_former(self) -> None:
+        folder = f"{self._prefix}/{FORMER}/".encode()
+        await self._gateway.ask("kv/deleterange", {"key": encode(folder), "range_end": encode(folder[:-1] + b"0")})
 
     async def leader(self) -> Leader | None:
         leader, _ = await self._ask_leader()

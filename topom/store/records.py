@@ -19,6 +19,7 @@
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 | ``priorities`` | the replica-priority that servers are to have again; missing until there was one |
 | ``differing`` | what is known against replicas that digest checks found to differ; missing until there was one |
+| ``offsets/0000`` | how far masters were in their streams of writes: groups 0 to 63, and so on |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
 """
@@ -40,6 +41,7 @@ from topom.state import (
     Joining,
     Leaving,
     Lifting,
+    Noted,
     PoolServer,
     Product,
     Promotion,
@@ -49,6 +51,7 @@ from topom.store import Stored, StoreDamaged, event_records
 from topom.store.known import made
 
 SLOTS_A_DOCUMENT = 256
+OFFSETS_A_DOCUMENT = 64
 
 
 def decode(stored: Stored) -> ClusterState | None:
@@ -108,6 +111,12 @@ def decode(stored: Stored) -> ClusterState | None:
                 for entry in (
                     made(Differs, raw) for raw in documents.get("differing", []) if raw.get("stage") != "filled"
                 )
+            },
+            offsets={
+                int(raw["group"]): made(Noted, raw)
+                for name, found in documents.items()
+                if name.startswith("offsets/")
+                for raw in found
             },
             placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
             # A version that does not keep it, and may have written last, leaves it out of what it writes each time.
@@ -180,6 +189,10 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["differing"] = _encode([asdict(entry) for entry in new.differing.values()])
     if new.protection_lifted != (None if old is None else old.protection_lifted):
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
+    if old is None or old.offsets is not new.offsets:
+        before, after = _offsets({} if old is None else old.offsets), _offsets(new.offsets)
+        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        documents |= {name: _encode(after[name]) if name in after else None for name in changed}
     documents |= event_records.differences(old.events if old else (), new.events)
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
@@ -194,6 +207,15 @@ def _differ(documents: dict[str, bytes | None], name: str, old: Mapping[Any, Any
     for key, value in new.items():
         if old.get(key) != value:
             documents[name.format(key)] = _encode(asdict(value))
+
+
+def _offsets(offsets: Mapping[int, Noted]) -> dict[str, list[dict[str, Any]]]:
+    """The documents that hold them, by name."""
+    documents: dict[str, list[dict[str, Any]]] = {}
+    for number, noted in sorted(offsets.items()):
+        name = f"offsets/{number // OFFSETS_A_DOCUMENT:04d}"
+        documents.setdefault(name, []).append({"group": number, **asdict(noted)})
+    return documents
 
 
 def _by_time(moved: Mapping[int, float]) -> dict[str, str]:

@@ -1,9 +1,9 @@
-"""What stores that several topoms share have in common: books for documents, scripts and sizes, and elections."""
+"""What stores that several topoms share have in common: books for documents and sizes, and elections."""
 
 import asyncio
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 
 import structlog
 
@@ -13,8 +13,6 @@ from topom.store import (
     Store,
     Stored,
     StoreDamaged,
-    StoredScript,
-    StoredScripts,
     StoredSizes,
     StoreError,
 )
@@ -23,7 +21,9 @@ from topom.store.lease import Lease
 
 log = structlog.get_logger(__name__)
 
-DOCUMENTS, SCRIPTS, SIZES = BOOKS = ("documents", "scripts", "sizes")
+DOCUMENTS, SIZES = BOOKS = ("documents", "sizes")
+FORMER = "scripts"
+"""The book of topoms of before."""
 FIRST_WAIT_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 1.0
 """Before the store is tried again in a watch or a campaign."""
@@ -38,7 +38,6 @@ class SharedStore(Store):
 
     def __init__(self, cells: Cells) -> None:
         self._documents = Book(cells, DOCUMENTS)
-        self._scripts = Book(cells, SCRIPTS)
         self._sizes = Book(cells, SIZES)
         self._leases: set[Lease] = set()
 
@@ -47,22 +46,6 @@ class SharedStore(Store):
 
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
         await self._documents.write(expected, version, documents)
-
-    async def read_scripts(self) -> StoredScripts:
-        generation, documents = await self._scripts.read()
-        scripts = [_script(name, value) for name, value in documents.items()]
-        return StoredScripts(generation, sorted(scripts, key=lambda script: script.sequence))
-
-    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
-        documents: dict[str, bytes | None] = dict.fromkeys(drop)
-        documents |= {script.name: _encode(script) for script in put}
-        await self._scripts.write(generation, generation, documents)
-
-    async def forget_scripts(self, generation: int) -> None:
-        stored, documents = await self._scripts.read()
-        if stored != generation and await self._scripts.wrote(generation + 1):
-            return  # an earlier try, which had failed, has come true
-        await self._scripts.write(generation, generation + 1, dict.fromkeys(documents))
 
     async def read_sizes(self) -> StoredSizes:
         return StoredSizes(*await self._sizes.read())
@@ -132,16 +115,3 @@ def announced(value: bytes, term: int) -> Leader:
         return Leader(str(stored["instance"]), str(stored["url"]), term)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreDamaged(f"the leader in the store cannot be read ({error!r}); remove that entry") from error
-
-
-def _encode(script: StoredScript) -> bytes:
-    return json.dumps({"sequence": script.sequence, "loaded": script.loaded}).encode() + b"\n" + script.body
-
-
-def _script(name: str, value: bytes) -> StoredScript:
-    head, _, body = value.partition(b"\n")
-    try:
-        fields = json.loads(head)
-        return StoredScript(name, int(fields["sequence"]), bool(fields["loaded"]), body)
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreDamaged(f"the script {name} in the store cannot be read ({error!r}); drop it there") from error

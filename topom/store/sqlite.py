@@ -8,13 +8,13 @@ It is not shared: the lock of the data folder (:mod:`topom.server`) is the lease
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from topom.store import Leader, Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
+from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
 
 T = TypeVar("T")
 
@@ -22,14 +22,11 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS version (id INTEGER PRIMARY KEY CHECK (id = 0), version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS documents (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO version VALUES (0, 0);
-CREATE TABLE IF NOT EXISTS generation (id INTEGER PRIMARY KEY CHECK (id = 0), generation INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS scripts
-    (name TEXT PRIMARY KEY, sequence INTEGER NOT NULL, loaded INTEGER NOT NULL, body BLOB NOT NULL);
-INSERT OR IGNORE INTO generation VALUES (0, 0);
 CREATE TABLE IF NOT EXISTS revision (id INTEGER PRIMARY KEY CHECK (id = 0), revision INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS sizes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
+_FORMER = "DROP TABLE IF EXISTS scripts; DROP TABLE IF EXISTS generation;"
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock on the file (a backup, a shell)."""
 WATCH_SECONDS = 0.05
@@ -71,14 +68,8 @@ class SqliteStore(Store):
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
         await self._run(lambda connection: self._write(connection, expected, version, documents))
 
-    async def read_scripts(self) -> StoredScripts:
-        return await self._run(self._read_scripts)
-
-    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
-        await self._run(lambda connection: self._write_scripts(connection, generation, put, drop))
-
-    async def forget_scripts(self, generation: int) -> None:
-        await self._run(lambda connection: self._forget_scripts(connection, generation))
+    async def drop_former(self) -> None:
+        await self._run(lambda connection: connection.executescript(_FORMER))
 
     async def read_sizes(self) -> StoredSizes:
         return await self._run(self._read_sizes)
@@ -167,28 +158,6 @@ class SqliteStore(Store):
                 else:
                     connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (name, value))
 
-    def _read_scripts(self, connection: sqlite3.Connection) -> StoredScripts:
-        with _transaction(connection, "BEGIN"):
-            (generation,) = connection.execute("SELECT generation FROM generation").fetchone()
-            rows = connection.execute("SELECT name, sequence, loaded, body FROM scripts ORDER BY sequence").fetchall()
-        return StoredScripts(generation, [StoredScript(row[0], row[1], bool(row[2]), row[3]) for row in rows])
-
-    def _write_scripts(
-        self, connection: sqlite3.Connection, generation: int, put: Sequence[StoredScript], drop: Collection[str]
-    ) -> None:
-        with _transaction(connection):
-            self._grow_generation(connection, generation, 0)
-            connection.executemany("DELETE FROM scripts WHERE name = ?", [(name,) for name in drop])
-            connection.executemany(
-                "INSERT OR REPLACE INTO scripts VALUES (?, ?, ?, ?)",
-                [(script.name, script.sequence, int(script.loaded), script.body) for script in put],
-            )
-
-    def _forget_scripts(self, connection: sqlite3.Connection, generation: int) -> None:
-        with _transaction(connection):
-            self._grow_generation(connection, generation, 1)
-            connection.execute("DELETE FROM scripts")
-
     def _read_sizes(self, connection: sqlite3.Connection) -> StoredSizes:
         with _transaction(connection, "BEGIN"):
             (revision,) = connection.execute("SELECT revision FROM revision").fetchone()
@@ -204,16 +173,6 @@ class SqliteStore(Store):
                     "to it"
                 )
             connection.executemany("INSERT OR REPLACE INTO sizes VALUES (?, ?)", list(documents.items()))
-
-    def _grow_generation(self, connection: sqlite3.Connection, generation: int, by: int) -> None:
-        changed = connection.execute(
-            "UPDATE generation SET generation = generation + ? WHERE generation = ?", (by, generation)
-        )
-        if changed.rowcount != 1:
-            raise StoreConflict(
-                f"the scripts in the store {self._path} are not of generation {generation}: another topom has written "
-                "to it"
-            )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """A store whose calls are timed and counted, for ``/metrics``."""
 
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from prometheus_client import Counter, Histogram
@@ -12,8 +12,6 @@ from topom.store import (
     Store,
     StoreConflict,
     Stored,
-    StoredScript,
-    StoredScripts,
     StoredSizes,
     StoreError,
 )
@@ -87,14 +85,8 @@ class TimedStore(Store):
     async def leader(self) -> Leader | None:
         return await self._times.timed("leader", self._store.leader())
 
-    async def read_scripts(self) -> StoredScripts:
-        return await self._times.timed("read_scripts", self._store.read_scripts())
-
-    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
-        await self._times.timed("write_scripts", self._store.write_scripts(generation, put, drop))
-
-    async def forget_scripts(self, generation: int) -> None:
-        await self._times.timed("forget_scripts", self._store.forget_scripts(generation))
+    async def drop_former(self) -> None:
+        await self._times.timed("drop_former", self._store.drop_former())
 
     async def read_sizes(self) -> StoredSizes:
         return await self._times.timed("read_sizes", self._store.read_sizes())

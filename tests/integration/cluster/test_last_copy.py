@@ -1,5 +1,8 @@
 """No copy is wiped unless another one is known to be whole (last-copy), over real servers that lose their data."""
 
+import itertools
+import os
+import signal
 from typing import Any
 
 from redis.asyncio import Redis
@@ -7,6 +10,7 @@ from redis.asyncio import Redis
 from cli.redis_server import RedisServer
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
+from tests.integration.cluster.test_masters import QUICK
 from tests.integration.cluster.test_promotion import all_follow, servers_of
 from tests.integration.cluster.test_replica_reads import PROMPT, add_replica
 
@@ -83,3 +87,49 @@ async def test_a_master_that_came_back_empty_fills_nobody(start_cluster: StartCl
         await server.ready()
     await all_follow(cluster, 1)
     assert {await keys_of(server) for server in (former, chosen, down)} == {KEYS}
+
+
+async def test_a_topom_that_has_just_come_to_lead_knows_that_a_replica_is_behind(start_cluster: StartCluster) -> None:
+    """given a replica that was stopped while clients wrote, and a topom and a master that died."""
+    settings = {**QUICK, "ha": "topom", "ha_lag_bytes_max": 100_000}
+    cluster = await start_cluster(groups=2, proxies=1, workers=1, topom_settings=settings, redis_arguments=PROMPT)
+    replica = await add_replica(cluster, 1)
+    await all_follow(cluster, 1)
+    (master,) = [server for server in cluster.servers[1] if server is not replica]
+
+    async def joins() -> bool:
+        return any(server["joining"] for server in (await cluster.api.groups())[0]["servers"])
+
+    await eventually(joins, lambda found: not found, "the replica to be whole")
+    looks = itertools.count()
+
+    async def asked() -> int:
+        """INFOs of others."""
+        async with plain_client(master.address) as client:
+            return int((await client.info("commandstats"))["cmdstat_info"]["calls"]) - next(looks)
+
+    os.kill(replica.pid, signal.SIGSTOP)
+    try:
+        async with plain_client(master.address) as client:
+            # More than the sockets between them hold.
+            for number in range(KEYS // 25):
+                await client.set(f"large:{number}", "x" * 200_000)
+        # It is asked twice a second now: how far it is, and for its replicas. The answer of before the last is stored.
+        before = await asked()
+        await eventually(asked, lambda found: found >= before + 5, "topom to have asked how far the master is")
+        await cluster.topom.kill()
+        await master.kill()
+    finally:
+        os.kill(replica.pid, signal.SIGCONT)
+    await cluster.restart_topom()
+
+    async def trouble() -> str:
+        return str((await cluster.api.groups())[0]["trouble"])
+
+    told = await eventually(trouble, bool, "a word why there is no other master")
+    assert "bytes behind what its master had" in told
+    assert await servers_of(cluster, 1) == [master.address, replica.address]
+    assert await keys_of(replica) < KEYS // 25
+    # When: an operator takes what there is.
+    await cluster.api.promote(1, replica.address, force=True)
+    assert (await servers_of(cluster, 1))[0] == replica.address

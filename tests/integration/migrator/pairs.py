@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from cli.redis_server import RedisServer
 from migrator.connection import Timeouts
@@ -14,6 +16,7 @@ from migrator.pace import Pace
 from migrator.progress import Progress
 from slots import functions, moving
 from slots.access import ServerAccess
+from slots.beginning import UNKNOWN, Beginning
 
 NUMBER_OF_SLOTS = 1024
 INSTANCE = "5107fe44" * 4
@@ -38,11 +41,17 @@ class Pair:
     progress: Progress = field(default_factory=Progress)
     timeouts: Timeouts = field(default_factory=Timeouts)
     bounds: Bounds = field(default_factory=Bounds)
-    keeps_target: bool = False
+    beginning: Beginning | None = None
+    """What the action began with; the servers as they are at the first call, if it is not said."""
     carried: bool = False
     confirmation: Confirmation = field(default_factory=Confirmation)
 
     async def migrate(self, slots: Sequence[int] = range(NUMBER_OF_SLOTS), password: str | None = None) -> None:
+        if self.beginning is None:
+            # Who is not let in finds out nothing.
+            with suppress(RedisError):
+                ends = self.source, self.target
+                self.beginning = Beginning(*[await run_id_at(server, password) for server in ends])
         await migrate(
             self.source.address,
             self.target.address,
@@ -54,15 +63,20 @@ class Pair:
             progress=self.progress,
             instance=INSTANCE,
             timeouts=self.timeouts,
-            manner=Manner(self.bounds, self.keeps_target, self.carried, self.confirmation),
+            manner=Manner(self.bounds, self.beginning or UNKNOWN, self.carried, self.confirmation),
         )
-        await clear(self.source.address, self.target.address, access=ServerAccess(password or ""), instance=INSTANCE)
+        await clear(self.source.address, access=ServerAccess(password or ""), instance=INSTANCE)
 
     async def keys_moved(self, count: int) -> None:
         """Return once so many keys have moved."""
         async with asyncio.timeout(30):
             while self.progress.keys_moved < count:
                 await asyncio.sleep(0.001)
+
+
+async def run_id_at(server: RedisServer, password: str | None = None) -> str:
+    async with client_of(server, password=password) as redis:
+        return str((await redis.info("server"))["run_id"])
 
 
 async def size(redis: Redis) -> int:

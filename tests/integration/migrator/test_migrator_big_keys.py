@@ -9,6 +9,7 @@ from migrator.errors import MigrationError
 from migrator.manner import Bounds
 from migrator.pace import Pace, PaceSettings
 from slots import moving
+from slots.beginning import Beginning
 from tests.integration.migrator.pairs import Pair, assert_moved, fill, size
 
 
@@ -118,13 +119,15 @@ async def test_bounds_say_what_is_big(pair: Pair, source: Redis, target: Redis) 
     assert await target.get("string") == b"x" * 2000
 
 
-async def test_a_turned_slot_keeps_the_targets_copies(pair: Pair, source: Redis, target: Redis) -> None:
+async def test_of_a_source_that_was_started_anew_the_targets_copies_count(
+    pair: Pair, source: Redis, target: Redis
+) -> None:
     """given keys on both servers, those at the target count, be they small or big."""
     await fill(source, 10)
     await fill_big(source)
     await target.mset({f"key:{n}": "the truth" for n in range(5)})
     await target.set("big:hash", "the truth")
-    pair.keeps_target = True
+    pair.beginning = Beginning("another process")
 
     await pair.migrate()
 

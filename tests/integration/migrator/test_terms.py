@@ -75,7 +75,7 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
         addresses = pair.source.address, pair.target.address
         await settle(*addresses, access=ServerAccess(), instance=NEW, term=LATTER)
         await moved(pair, NEW, LATTER, back=True)
-        await clear(*reversed(addresses), access=ServerAccess(), instance=NEW, term=LATTER)
+        await clear(addresses[1], access=ServerAccess(), instance=NEW, term=LATTER)
         assert await source.get("key") == b"moves"
         before = await source.hgetall(STATE)
         for connection in late:
@@ -84,7 +84,7 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
         for act in (
             moved(pair, OLD, FORMER),
             settle(*addresses, access=ServerAccess(), instance=OLD, term=FORMER),
-            clear(*addresses, access=ServerAccess(), instance=OLD, term=FORMER),
+            clear(addresses[0], access=ServerAccess(), instance=OLD, term=FORMER),
         ):
             with pytest.raises(Superseded, match=f"term {LATTER}"):
                 await act

@@ -13,7 +13,10 @@ from topom.ledger import Ledger
 from topom.sizebook import SizeBook
 from topom.sizes import KnownSizes, SlotSize, Taking
 from topom.state import ClusterState, Product
-from topom.store import Leader, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, records
+from topom.store import Leader, StoreConflict, Stored, StoredSizes, records
+from topom.store.books import Book
+from topom.store.etcd import EtcdStore
+from topom.store.zookeeper import ZooKeeperCells, ZooKeeperStore
 
 ONE, TWO = "1" * 32, "2" * 32
 URL = "http://127.0.0.1:1"
@@ -86,34 +89,26 @@ async def test_the_largest_table_and_its_changes(another: Open) -> None:
     assert records.decode(await store.read()) == new
 
 
-async def test_it_keeps_scripts(another: Open) -> None:
+async def test_scripts_that_topoms_of_before_stored_are_dropped(another: Open) -> None:
     store = await another()
-    first, second = StoredScript("a", 2, True, b"return 1"), StoredScript("b", 1, False, b"\xff\x00\n")
-    assert await store.read_scripts() == StoredScripts(0, [])
-    await store.write_scripts(0, [first, second], ["c"])
-    store = await another()
-    assert await store.read_scripts() == StoredScripts(0, [second, first])
-    assert await store.read() == Stored(0, {}), "they are none of the documents, and have no part in their version"
-    newer = StoredScript("b", 3, True, b"\xff\x00" * 200_000)
-    await store.write_scripts(0, [newer], ["a"])
-    assert await store.read_scripts() == StoredScripts(0, [newer])
-    await store.write_scripts(0, [first], ["a"])
-    await store.forget_scripts(0)
-    assert await store.read_scripts() == StoredScripts(1, [])
-
-
-async def test_it_takes_no_scripts_of_another_generation(another: Open) -> None:
-    store, other = await another(), await another()
-    await other.write_scripts(0, [StoredScript(f"{number:040d}", number, False, b"x") for number in range(500)], [])
-    await other.forget_scripts(0)
-    with pytest.raises(StoreConflict, match=r"generation 0|1, not 0"):
-        await store.write_scripts(0, [StoredScript("a", 1, True, b"x")], [])
-    with pytest.raises(StoreConflict, match=r"generation 0|1, not 0"):
-        await store.forget_scripts(0)
-    assert await store.read_scripts() == StoredScripts(1, [])
-    await store.write_scripts(1, [StoredScript("a", 1, True, b"x")], [])
-    await other.write_scripts(1, [StoredScript("b", 2, True, b"y")], [])
-    assert [script.name for script in (await store.read_scripts()).scripts] == ["a", "b"]
+    await store.write(0, 1, {"a": b"1"})
+    former: Book | None = None
+    if isinstance(store, EtcdStore | ZooKeeperStore):
+        cells = store._documents._cells
+        if isinstance(cells, ZooKeeperCells):
+            for path in ("scripts", "scripts/cells", "scripts/stamp"):
+                await cells._make(f"{cells._prefix}/{path}")
+        former = Book(cells, "scripts")
+        await former.write(0, 1, {f"{number:040d}": b"return 1" for number in range(300)})
+        assert len((await former.read())[1]) == 300
+    for _ in range(2):
+        await store.drop_former()
+    assert await store.read() == Stored(1, {"a": b"1"})
+    if isinstance(store, ZooKeeperStore):
+        names = await store._cells._call(lambda client: client.get_children_async(store._cells._prefix))
+        assert "scripts" not in names
+    elif former is not None:
+        assert await former.read() == (0, {})
 
 
 async def test_it_takes_no_sizes_of_another_revision(another: Open) -> None:

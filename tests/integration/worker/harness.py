@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -58,6 +59,8 @@ class WorkerHarness:
         self.settings = ProxySettings(**settings)
         self.places: UnixReservation | None = None
         self.servers: list[RedisServer] = []
+        self.run_ids: dict[str, str] = {}
+        """Of the servers as they were started first, by address."""
         self.messages: list[Message] = []
         self.table = SlotTable.empty()
         self.answering = True
@@ -110,6 +113,9 @@ class WorkerHarness:
             }
         )
         groups = [Group(number, (address,)) for number, address in enumerate(harness.addresses, 1)]
+        for address, server in zip(harness.addresses, harness.servers, strict=True):
+            async with redis.asyncio.Redis(host="127.0.0.1", port=server.port) as client:
+                harness.run_ids[address] = (await client.info("server"))["run_id"]
         await harness.apply([Slot(index, 1) for index in range(1024)], groups)
         await harness.next(lambda message: message["type"] == "ready")
         return harness
@@ -158,10 +164,19 @@ class WorkerHarness:
         return await self.next(lambda message: message["type"] == "counters" and message["counters"]["in_flight"] > 0)
 
     def push(self, slots: Iterable[Slot] = (), groups: Iterable[Group] = ()) -> int:
-        """Send a new table; its epoch."""
+        """Send a new table, in which actions that do not say it began with the servers as they are; its epoch."""
         self.table = self.table.changed(self.table.epoch + 1, slots, groups)
+        begun = tuple(self._begun(slot) for slot in self.table.slots)
+        self.table = SlotTable(self.table.epoch, begun, self.table.groups)
         self.channel.send({"type": "table", **self.table.to_wire()})
         return self.table.epoch
+
+    def _begun(self, slot: Slot) -> Slot:
+        if slot.action is None or slot.action.source_run_id or slot.action.target_run_id:
+            return slot
+        ends = self.table.master_of(slot.group_id), self.table.master_of(slot.action.target_id)
+        source, target = (self.run_ids.get(address or "", "") for address in ends)
+        return replace(slot, action=replace(slot.action, source_run_id=source, target_run_id=target))
 
     async def verdict(self, epoch: int) -> Message:
         """The worker's ack or nack of an epoch."""

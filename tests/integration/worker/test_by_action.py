@@ -1,5 +1,6 @@
 """**by-action**: what a worker has learned of a moving slot's keys counts for one action and one identity."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.integration.worker.conftest import StartWorker
-from tests.integration.worker.harness import WorkerHarness
+from tests.integration.worker.harness import LIMIT, WorkerHarness
 from tests.integration.worker.test_slot_states import KEY, SLOT
+
+OTHER = f"{{{KEY}}}other"
 
 
 def migrating(epoch: int) -> Slot:
@@ -39,3 +42,27 @@ async def test_what_was_absent_before_is_looked_for_again(
         assert await client.get(KEY) is None, "within one action nothing is looked for twice"
         await follows(worker)
         assert await client.get(KEY) == b"written while the slot was at rest here"
+
+
+async def test_what_a_source_brings_back_is_looked_for(start_worker: StartWorker) -> None:
+    """given a source that comes back with older data, what was absent before may be there again."""
+    worker = await start_worker()
+    source_server = worker.servers[0]
+    async with worker.client() as client, worker.direct(1) as source, worker.direct(2) as target:
+        for key in (KEY, OTHER):
+            await client.set(key, "old")
+        await source.save()
+        await worker.apply([migrating(5)])
+        assert await client.get(OTHER) == b"old"
+        await client.set(OTHER, "new")
+        await client.delete(KEY)
+        await source_server.kill()
+        source_server.start()
+        await source_server.ready()
+        async with asyncio.timeout(LIMIT):
+            # A single server brings back what was deleted since it was saved, too.
+            while await client.get(KEY) != b"old":
+                await asyncio.sleep(0.01)
+        assert await client.get(OTHER) == b"new", "of this one, the target's copy counts"
+        assert await source.exists(KEY, OTHER) == 0
+        assert await target.exists(KEY, OTHER) == 2

@@ -8,7 +8,7 @@ import pytest
 import redis.exceptions
 
 from slots import connections
-from slots.moving import ARRIVING, LEADER, STATE, WRITING
+from slots.moving import LEADER, STATE, WRITING
 from slots.states import SlotState
 from slots.table import Slot
 from tests.integration.worker.conftest import StartWorker
@@ -92,14 +92,12 @@ async def test_marks_outlast_a_flush(worker: WorkerHarness, words: tuple[str, ..
     async with worker.client() as client, worker.direct(1) as direct:
         await connections.fence(direct, "another")
         await direct.hset(LEADER, "term", "7")
-        await direct.hset(ARRIVING, "source", "run-id")
         await client.mset({f"key-{number}": "1" for number in range(50)})
         fenced = await direct.hgetall(connections.FENCED)
         await client.execute_command(*words)
         assert await worker.keys(1) == await worker.keys(2) == []
         assert await direct.hgetall(connections.FENCED) == fenced
         assert await direct.hget(LEADER, "term") == b"7"
-        assert await direct.hget(ARRIVING, "source") == b"run-id"
         assert not await direct.hexists(connections.FENCED, INSTANCE)
 
 

@@ -35,7 +35,7 @@ async def test_what_is_under_way_at_a_master_that_hangs_is_given_up(start_worker
 
 async def test_a_key_that_is_waited_for_comes_from_the_new_source(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3, lock_drain_seconds=0.2, backend_reply_seconds=60, move_seconds=60)
-    hung, new = worker.servers[0].address, worker.servers[2].address
+    hung, target, new = (server.address for server in worker.servers)
     async with worker.client(socket_timeout=60) as client, worker.direct(3) as promoted, asyncio.timeout(SECONDS):
         await client.set(KEY, "at the hung one")
         await promoted.set(KEY, "replicated")
@@ -46,7 +46,7 @@ async def test_a_key_that_is_waited_for_comes_from_the_new_source(start_worker: 
         async with frozen(worker.servers[0]):
             waiting = asyncio.create_task(client.get(KEY))
             await worker.next(lambda message: message["type"] == "counters" and message["counters"]["moving"] > 0)
-            moving = Slot(SLOT, 1, Action(SlotState.MIGRATING, 2, failed_over=True))
+            moving = Slot(SLOT, 1, Action(SlotState.MIGRATING, 2, epoch=9, target_run_id=worker.run_ids[target]))
             await worker.apply([moving], [Group(1, (new, hung))])
             assert await waiting == b"replicated"
             assert await promoted.exists(KEY) == 0
@@ -54,7 +54,7 @@ async def test_a_key_that_is_waited_for_comes_from_the_new_source(start_worker: 
 
 async def test_of_a_key_that_is_back_at_a_new_source_the_targets_copy_counts(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=3, lock_drain_seconds=0.2)
-    former, new = worker.servers[0].address, worker.servers[2].address
+    former, target, new = (server.address for server in worker.servers)
     async with worker.client() as client, worker.direct(3) as promoted:
         await client.set(KEY, "old")
         for state in (SlotState.PREPARED, SlotState.MIGRATING):
@@ -62,7 +62,7 @@ async def test_of_a_key_that_is_back_at_a_new_source_the_targets_copy_counts(sta
         await client.set(KEY, "new")
         # The replica has not heard that the key has left.
         await promoted.set(KEY, "old")
-        moving = Slot(SLOT, 1, Action(SlotState.MIGRATING, 2, failed_over=True))
+        moving = Slot(SLOT, 1, Action(SlotState.MIGRATING, 2, epoch=9, target_run_id=worker.run_ids[target]))
         await worker.apply([moving], [Group(1, (new, former))])
         # absent-first: what was known of the former source does not count.
         assert await client.get(KEY) == b"new"

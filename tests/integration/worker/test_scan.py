@@ -140,7 +140,7 @@ async def carry(worker: WorkerHarness, slots: list[int], source: int, target: in
             break
     await worker.act(slots, SlotState.FINISHED, source, target)
     ends = worker.servers[source - 1].address, worker.servers[target - 1].address
-    await clear(*ends, access=ServerAccess(""), instance=MIGRATOR)
+    await clear(ends[0], access=ServerAccess(""), instance=MIGRATOR)
     await worker.apply([Slot(index, target) for index in slots])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from migrator import move
 from migrator.connection import Timeouts
-from migrator.errors import KeysRemain, SourceRefused, TargetRefused, TargetUnavailable
+from migrator.errors import KeysRemain, SameServer, SourceRefused, TargetRefused, TargetUnavailable
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
@@ -29,7 +29,7 @@ def source_with(replies: Callable[[int], bytes]) -> Callable[[list[bytes]], byte
             case b"CLIENT" if command[1] == b"LIST":
                 return b"$0\r\n\r\n"
             case b"INFO":
-                text = b"# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\n"
+                text = b"run_id:%b\r\n# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\n" % RUN_ID
                 return b"$%d\r\n%b\r\n" % (len(text), text)
             case b"LPOP" | b"BLPOP":
                 return b"*-1\r\n"
@@ -58,17 +58,23 @@ def source_with(replies: Callable[[int], bytes]) -> Callable[[list[bytes]], byte
     return answer
 
 
-MOVED = b"*5\r\n:1\r\n:1\r\n:100\r\n*0\r\n$6\r\nsource\r\n"
-ABSENT = b"*5\r\n:1\r\n:0\r\n:0\r\n*0\r\n$6\r\nsource\r\n"
+MOVED = b"*4\r\n:1\r\n:1\r\n:100\r\n*0\r\n"
+ABSENT = b"*4\r\n:1\r\n:0\r\n:0\r\n*0\r\n"
 
 
 def array(*parts: bytes) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
 
 
-def target() -> Callable[[list[bytes]], bytes]:
+def target(run_id: bytes = b"b" * 40) -> Callable[[list[bytes]], bytes]:
     """Answers for a target that nobody else is connected to."""
-    return lambda command: b"$0\r\n\r\n" if command[0] == b"CLIENT" and command[1] == b"LIST" else b"+PONG\r\n"
+
+    def answer(command: list[bytes]) -> bytes:
+        if command[0] == b"INFO":
+            return b"+run_id:%b\r\n" % run_id
+        return b"$0\r\n\r\n" if command[:2] == [b"CLIENT", b"LIST"] else b"+PONG\r\n"
+
+    return answer
 
 
 async def run(source: Any, target: Any, progress: Progress | None = None, password: str | None = None) -> None:
@@ -90,6 +96,30 @@ def attempts(server: Any) -> list[list[bytes]]:
     """ARGV of each attempt to move, but for those that were refused the permit."""
     moves = [command for command in server.commands if command[0] == b"EVAL" and command[1] == moving.MOVE.encode()]
     return [command[4:] for command in moves if command[2] != b"0" and command[4]]
+
+
+async def test_run_id_one_server_under_two_names_is_left_alone(scripted: Start) -> None:
+    source = await scripted(source_with(lambda number: MOVED))
+    with pytest.raises(SameServer, match="under two names"):
+        await run(source, await scripted(target(RUN_ID)))
+    assert attempts(source) == []
+
+
+async def test_run_id_a_server_that_does_not_say_who_it_is_gets_no_keys(scripted: Start) -> None:
+    source = await scripted(source_with(lambda number: MOVED))
+    with pytest.raises(TargetUnavailable, match="run id"):
+        await run(source, await scripted(target(b"")))
+    assert attempts(source) == []
+
+
+async def test_run_id_a_target_that_is_replaced_within_a_call_ends_it(scripted: Start) -> None:
+    """given connections of one call that lead to two processes, then no key goes over them."""
+    source = await scripted(source_with(lambda number: MOVED))
+    answers = iter([target(), *[target(b"c" * 40)] * 100])
+    at_target = await scripted(lambda command: (next(answers) if command[0] == b"INFO" else target())(command))
+    with pytest.raises(TargetUnavailable, match=r"another process|did not last"):
+        await run(source, at_target)
+    assert attempts(source) == []
 
 
 async def test_keys_that_never_go_away_end_the_call(scripted: Start) -> None:

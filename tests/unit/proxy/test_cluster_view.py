@@ -92,7 +92,7 @@ def test_workers_are_told_of_the_others_once_a_change() -> None:
         "own": [2, "127.0.0.1", 7001, 0],
         "nodes": heard["proxies"],
     }
-    assert not proxy.announcements.heard({"type": "scripts"})
+    assert not proxy.announcements.heard({"type": "unknown"})
     with pytest.raises(ValueError, match="no host"):
         proxy.announcements.heard({"type": "proxies", "proxies": [[1, "", 6380, 0]]})
 

@@ -153,27 +153,6 @@ async def test_workers_ask_each_other(proxy: Proxy) -> None:
     assert (await workers[0].next("answer"))["answers"] == [worker.pid for worker in workers]
 
 
-async def test_a_flush_of_scripts_is_counted_for_workers_that_come_later(proxy: Proxy) -> None:
-    _, workers, starts = await proxy.begin()
-    assert [start["script_flushes"] for start in starts] == [0, 0]
-    workers[0].say("ask", id=5, what="scripts_flushed", bodies=True)
-    for worker in workers:
-        asked = await worker.next("ask")
-        assert (asked["what"], asked["bodies"], asked["flushes"]) == ("scripts_flushed", True, 1)
-        worker.say("answer", id=asked["id"], answer=None)
-    assert (await workers[0].next("answer"))["id"] == 5
-    workers[1].order(do="exit", status=1)
-    assert (await proxy.director.worker())[1]["script_flushes"] == 1
-
-
-async def test_a_script_is_asked_for_once_a_worker_has_told_of_it(proxy: Proxy) -> None:
-    _, workers, _ = await proxy.begin()
-    workers[0].say("ask", id=5, what="scripts_seen", flushes=0, scripts=[{"body": "return 1", "loaded": False}])
-    assert (await workers[0].next("answer"))["answers"] == []
-    workers[1].say("ask", id=6, what="shared_script", name="e0e1f9fabfc9d4800c877a703b823ac0578ff8db")
-    assert (await workers[1].next("answer"))["answers"] == [{"body": "return 1", "loaded": False}]
-
-
 # Tables
 
 

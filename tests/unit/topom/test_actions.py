@@ -17,7 +17,6 @@ from topom import topology
 from topom.batches import Batch
 from topom.errors import SlotsInAction
 from topom.steps import MasterChanged
-from topom.succession import fail_over
 from topom.topology import Move
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -302,14 +301,15 @@ async def test_complete_a_scan_begins_anew_at_another_master(bench: MakeBench, g
     one.run()
     await one.edit(move(range(4), 2))
     await started.wait()
-    await one.edit(lambda table, epoch: fail_over(table, epoch, group_id, "r:1"))
+    await one.edit(lambda table, epoch: topology.promote(table, epoch, group_id, "r:1"))
     go_on.set()
     await one.at_rest()
     pair = ("r:1", "s2:6379") if group_id == 1 else ("s1:6379", "r:1")
     assert one.mover.moved == [(*pair, (0, 1, 2, 3))]
     assert one.mover.broken_off == 1
-    # Of keys that came back at a new source, the target's copies count.
-    assert one.mover.kept == [group_id == 1]
+    # by-action: of keys that came back at a new source, the target's copies count.
+    began = one.mover.beginnings[0]
+    assert (began.source, began.target) == ("" if group_id == 1 else pair[0], "" if group_id == 2 else pair[1])
 
 
 async def test_complete_what_was_scanned_has_to_be_the_source_when_it_is_stored(bench: MakeBench) -> None:
@@ -320,7 +320,7 @@ async def test_complete_what_was_scanned_has_to_be_the_source_when_it_is_stored(
 
     async def fails_over(step: str) -> None:
         if step == "complete":
-            await one.edit(lambda table, epoch: fail_over(table, epoch, 1, "r:1"))
+            await one.edit(lambda table, epoch: topology.promote(table, epoch, 1, "r:1"))
 
     one.actions.steps.on_step = fails_over
     with pytest.raises(MasterChanged):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from topom.store import StoreConflict, StoreDamaged, StoredScript, StoreError, books
+from topom.store import StoreConflict, StoreDamaged, StoreError, books
 from topom.store.books import Book, Mismatch, Snapshot
 from topom.store.lease import Lease
 from topom.store.shared import SharedStore
@@ -207,19 +207,3 @@ async def test_damage_is_said() -> None:
     cells.stamp = b"{"
     with pytest.raises(StoreDamaged, match="backup"):
         await book.read()
-
-
-@pytest.mark.parametrize("how", ["fail_after", "late"])
-async def test_scripts_forgotten_in_a_try_that_failed_are_forgotten_once(how: str) -> None:
-    cells = MemoryCells()
-    store = Shelf(cells)
-    await store.write_scripts(0, [StoredScript("a", 1, True, b"x")], [])
-    setattr(cells, how, {1})
-    with pytest.raises(StoreError):
-        await store.forget_scripts(0)
-    cells.come_true()
-    await store.forget_scripts(0)
-    assert (await store.read_scripts()).generation == 1
-    await store.write_scripts(1, [StoredScript("b", 1, True, b"x")], [])
-    with pytest.raises(StoreConflict):
-        await Shelf(cells).forget_scripts(0)

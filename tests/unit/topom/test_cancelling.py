@@ -83,7 +83,7 @@ async def test_a_migrating_slot_is_turned_round(bench: MakeBench) -> None:
     assert steps == BACK_STEPS
     assert one.mover.broken_off == 1
     assert one.mover.moved == [("s2:6379", "s1:6379", (0, 1, 2, 3))]
-    assert one.mover.kept == [True]
+    assert one.mover.back == [True]
     assert one.mover.settled == [("s1:6379", "s2:6379")]
     assert one.actions.slots_moved == 0
     ways = [(table.slots[0].group_id, table.slots[0].action, table.slots[0].owner_id) for table in tables]
@@ -221,7 +221,7 @@ async def test_of_a_batch_some_slots_are_cancelled(bench: MakeBench) -> None:
     assert groups_of(table)[:4] == [1, 1, 2, 2]
     # Never both ways at once.
     assert one.mover.moved == [("s1:6379", "s2:6379", (2, 3)), ("s2:6379", "s1:6379", (0, 1))]
-    assert one.mover.kept == [False, True]
+    assert one.mover.back == [False, True]
 
 
 async def test_a_slot_that_was_cancelled_can_be_sent_again(bench: MakeBench) -> None:
@@ -238,7 +238,7 @@ async def test_a_slot_that_was_cancelled_can_be_sent_again(bench: MakeBench) -> 
     await send(one, range(4))
     table = await one.at_rest()
     assert groups_of(table)[:4] == [2] * 4
-    assert one.mover.kept == [True, False]
+    assert one.mover.back == [True, False]
 
 
 async def test_slots_that_are_sent_again_at_once_begin_from_the_beginning(bench: MakeBench) -> None:
@@ -305,7 +305,7 @@ async def test_a_restart_at_any_step_of_the_way_back_is_gone_on_from(bench: Make
         again.run()
         table = await again.at_rest()
         assert set(groups_of(table)) == {1}
-        assert set(again.mover.kept) <= {True}
+        assert set(again.mover.back) <= {True}
         # complete: unless the store has `finished`, the scan begins anew.
         assert (again.mover.moved == []) == (BACK_STEPS.index(step) >= BACK_STEPS.index("finished stored"))
     finally:
@@ -431,5 +431,5 @@ async def test_random_interventions_come_to_rest(bench: MakeBench) -> None:
     await retry(one)
     await one.at_rest(30)
     assert one.ledger.state.skipped == {}
-    assert True in one.mover.kept
-    assert False in one.mover.kept
+    assert True in one.mover.back
+    assert False in one.mover.back

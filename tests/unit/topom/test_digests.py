@@ -11,6 +11,7 @@ from topom.digests.throttle import LEAST_STEP, MOST_STEP, Throttle
 from topom.masters import MastersSettings, best
 from topom.promotions import NotReady
 from topom.replication import Replication
+from topom.state import Noted
 
 NOW = 1_000_000
 
@@ -114,7 +115,7 @@ def test_a_replica_that_differs_is_not_chosen_whatever_it_has() -> None:
         "a:1": Replication(False, "h", 100, ("m", 1)),
         "b:1": Replication(False, "h", 90, ("m", 1)),
     }
-    last = Replication(True, "h", 100)
+    last = Noted("m:1", "h", 100)
     assert best(group, said, last, settings) == "a:1"
     assert best(group, said, last, settings, {"a:1"}) == "b:1"
     with pytest.raises(NotReady):

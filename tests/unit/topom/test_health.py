@@ -33,6 +33,14 @@ async def test_a_server_is_unknown_until_it_was_looked_at() -> None:
         assert {health.of(one).condition for one in (there, "127.0.0.1:1")} == {Condition.UNKNOWN}
         await eventually(lambda: health.of(there).condition is Condition.ALIVE)
         assert health.of("127.0.0.1:1").condition is Condition.UNKNOWN
+        # When: a proxy does not reach it, which topom does.
+        health._detector.keep_only(["1"])
+        health.heard(1, {there: 9.0})
+        await eventually(lambda: health.of(there).condition is Condition.SUSPECTED)
+        assert health.hears(there)
+        assert health.silence(there) >= 9.0
+        assert not health.hears("127.0.0.1:1")
+        health._detector.keep_only([])
         await eventually(lambda: health.of("127.0.0.1:1").condition is Condition.FAILED)
     finally:
         running.cancel()

@@ -126,11 +126,6 @@ def test_turning_and_unlocking() -> None:
     assert started.slots[6] == slot_in(6, MIGRATING, TURNING, epoch=6)
 
 
-def test_whose_copy_counts() -> None:
-    kept = [(state, course) for state, course in KINDS if slot_in(0, state, course).action.keeps_target]  # type: ignore[union-attr]
-    assert kept == [(PREPARED, BACK), (MIGRATING, BACK), (FINISHED, BACK)]
-
-
 def test_courses_over_the_wire() -> None:
     for slot in all_kinds().table.slots:
         assert Slot.from_wire(slot.to_wire()) == slot

@@ -18,6 +18,7 @@ from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStor
 from topom import control, standdown, topology
 from topom.lostproxies import LostProxies, StandingDown
 from topom.masters import Masters
+from topom.offsets import Offsets
 from topom.promotions import NotReady
 from topom.protection import Protection
 from topom.service import Topom
@@ -77,6 +78,8 @@ async def lost_machine(
         await lost.register()
         assert lost.member is not None
         health = FakeHealth(case)
+        offsets = Offsets(bench.ledger, case.servers, lambda server: True, SETTINGS.lag_bytes)
+        await offsets.look()
         masters = Masters(
             bench.ledger,
             bench.members,
@@ -85,6 +88,7 @@ async def lost_machine(
             case.promotions,
             case.servers,
             Protection(0.6, bench.ledger),
+            offsets,
             SETTINGS,
             lost_proxies=LostProxies(bench.ledger, bench.members, bench.fencer, 60.0),
         )

@@ -18,16 +18,17 @@ from topom.detector import Condition, Judgement
 from topom.events import What
 from topom.health import Health
 from topom.masters import Masters, MastersSettings, best
+from topom.offsets import Offsets
 from topom.promotions import NotReady
 from topom.protection import Protection
 from topom.replication import Replication
-from topom.state import Joining, Leaving
+from topom.state import Joining, Leaving, Noted
 
 __all__ = ["hurry"]
 
 GROUP = Group(1, ("m:1", "r:1", "r:2"))
 SETTINGS = MastersSettings(active=True, lag_bytes=100, fail_seconds=5.0, wait_for_lost_proxies=True)
-LAST = Replication(True, "stream", 1000)
+LAST = Noted("m:1", "stream", 1000)
 
 
 def replica(offset: int, stream: str = "stream", **more: object) -> Replication:
@@ -38,7 +39,8 @@ def test_the_replica_with_the_most_data_takes_over() -> None:
     assert best(GROUP, {"r:1": replica(990), "r:2": replica(995)}, LAST, SETTINGS) == "r:2"
     assert best(GROUP, {"r:2": replica(995), "r:1": replica(995)}, LAST, SETTINGS) == "r:1", "the first of equals"
     assert best(GROUP, {"r:1": replica(900)}, LAST, SETTINGS) == "r:1"
-    assert best(GROUP, {"r:1": replica(1), "r:2": replica(2)}, None, SETTINGS) == "r:2"
+    # A topom that has just come to lead goes by what was noted before, and by the link.
+    assert best(GROUP, {"r:1": replica(900, down_seconds=25)}, LAST, SETTINGS, silence=20.0) == "r:1"
     # Who is on its way out is not chosen of equals, but has what nobody else has if it has more.
     assert best(GROUP, {"r:1": replica(995), "r:2": replica(995)}, LAST, SETTINGS, leaving={"r:1"}) == "r:2"
     assert best(GROUP, {"r:1": replica(996), "r:2": replica(995)}, LAST, SETTINGS, leaving={"r:1"}) == "r:1"
@@ -54,13 +56,14 @@ def test_the_replica_with_the_most_data_takes_over() -> None:
         ({"r:1": Replication(True, "stream", 2000)}, True, "no replica that answers"),
         ({"r:1": replica(999), "r:2": replica(9, link_up=True, silent_seconds=1)}, True, "r:2 still hears from m:1"),
         ({"r:1": replica(5000, "other")}, True, "holds what its master had"),
-        ({"r:1": replica(5, "other"), "r:2": replica(9)}, False, "different histories"),
+        ({"r:1": replica(9), "r:2": replica(9)}, False, "no topom knows how far m:1 was"),
+        ({"r:1": replica(995, down_seconds=26)}, True, "lost its link 6 s before m:1 fell silent"),
         ({"r:1": replica(899)}, True, "101 bytes behind"),
     ],
 )
 def test_no_replica_can_take_over(said: dict[str, Replication], known: bool, reason: str) -> None:
     with pytest.raises(NotReady, match=reason):
-        best(GROUP, said, LAST if known else None, SETTINGS)
+        best(GROUP, said, LAST if known else None, SETTINGS, silence=20.0)
 
 
 async def test_protection_holds_until_members_are_back_or_an_operator_says_so() -> None:
@@ -147,6 +150,9 @@ class FakeHealth(Health):
         doubted = server in self.doubted
         return Judgement(Condition.FAILED if down else Condition.ALIVE, 3 * down, 3, doubted)
 
+    def silence(self, server: str) -> float:
+        return 20.0
+
 
 @asynccontextmanager
 async def watching(case: Case, wait_for_lost_proxies: bool = True) -> AsyncIterator[tuple[Bench, Masters]]:
@@ -154,6 +160,7 @@ async def watching(case: Case, wait_for_lost_proxies: bool = True) -> AsyncItera
     async with case.topom() as bench:
         health = FakeHealth(case)
         settings = replace(SETTINGS, wait_for_lost_proxies=wait_for_lost_proxies)
+        offsets = Offsets(bench.ledger, case.servers, lambda server: not case.servers.all[server].down, 100)
         masters = Masters(
             bench.ledger,
             bench.members,
@@ -162,16 +169,17 @@ async def watching(case: Case, wait_for_lost_proxies: bool = True) -> AsyncItera
             case.promotions,
             case.servers,
             Protection(0.5, bench.ledger),
+            offsets,
             settings,
         )
-        task = asyncio.create_task(masters.run())
-        waking = asyncio.create_task(keep_looking(health))
+        await offsets.look()
+        tasks = [asyncio.create_task(work) for work in (masters.run(), keep_looking(health))]
         try:
             yield bench, masters
         finally:
-            for one in (task, waking):
+            for one in tasks:
                 one.cancel()
-            await asyncio.gather(task, waking, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def keep_looking(health: FakeHealth) -> None:
@@ -286,9 +294,10 @@ async def test_who_was_never_whole_does_not_take_over() -> None:
     async with case.topom() as bench:
         await bench.until(lambda table: case.acknowledged > 0)
         case.servers.replicate()
+        await Offsets(bench.ledger, case.servers, lambda server: True, 100).look()
         joining = {server: Joining(server) for server in (FIRST, SECOND)}
         await bench.ledger.change(lambda state, epoch: replace(state, joining=joining))
-    # When: the next topom has never heard of how far the master was.
+    # When: the next topom has not heard the master itself.
     case.servers.all[MASTER].down = True
     async with watching(case) as (bench, masters):
         await eventually(lambda: "no replica that answers and holds a whole copy" in masters.reasons.get(1, ""))
@@ -296,6 +305,25 @@ async def test_who_was_never_whole_does_not_take_over() -> None:
         await bench.until(lambda table: table.groups[1].master == SECOND)
         case.servers.all[MASTER].down = False
         await case.settled()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_topom_that_has_just_come_to_lead_knows_what_a_replica_lacks(known: bool) -> None:
+    case = Case()
+    async with case.topom() as bench:
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        for replica in (FIRST, SECOND):
+            case.servers.all[replica].stuck = True
+        case.servers.all[MASTER].data += 1000
+        if known:
+            await Offsets(bench.ledger, case.servers, lambda server: True, 100).look()
+    case.servers.all[MASTER].down = True
+    async with watching(case) as (bench, masters):
+        why = "bytes behind what its master had" if known else "no topom knows how far m:1 was"
+        await eventually(lambda: why in masters.reasons.get(1, ""))
+        assert bench.ledger.table.groups[1].master == MASTER
+        case.servers.all[MASTER].down = False
 
 
 async def test_the_first_of_many_to_be_found_lost_is_not_replaced_either() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from slots.states import Course, SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
@@ -23,7 +22,6 @@ from topom.service import Topom
 from topom.settings import SettingsError, TopomSettings
 from topom.store import records
 from topom.store.records import decode
-from topom.succession import fail_over
 
 A, B, C = "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"
 
@@ -100,45 +98,10 @@ def table_of(action: Action | None, source: int = 1) -> SlotTable:
     return SlotTable(1, (Slot(0, source, action),), {1: Group(1, (A, B)), 2: Group(2, (C,))})
 
 
-@pytest.mark.parametrize(
-    ("action", "source", "kept"),
-    [
-        # Keys had begun to leave group 1: what its new master has of them may be old.
-        (Action(SlotState.MIGRATING, 2), 1, True),
-        (Action(SlotState.MIGRATING, 2, Course.TURNING), 1, True),
-        (Action(SlotState.MIGRATING, 2, Course.BACK), 1, True),
-        (Action(SlotState.PREPARED, 1, Course.BACK), 2, False),
-        # They had not, or come to it.
-        (Action(SlotState.PREPARED, 2), 1, False),
-        (Action(SlotState.MIGRATING, 1), 2, False),
-        (Action(SlotState.MIGRATING, 1, Course.BACK), 2, True),
-    ],
-)
-def test_copies_of_a_master_that_took_over_do_not_count(action: Action, source: int, kept: bool) -> None:
-    table = fail_over(table_of(action, source), 2, 1, B)
-    assert table.groups[1].servers == (B, A)
-    changed = table.slots[0].action
-    assert changed is not None
-    assert changed.keeps_target is kept
-    # The way there and back over the wire and the store.
-    assert Slot.from_wire(table.slots[0].to_wire()) == table.slots[0]
-
-
-def test_a_slot_turned_round_after_a_failover_has_its_truth_where_it_leaves() -> None:
-    failed = fail_over(table_of(Action(SlotState.MIGRATING, 2, Course.TURNING)), 2, 1, B)
-    turned = topology.turn(failed, 3, [0])
-    action = turned.slots[0].action
-    assert action is not None
-    assert not action.keeps_target
-    unlocked = topology.unlock(turned, 4, [0]).slots[0].action
-    assert unlocked is not None
-    assert unlocked.keeps_target
-
-
 def test_a_table_without_motion_changes_its_group_only() -> None:
     table = table_of(None)
-    assert fail_over(table, 2, 1, B).slots == table.slots
-    assert fail_over(table, 2, 1, A) is table
+    assert topology.promote(table, 2, 1, B).slots == table.slots
+    assert topology.promote(table, 2, 1, A) is table
 
 
 @pytest.mark.parametrize(

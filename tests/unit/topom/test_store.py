@@ -27,12 +27,13 @@ from topom.state import (
     Joining,
     Leaving,
     Lifting,
+    Noted,
     PoolServer,
     Product,
     Promotion,
     ProxyRecord,
 )
-from topom.store import Stored, StoreDamaged, StoredScripts, StoredSizes, StoreError, records, size_records
+from topom.store import Stored, StoreDamaged, StoredSizes, StoreError, records, size_records
 from topom.store.sqlite import SqliteStore
 
 FULL = ClusterState(
@@ -50,6 +51,7 @@ FULL = ClusterState(
     migration_changes={"paused": True, "keys_per_second": 10},
     joining={"b:1": Joining("b:1", wipe=True)},
     pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
+    offsets={1: Noted("a:1", "5" * 40, 2**50), 63: Noted("h:1", "", 0), 64: Noted("i:1", "s", 7)},
     differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0)},
     priorities={"b:1": 100, "10.0.0.9:6379": 20},
 )
@@ -158,18 +160,23 @@ async def test_sqlite_keeps_what_it_has(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-async def test_a_store_from_before_there_were_scripts(tmp_path: Path) -> None:
+async def test_scripts_that_topoms_of_before_stored_are_dropped(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     await store.open()
     await store.write(0, 1, {"a": b"1"})
     await store.close()
     with sqlite3.connect(tmp_path / "s") as connection:
-        connection.executescript("DROP TABLE scripts; DROP TABLE generation;")
+        connection.executescript("CREATE TABLE scripts (name TEXT, body BLOB); CREATE TABLE generation (id INTEGER);")
+        connection.execute("INSERT INTO scripts VALUES ('a', 'return 1')")
     store = SqliteStore(tmp_path / "s")
     await store.open()
-    assert await store.read_scripts() == StoredScripts(0, [])
+    for _ in range(2):
+        await store.drop_former()
     assert await store.read() == Stored(1, {"a": b"1"})
     await store.close()
+    with sqlite3.connect(tmp_path / "s") as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables == {"version", "documents", "revision", "sizes"}
 
 
 async def test_sqlite_failure_is_a_store_error(tmp_path: Path) -> None:

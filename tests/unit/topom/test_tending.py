@@ -86,9 +86,9 @@ async def test_what_ends_a_loop_for_good_is_raised() -> None:
 
 LOOPS = [
     ("members", "watch"), ("barrier", "tell_again"), ("actions", "run"), ("promotions", "run"), ("health", "_look"),
-    ("masters", "run"), ("gone", "run"), ("actions", "follow_clock"), ("scripts", "run"), ("proxies", "look"),
+    ("masters", "run"), ("gone", "run"), ("actions", "follow_clock"), ("proxies", "look"),
     ("departures", "_look"), ("server_departures", "run"), ("joins", "_look"), ("strays", "_look"),
-    ("digests", "run"), ("resyncs", "look"), ("placements", "_look"),
+    ("digests", "run"), ("placements", "_look"),
 ]  # fmt: skip
 
 

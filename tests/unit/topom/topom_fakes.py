@@ -1,12 +1,13 @@
 """Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies on no network."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from migrator.checks import Findings
 from migrator.progress import Progress
+from slots.beginning import Beginning
 from slots.table import SlotTable
 from topom.actions import Actions
 from topom.barrier import Barrier
@@ -14,7 +15,7 @@ from topom.frames import Register
 from topom.ledger import Ledger
 from topom.members import Member, Members
 from topom.state import MigrationSettings, Product
-from topom.store import Leader, Store, StoreConflict, Stored, StoredScript, StoredScripts, StoredSizes, StoreError
+from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
 from topom.store.sqlite import AloneLeadership
 
 PRODUCT = Product("test", 16, "crc32", 16)
@@ -30,8 +31,6 @@ class MemoryStore(Store):
         self._leader: Leader | None = None
         self.version = 0
         self.documents: dict[str, bytes] = {}
-        self.generation = 0
-        self.scripts: dict[str, StoredScript] = {}
         self.revision = 0
         self.sizes: dict[str, bytes] = {}
         self.fail_before = 0
@@ -60,19 +59,7 @@ class MemoryStore(Store):
     async def read(self) -> Stored:
         return Stored(self.version, dict(self.documents))
 
-    async def read_scripts(self) -> StoredScripts:
-        return StoredScripts(self.generation, sorted(self.scripts.values(), key=lambda script: script.sequence))
-
-    async def write_scripts(self, generation: int, put: Sequence[StoredScript], drop: Collection[str]) -> None:
-        await self._begin(generation)
-        for name in drop:
-            self.scripts.pop(name, None)
-        self.scripts |= {script.name: script for script in put}
-
-    async def forget_scripts(self, generation: int) -> None:
-        await self._begin(generation)
-        self.generation += 1
-        self.scripts.clear()
+    async def drop_former(self) -> None: ...
 
     async def read_sizes(self) -> StoredSizes:
         return StoredSizes(self.revision, dict(self.sizes))
@@ -124,8 +111,8 @@ class FakeMover:
 
     def __init__(self, during: Callable[[], Awaitable[None]] | None = None) -> None:
         self.moved: list[tuple[str, str, tuple[int, ...]]] = []
-        self.kept: list[bool] = []
-        """Whether the target's copies were to be kept, for each move that came to its end."""
+        self.beginnings: list[Beginning] = []
+        """What the actions had begun with, for each move that came to its end."""
         self.errors: list[Exception] = []
         self.refusing: dict[str, Exception] = {}
         self.notes: list[str] = []
@@ -142,6 +129,11 @@ class FakeMover:
         self.at_once = 0
         self.most_at_once = 0
         self._during = during
+
+    @property
+    def back(self) -> list[bool]:
+        """Whether keys went back, for each move that came to its end."""
+        return [beginning.back for beginning in self.beginnings]
 
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         self.checked.append((source, target, share))
@@ -162,7 +154,7 @@ class FakeMover:
             raise self.settle_errors.pop(0)
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, keeps_target: bool, carried: bool
+        self, source: str, target: str, slots: Sequence[int], progress: Progress, beginning: Beginning, carried: bool
     ) -> None:
         if self.errors:
             raise self.errors.pop(0)
@@ -177,11 +169,11 @@ class FakeMover:
         finally:
             self.at_once -= 1
         self.moved.append((source, target, tuple(slots)))
-        self.kept.append(keeps_target)
+        self.beginnings.append(beginning)
         self.carried.append(carried)
         progress.moved(len(slots), 100 * len(slots))
 
-    async def clear(self, source: str, target: str, former: Sequence[str]) -> None:
+    async def clear(self, source: str) -> None:
         """Nothing is left."""
 
     def set_pace(self, settings: MigrationSettings) -> None:

@@ -1,4 +1,4 @@
-"""The scripts that clients loaded or ran, by their SHA1: what a worker, a proxy and topom each remember of them.
+"""The scripts that clients loaded or ran, by their SHA1: what a worker remembers of them.
 
 Those that a client loaded with SCRIPT LOAD outlast those that were merely run with EVAL. **bounded**: in their number
 and in their bytes; of each kind the least recently used goes first.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator
-from itertools import chain
 
 LONGEST_BODY = 4 * 1024 * 1024
 """A longer script is not remembered: it would have to fit into one message between processes."""
@@ -73,11 +71,6 @@ class KnownScripts:
                 return body
         return None
 
-    def peek(self, name: bytes) -> bytes | None:
-        """The script of a SHA1, if it is known; it does not count as used."""
-        body = self._loaded.get(name)
-        return body if body is not None else self._seen.get(name)
-
     def level(self, name: bytes) -> int:
         """:data:`LOADED`, :data:`RUN`, or 0 for a script that is not known."""
         return LOADED if name in self._loaded else RUN if name in self._seen else 0
@@ -93,19 +86,8 @@ class KnownScripts:
     def __contains__(self, name: bytes) -> bool:
         return name in self._loaded or name in self._seen
 
-    def __iter__(self) -> Iterator[bytes]:
-        return chain(self._loaded, self._seen)
-
     def __len__(self) -> int:
         return len(self._loaded) + len(self._seen)
-
-    def copy(self) -> KnownScripts:
-        """The same scripts once more, to be changed apart from these."""
-        made = KnownScripts(self._most, self._most_bytes)
-        made._bytes = self._bytes
-        made._loaded = self._loaded.copy()
-        made._seen = self._seen.copy()
-        return made
 
     def forget(self) -> None:
         """Forget every script."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slots.scripts import LOADED, LONGEST_BODY, RUN, KnownScripts
+from proxy.knownscripts import LOADED, LONGEST_BODY, RUN, KnownScripts
 
 
 def test_a_script_goes_by_its_sha1() -> None:
@@ -67,25 +67,10 @@ def test_never_over_the_limits(remembered: list[tuple[bytes, bool]]) -> None:
         assert sum(len(body) for known in bodies for body in known.values()) == scripts._bytes <= 64
 
 
-def test_levels_and_looking_without_using() -> None:
+def test_levels() -> None:
     scripts = KnownScripts(2, 1000)
     empty, second = scripts.remember(b""), scripts.remember(b"2", loaded=True)
     assert [scripts.level(name) for name in (empty, second, b"0" * 40)] == [RUN, LOADED, 0]
-    assert [scripts.peek(name) for name in (empty, second, b"0" * 40)] == [b"", b"2", None]
-    assert list(scripts) == [second, empty]
-    run = KnownScripts(2, 1000)
-    names = [run.remember(body) for body in (b"1", b"2")]
-    assert run.peek(names[0]) == b"1"
-    run.remember(b"3")
-    assert names[0] not in run
-
-
-def test_a_copy_is_changed_apart() -> None:
-    scripts = KnownScripts(2, 10)
-    first = scripts.remember(b"12345")
-    copy = scripts.copy()
-    copy.remember(b"1234567890")
-    assert first in scripts
-    assert first not in copy
+    assert scripts.loaded() == [second]
     scripts.forget()
-    assert len(copy) == 1
+    assert len(scripts) == 0

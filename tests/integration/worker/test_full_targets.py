@@ -1,0 +1,114 @@
+"""A target at its maxmemory takes no keys: reads and deletes of those at the source go on there, writes are refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import redis.asyncio
+import redis.exceptions
+
+from slots.moving import STATE
+from slots.states import SlotState
+from tests.integration.worker.conftest import StartWorker
+from tests.integration.worker.harness import LIMIT, WorkerHarness
+from tests.integration.worker.test_slot_states import KEY, SLOT, migrate_key
+
+OTHERS = [f"{{{KEY}}}{number}" for number in range(100)]
+
+
+@pytest.fixture
+async def worker(start_worker: StartWorker) -> WorkerHarness:
+    return await start_worker()
+
+
+@asynccontextmanager
+async def full(worker: WorkerHarness) -> AsyncIterator[redis.asyncio.Redis]:
+    """A client, while the slot of the keys moves and the target takes none of them."""
+    async with worker.client() as client, worker.direct(2) as target:
+        await client.mset(dict.fromkeys([KEY, *OTHERS], "0"))
+        await target.config_set("maxmemory", "1")
+        await migrate_key(worker)
+        yield client
+        # Nothing stands in the way any more, of the lock either.
+        await target.config_set("maxmemory", "0")
+        for key in await worker.keys(1):
+            assert await client.set(key, "1")
+        assert await worker.keys(1) == []
+        await worker.act([SLOT], SlotState.FINISHED)
+
+
+async def test_reads_run_at_the_source_and_writes_are_refused_at_once(worker: WorkerHarness) -> None:
+    async with full(worker) as client:
+        async with asyncio.timeout(LIMIT):
+            assert await client.get(KEY) == b"0"
+            assert await client.mget(OTHERS) == [b"0"] * len(OTHERS)
+            assert await client.exists(KEY, OTHERS[0]) == 2
+            assert await client.get(f"{{{KEY}}}nothing") is None
+            with pytest.raises(redis.exceptions.ResponseError, match=r"OOM .*; nothing was run$"):
+                await client.set(KEY, "1")
+            with pytest.raises(redis.exceptions.ResponseError, match="OOM"):
+                await client.incr(KEY)
+            with pytest.raises(redis.exceptions.ResponseError, match="WRONGTYPE"):
+                await client.llen(KEY)
+        assert await worker.keys(2) == []
+        assert len(await worker.keys(1)) == len(OTHERS) + 1
+
+
+async def test_many_at_once_get_each_what_is_theirs(worker: WorkerHarness) -> None:
+    """One key that cannot be moved is no harm to those that are asked for together with it, and are not there."""
+    missing = [f"{{{KEY}}}missing{number}" for number in range(50)]
+    async with full(worker), worker.client(max_connections=1000) as client:
+        async with asyncio.timeout(LIMIT):
+            found = await asyncio.gather(
+                *(client.get(key) for key in (*OTHERS, *missing)),
+                *(client.delete(key) for key in missing),
+                *(client.incr(key) for key in missing),
+                return_exceptions=True,
+            )
+        assert found[: len(OTHERS)] == [b"0"] * len(OTHERS)
+        assert found[len(OTHERS) : len(OTHERS) + len(missing)] == [None] * len(missing)
+        assert found[len(OTHERS) + len(missing) : -len(missing)] == [0] * len(missing)
+        # In the target's own words: these ran there.
+        assert all(str(error).startswith("command not allowed when used memory") for error in found[-len(missing) :])
+
+
+@pytest.mark.parametrize("command", ["DEL", "UNLINK"])
+async def test_deletes_run_at_the_source(worker: WorkerHarness, command: str) -> None:
+    async with full(worker) as client:
+        assert await client.execute_command(command, KEY) == 1
+        assert await client.execute_command(command, KEY) == 0
+        assert await client.execute_command(command, *OTHERS[:50], KEY) == 50
+        assert await client.get(OTHERS[0]) is None
+        assert await client.exists(*OTHERS[50:]) == 50
+        assert len(await worker.keys(1)) == 50
+        assert await worker.keys(2) == []
+
+
+async def test_a_copy_at_the_target_goes_with_the_key(worker: WorkerHarness) -> None:
+    """It is left from an attempt whose outcome was not known. At both, it was one key."""
+    async with worker.direct(2) as target:
+        await target.mset({KEY: "stale", OTHERS[0]: "stale"})
+        async with full(worker) as client:
+            assert await client.delete(KEY, OTHERS[0], OTHERS[1]) == 3
+            assert await client.mget(KEY, *OTHERS[:2]) == [None] * 3
+            assert await worker.keys(2) == []
+
+
+async def test_one_way_a_key_that_somebody_carries_is_not_deleted_under_his_hands(worker: WorkerHarness) -> None:
+    """Nor without the permit: something may be on its way."""
+    async with full(worker) as client, worker.direct(1) as source:
+        assert await client.delete(OTHERS[0]) == 1
+        await source.hset(STATE, f"claim:0:{KEY}", "somebody")
+        permit = await source.hget(STATE, "permit")
+        task = asyncio.create_task(client.delete(KEY))
+        async with asyncio.timeout(LIMIT):
+            while not await source.llen("__slotferry:wanted"):
+                await asyncio.sleep(0.01)
+        assert await source.exists(KEY)
+        await source.hdel(STATE, f"claim:0:{KEY}")
+        assert await task == 1
+        # Taken away, and granted anew by whoever needs it.
+        await source.hset(STATE, "permit", "another")
+        assert await client.delete(OTHERS[1]) == 1
+        assert await source.hget(STATE, "permit") not in (permit, b"another")
