@@ -50,6 +50,10 @@ class TopomClient(TopomCalls):
         """Make a replica the master of its group; with ``force`` although the master does not answer."""
         return await self._object("POST", f"/groups/{group_id}/promote", {"server": address, "force": force})
 
+    async def sweep_server(self, group_id: int, address: str) -> Answer:
+        """Remove keys of slots that other groups own from a group's master, whatever they are."""
+        return await self._object("POST", f"/groups/{group_id}/servers/{quote(address, safe=':')}/sweep")
+
     async def start_digest(self, group_id: int, server: str | None, keys_per_second: int) -> Answer:
         """Begin to compare one replica of a group, or all, with its master."""
         body = {"server": server, "keys_per_second": keys_per_second}

@@ -96,7 +96,8 @@ END = (
     + """
 if field('token') ~= ARGV[1] or life ~= ARGV[2] then return 0 end
 redis.call('HDEL', KEYS[1], 'token')
-redis.call('HSET', KEYS[1], 'swept', ARGV[2], 'data', ARGV[3])
+redis.call('HSET', KEYS[1], 'swept', ARGV[2])
+redis.call('HSET', KEYS[1], 'data', ARGV[3])
 return 1
 """
 )

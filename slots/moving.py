@@ -64,7 +64,7 @@ SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server: ``swept``, the life in which it was swept; ``data``, the id of the data that it has;
 ``token``, random, of a sweep under way (:mod:`migrator.sweep`)."""
 RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT)
-OUTLAST_FLUSH = (FENCED, LEADER)
+OUTLAST_FLUSH = (FENCED, LEADER, SWEPT)
 """Those that a flush by a client does not take away: somebody may come late and has to find them."""
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
@@ -232,6 +232,38 @@ return said
 
 KEYS[1] is :data:`STATE`, which goes whatever is flushed; the other keys stay. In one step: nobody finds a mark missing.
 """
+
+
+KINDS = {WANTED: "list"}
+"""Types of the :data:`RESERVED_KEYS` that are no hashes."""
+ASIDE = RESERVED + b"aside:"
+"""What the names begin with under which somebody else's keys are put that stood where ours have to be."""
+_PUT_ASIDE = (
+    _SELECT
+    + """
+local found = {}
+for index, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  if kind ~= 'none' and kind ~= ARGV[index + 1] then
+    redis.call('RENAME', key, ARGV[1] .. string.sub(key, #ARGV[1] - #'aside:' + 1))
+    found[#found + 1] = key
+  end
+end
+return found
+"""
+)
+
+
+async def put_aside(server: RedisClient) -> list[bytes]:
+    """Rename keys of a wrong type under the names of ours, which no process of ours has made; give those names.
+
+    Nothing is lost by that, and whoever needs the name makes the key anew. Errors are those of ``server``.
+    """
+    kinds = [KINDS.get(key, "hash") for key in RESERVED_KEYS]
+    found: list[bytes] = await server.execute_command(
+        "EVAL", _PUT_ASIDE, len(RESERVED_KEYS), *RESERVED_KEYS, ASIDE, *kinds
+    )
+    return found
 
 
 class NotSettled(Exception):

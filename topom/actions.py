@@ -30,7 +30,7 @@ from topom.deferral import Deferral
 from topom.ledger import Ledger, LostPlace
 from topom.speed import PairSpeed
 from topom.state import ClusterState, MigrationSettings
-from topom.steps import CheckFailed, Mover, Observer, Steps
+from topom.steps import CheckFailed, Mover, Observer, Steps, Sweep
 
 log = structlog.get_logger(__name__)
 
@@ -49,12 +49,15 @@ class Actions:
         configured: MigrationSettings,
         barrier_seconds: float,
         on_step: Observer | None = None,
+        sweep: Sweep | None = None,
     ) -> None:
         self._ledger = ledger
         self._mover = mover
         self._configured = configured
         self._not_halted = asyncio.Event()
-        self.steps = Steps(ledger, barrier, mover, barrier_seconds, self._not_halted, self._why_halted, on_step)
+        self.steps = Steps(
+            ledger, barrier, mover, barrier_seconds, self._not_halted, self._why_halted, on_step, sweep=sweep
+        )
         self._running: dict[asyncio.Task[None], Batch] = {}
         self._wake = asyncio.Event()
         self._deferral = Deferral(self._wake.set)

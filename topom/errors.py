@@ -124,6 +124,10 @@ class ServerInUse(Conflict):
     """The server belongs to a group already, or its group cannot do without it."""
 
 
+class TakesNoWrites(Conflict):
+    """The server follows another one, and is not to be the master of a group."""
+
+
 class SlotsInAction(Conflict):
     """Slots are being moved and have to come to rest first."""
 

@@ -8,6 +8,7 @@ from migrator.move import clear, migrate
 from migrator.pace import Pace, PaceSettings
 from migrator.progress import Progress
 from migrator.settle import settle
+from migrator.sweep import Swept, Warrant, stop, sweep
 from slots.access import ServerAccess
 from slots.beginning import Beginning
 from topom.errors import NotLeading
@@ -84,6 +85,26 @@ class RedisMover:
         """Take away what moving from a source has left there. Raises :class:`migrator.errors.MigrationError`."""
         self._require()
         await clear(source, access=self._access, instance=self._instance, term=self._term)
+
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        """Return once a server has no keys of slots that it does not own. Raises MigrationError, and as ``warrant``."""
+        self._require()
+        return await sweep(
+            server,
+            data,
+            warrant,
+            function=self._product.slot_function,
+            number_of_slots=self._product.number_of_slots,
+            access=self._access,
+            pace=self._pace,
+            instance=self._instance,
+            term=self._term,
+        )
+
+    async def stop_sweeping(self, server: str) -> None:
+        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
+        self._require()
+        await stop(server, access=self._access, instance=self._instance, term=self._term)
 
     def _require(self) -> None:
         if not self._leads():

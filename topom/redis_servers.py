@@ -17,7 +17,7 @@ from redis.exceptions import BusyLoadingError, ResponseError
 from slots import connections
 from slots.access import ServerAccess
 from slots.failures import FAILURES
-from slots.moving import RESERVED_KEYS
+from slots.moving import RESERVED_KEYS, put_aside
 from topom.topology import parse_address
 
 AT_ONCE = 64
@@ -71,6 +71,17 @@ class RedisServers:
         wanted = list(addresses)
         outcomes = await asyncio.gather(*(self._fence_one(instance, address) for address in wanted))
         return dict(zip(wanted, outcomes, strict=True))
+
+    async def put_aside(self, address: str) -> list[bytes]:
+        """Put aside what has a wrong type under a name of ours (:func:`slots.moving.put_aside`). Does not raise."""
+        found: list[bytes] = []
+
+        async def look(client: Redis) -> None:
+            found.extend(await put_aside(client))
+
+        if self._leads():
+            await self.guarded(address, look)
+        return found
 
     async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
         """Which of these proxies have no mark of their fence at a server, or cannot be asked about, and why.

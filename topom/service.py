@@ -11,7 +11,7 @@ import structlog
 
 from slots import ranges
 from slots.table import SlotTable
-from topom import interventions, joining, leaving, leavingnodes, topology
+from topom import interventions, joining, leaving, leavingnodes, sweeping, topology
 from topom.actions import Actions
 from topom.barrier import Barrier
 from topom.batches import all_servers
@@ -38,6 +38,7 @@ from topom.masters import Masters
 from topom.members import Member, Members
 from topom.moving import RedisMover
 from topom.offsets import Offsets
+from topom.ownkeys import OwnKeys
 from topom.placements import pool
 from topom.placements.applying import Placements
 from topom.placements.pool import Pool
@@ -56,6 +57,7 @@ from topom.state import ClusterState
 from topom.steps import Mover, Observer
 from topom.store import Store, StoreConflict
 from topom.strays import Strays
+from topom.sweeping import Sweeps, SweepUnderWay
 from topom.tablehistory import TableHistory
 from topom.tending import Tending
 from topom.waiters import Waiters
@@ -108,20 +110,23 @@ class Topom:
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
         self.barrier = Barrier(self.ledger, self.members, self.servers)
-        self.actions = Actions(
-            self.ledger,
-            self.barrier,
-            mover or RedisMover(settings.product_settings(), access, self.instance, leads, term),
-            settings.migration_settings(),
-            settings.barrier_seconds,
-            on_step,
-        )
         self.health = Health(
             self.ledger,
             access,
             settings.detector_settings(),
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
+        )
+        mover = mover or RedisMover(settings.product_settings(), access, self.instance, leads, term)
+        self.sweeps = Sweeps(self.ledger, mover, self.servers, self.health, lambda: self.protection.active)
+        self.actions = Actions(
+            self.ledger,
+            self.barrier,
+            mover,
+            settings.migration_settings(),
+            settings.barrier_seconds,
+            on_step,
+            self.sweeps.ensure,
         )
         self.differing = Differing(lambda: self.ledger.state)
         # last-copy: whoever tells servers whom to follow does it by this one.
@@ -162,6 +167,7 @@ class Topom:
             settings.proxy_forget_seconds,
             lambda: self.protection.active,
         )
+        self.own_keys = OwnKeys(self.ledger, self.barrier, self.servers, self.health.hears)
         self.digests = Digests(self.ledger, access)
         self.sizes = SizeBook(store, settings.number_of_slots)
         self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
@@ -289,6 +295,7 @@ class Topom:
             "masters": self.masters.run,
             **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
             "lost proxies": self.gone.run,
+            "own keys": self.own_keys.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,
             "list of proxies": self.proxies.run,
@@ -296,6 +303,7 @@ class Topom:
             "leaving servers": self.server_departures.run,
             "joining servers": self.joins.run,
             "strays": self.strays.run,
+            "sweeps": self.sweeps.run,
             "sentinels": self.sentinels.run,
             "digests": self.digests.run,
             "placement": self.placements.run,
@@ -328,6 +336,7 @@ class Topom:
             leaving.check(state, table)
             leavingnodes.check(state, table)
             pool.check(state, table)
+            sweeping.check(state, table)
             return joining.with_new(state, interventions.with_table(state, table), wipe)
 
         return (await self.ledger.change(change)).table
@@ -362,6 +371,7 @@ class Topom:
             while True:
                 # Checked first, so that what can never be assigned is refused at once.
                 topology.assign(self.ledger.table, self.ledger.state.version + 1, slots, group_id)
+                await self.sweeps.stop(self.ledger.table.master_of(group_id))
                 left = max(0.0, deadline - asyncio.get_running_loop().time())
                 await self.barrier.everyone_current(all_servers(self.ledger.table), left)
                 waited = False
@@ -372,7 +382,13 @@ class Topom:
                     waited = self.barrier.passed(table.epoch, all_servers(table))
                     return topology.assign(table, epoch, slots, group_id) if waited else table
 
-                outcome = await self.edit_slots(assign)
+                try:
+                    outcome = await self.edit_slots(assign)
+                except SweepUnderWay:
+                    # One that began since the one before was stopped.
+                    if not left:
+                        raise
+                    continue
                 if waited:
                     return outcome
                 if not left:

@@ -233,6 +233,8 @@ class ClusterState:
     being applied of one, and whether that is done by itself (:mod:`topom.placements`). ``priorities`` has, by address,
     the ``replica-priority`` that servers had which Sentinels are kept from electing (:mod:`topom.sentinels.electable`).
     ``differing`` has, by address, what is known against replicas, and ``offsets`` how far the masters of groups were.
+    ``data_ids`` has, by group, what its data is known by once it has no keys of others, and ``sweeping``, by address,
+    the sweeps that may be deleting such keys (:mod:`topom.sweeping`).
     ``unwatched`` has the servers that came to their groups since every proxy was last known to have the table
     (:mod:`topom.standdown`).
     """
@@ -262,6 +264,8 @@ class ClusterState:
     differing: Mapping[str, Differs] = field(default_factory=dict)
     offsets: Mapping[int, Noted] = field(default_factory=dict)
     unwatched: frozenset[str] = frozenset()
+    data_ids: Mapping[int, str] = field(default_factory=dict)
+    sweeping: Mapping[str, str] = field(default_factory=dict)
 
     def with_assigned(self) -> ClusterState:
         """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
@@ -278,6 +282,25 @@ class ClusterState:
             if before is not group:
                 new |= set(group.servers) - set(before.servers if before is not None else ())
         return replace(self, unwatched=self.unwatched | new) if new - self.unwatched else self
+
+    def with_data_ids(self, old: ClusterState) -> ClusterState:
+        """This state, without the data ids of groups that may have keys of slots which they have lost unemptied.
+
+        Those are all that slots were taken from by going offline. Where slots come from is not known once they are
+        offline, so when they are assigned it is every group but their new one.
+        """
+        if self.table is old.table or not self.data_ids:
+            return self
+        lost = self.data_ids.keys() - self.table.groups.keys()
+        for before, after in zip(old.table.slots, self.table.slots, strict=True):
+            if before is after or before.group_id == after.group_id:
+                continue
+            if after.group_id == OFFLINE:
+                lost.add(before.group_id)
+            elif before.group_id == OFFLINE:
+                lost |= self.data_ids.keys() - {after.group_id}
+        kept = {group_id: data for group_id, data in self.data_ids.items() if group_id not in lost}
+        return self if len(kept) == len(self.data_ids) else replace(self, data_ids=kept)
 
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set.

@@ -29,6 +29,7 @@ import structlog
 from migrator.checks import Findings
 from migrator.errors import MigrationError
 from migrator.progress import Progress
+from migrator.sweep import Swept, Warrant
 from slots import ranges
 from slots.beginning import Beginning
 from slots.states import Course, SlotState
@@ -40,11 +41,16 @@ from topom.errors import Unavailable
 from topom.ledger import Ledger
 from topom.speed import Speed
 from topom.state import ClusterState, MigrationSettings
+from topom.sweeping import require_not_swept
 
 log = structlog.get_logger(__name__)
 
 Observer = Callable[[str], Awaitable[None]]
 """Told of each step a batch takes, by name, before the next one; what it raises is the batch's to handle."""
+
+
+Sweep = Callable[[int], Awaitable[None]]
+"""Returns once a group's master is swept (:mod:`topom.sweeping`). Raises MigrationError and TopomError."""
 
 
 class TargetWithoutServer(Unavailable):
@@ -98,6 +104,15 @@ class Mover(Protocol):
         Raises :class:`~migrator.errors.MigrationError`.
         """
 
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        """Return once a server has no keys of slots that it does not own, and its data is known by this id.
+
+        Raises :class:`~migrator.errors.MigrationError`, and what ``warrant`` raises.
+        """
+
+    async def stop_sweeping(self, server: str) -> None:
+        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
+
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from now on."""
 
@@ -111,6 +126,7 @@ class Steps:
         why_halted: says which.
         on_step: told of each step.
         clock: seconds since 1970.
+        sweep: has a target swept.
     """
 
     def __init__(
@@ -123,6 +139,7 @@ class Steps:
         why_halted: Callable[[], str],
         on_step: Observer | None = None,
         clock: Callable[[], float] = time.time,
+        sweep: Sweep | None = None,
     ) -> None:
         self._ledger = ledger
         self._barrier = barrier
@@ -131,6 +148,7 @@ class Steps:
         self._not_halted = not_halted
         self._why_halted = why_halted
         self._clock = clock
+        self._sweep = sweep or _nothing_to_sweep
         self.locking = asyncio.Lock()
         """Held while slots are locked."""
         self.on_step = on_step
@@ -208,6 +226,8 @@ class Steps:
         try:
             target = self._target_of(batch)
             found = await self._mover.check(source, target, share)
+            # owned: what it has of these slots is from before, and would be alive again.
+            await self._sweep(batch.target_id)
         except (MigrationError, TargetWithoutServer) as error:
             raise CheckFailed(str(error)) from error
         batch.notes = found.notes
@@ -240,7 +260,8 @@ class Steps:
 
     async def _lock_and_hand_over(self, batch: Batch) -> None:
         async with self.locking:
-            await self._store(batch, SlotState.PREPARED)
+            # owned: from here on, what it has of these slots is theirs.
+            await self._store(batch, SlotState.PREPARED, lambda state: require_not_swept(state, self._target_of(batch)))
             still_held = await self._hold_lock(batch)
             has_keys_to_move = self._ledger.table.master_of(batch.source_id) is not None
             await self._hand_over(batch, SlotState.MIGRATING if has_keys_to_move else SlotState.FINISHED, still_held)
@@ -372,9 +393,11 @@ class Steps:
             else:
                 return
 
-    async def _store(self, batch: Batch, state: SlotState) -> None:
+    async def _store(self, batch: Batch, state: SlotState, require: Callable[[ClusterState], None]) -> None:
         before = batch.state
-        await self._change(batch, lambda table, epoch, slots: topology.advance(table, epoch, slots, before, state))
+        await self._change(
+            batch, lambda table, epoch, slots: topology.advance(table, epoch, slots, before, state), require=require
+        )
         batch.state = state
         await self._advanced(batch)
 
@@ -394,8 +417,9 @@ class Steps:
         make: Callable[[SlotTable, int, Collection[int]], SlotTable],
         turns: bool = False,
         arrives: bool = False,
+        require: Callable[[ClusterState], None] = lambda state: None,
     ) -> None:
-        """Store a change of the slots that the batch still has.
+        """Store a change of the slots that the batch still has, or raise what ``require`` raises.
 
         ``turns`` if their source and target change places; ``arrives`` if they come to rest with their keys.
         """
@@ -403,6 +427,7 @@ class Steps:
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
             nonlocal turned
+            require(state)
             batch.slots = batch.remaining(state)
             table = make(state.table, epoch, batch.slots)
             if table is state.table:
@@ -428,3 +453,7 @@ class Steps:
     async def _observe(self, step: str) -> None:
         if self.on_step is not None:
             await self.on_step(step)
+
+
+async def _nothing_to_sweep(group_id: int) -> None:
+    """Where servers have no keys."""

@@ -29,6 +29,8 @@ UNTOLD = frozenset(
         "assigned",
         "joining",
         "priorities",
+        "data_ids",
+        "sweeping",
         "term",
         "differing",
         "offsets",

@@ -133,7 +133,11 @@ def set_place(
 
 
 def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
-    """The table without this server. The master of a group that is in use stays: nobody else has its data."""
+    """The table without this server.
+
+    The master of a group that is in use stays, for nobody else has its data; and so does one with replicas: the first
+    of these would be named the master, and takes no writes.
+    """
     group = _group_with(table, group_id, address)
     _require_unlocked(table, group_id)
     if address == group.master:
@@ -142,6 +146,12 @@ def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> 
             raise ServerInUse(
                 f"{address} is the master of group {group_id}, which slots {ranges.show(using)} need; have a replica "
                 f"take its place (slotferry server drain {group_id} {address}), or move them to another group first"
+            )
+        if group.replicas:
+            raise ServerInUse(
+                f"{address} is the master of group {group_id}, and {', '.join(group.replicas)} follow it and take no "
+                f"writes; have one take its place (slotferry server drain {group_id} {address}), or remove these "
+                f"first, or the whole group (slotferry group remove {group_id})"
             )
     placeless = _on_node(_in_datacenter(group, address, ""), address, "")
     without = replace(placeless, servers=tuple(server for server in group.servers if server != address))

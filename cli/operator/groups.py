@@ -220,6 +220,26 @@ def remove_server(
     answer(found, as_json, lambda: say(f"server {address} removed from group {group_id}"))
 
 
+@server.command("sweep")
+def sweep_server(
+    group_id: GroupId,
+    address: Address,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Remove keys of slots that other groups own from a group's master: they are lost. Save first what is needed."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.sweep_server(group_id, address)
+
+    found = run(work())
+    removed = found["removed"]
+    said = f"{removed} keys removed from {address}" if removed is not None else f"keys are being removed from {address}"
+    answer(found, as_json, lambda: say(said))
+
+
 def _silence(found: Answer) -> str:
     """What to say of servers that were added and do not answer."""
     silent = found.get("silent", [])

@@ -42,8 +42,9 @@ def _say_status(found: Answer) -> None:
                 say(f"server {server['address']} does not follow the master of group {group['id']}{waits}")
             elif server.get("joining"):
                 say(f"server {server['address']} joins group {group['id']} and is not whole yet{waits}")
-            if server.get("problem"):
-                say(f"group {group['id']}: {server['problem']}")
+            for problem in (server.get("problem"), server.get("foreign")):
+                if problem:
+                    say(f"group {group['id']}: {problem}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
     for group in found["groups"]:

@@ -28,6 +28,9 @@ class Server(BaseModel):
         default=False, description="Whether it is a replica that was not seen whole yet, or not since it strayed."
     )
     problem: str = Field(default="", description="Why it is neither promoted nor read, if a check found it to differ.")
+    foreign: str = Field(
+        default="", description="Of a master that is not swept of keys of slots that other groups own: why it is not."
+    )
     waits_for: str = Field(
         default="", description="Why it is not whole yet, or no replica any more, in words; empty where not known."
     )
@@ -102,6 +105,14 @@ class GroupChanged(BaseModel):
     silent: list[str] = Field(
         default_factory=list, description="Of the servers that were added, those that do not answer now."
     )
+
+
+class ServerSwept(BaseModel):
+    """A server that was swept of keys of slots that it does not own."""
+
+    id: int
+    server: str
+    removed: int | None = Field(description="How many keys; null if they are still being removed.")
 
 
 class Changed(BaseModel):

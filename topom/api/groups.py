@@ -11,7 +11,7 @@ from topom import joining, leavingservers, topology
 from topom.api import group_models as models
 from topom.api import leaving_models
 from topom.api.access import ServedTopom, refuse_body
-from topom.errors import SentinelsDecide, ServersUnreachable
+from topom.errors import SentinelsDecide, ServersUnreachable, TakesNoWrites
 from topom.leaving import DRAINED
 from topom.placements.pool import HoldsKeys
 from topom.service import Topom
@@ -45,6 +45,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     views=topom.health.of(address).views,
                     joining=address in topom.ledger.state.joining,
                     problem=topom.differing.problem(address) or "",
+                    foreign=topom.sweeps.reasons.get(address, ""),
                     waits_for=topom.joins.reasons.get(address)
                     or topom.strays.reasons.get(address)
                     or topom.promotions.followers.reasons.get(address, ""),
@@ -177,6 +178,13 @@ async def keep_server(topom: ServedTopom, group_id: int, address: str) -> models
     return _changed(group_id, table)
 
 
+@router.post("/{group_id}/servers/{address}/sweep", dependencies=[Depends(refuse_body)])
+async def sweep_server(topom: ServedTopom, group_id: int, address: str) -> models.ServerSwept:
+    """Remove keys of slots that other groups own from a group's master, whatever they are."""
+    removed = await topom.sweeps.allow(group_id, address)
+    return models.ServerSwept(id=group_id, server=address, removed=removed)
+
+
 async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], wipe: bool) -> list[str]:
     """Look at servers that are to be in a group, some of them as replicas; those that do not answer now.
 
@@ -185,6 +193,7 @@ async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], w
         NoRedisServer: one is a proxy's.
         HoldsKeys: a replica is a master with keys of its own, and nobody said that it may be wiped. One that does not
             answer now is looked at again before it is filled.
+        TakesNoWrites: one that is to be a master is a replica.
     """
     for address in servers:
         topology.parse_address(address)
@@ -196,6 +205,11 @@ async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], w
             return False
         if address in replicas and not wipe and content.keys and not content.following:
             raise HoldsKeys(f"{content.problem(address)}; empty it first, or say that its keys may be lost (--wipe)")
+        if address not in replicas and content.following:
+            raise TakesNoWrites(
+                f"{address} is a replica of {content.following} and takes no writes, so it is no master of a group; "
+                "name its master, or detach it first (redis-cli REPLICAOF NO ONE)"
+            )
         return True
 
     found = await asyncio.gather(*(answers(address) for address in servers))

@@ -2,7 +2,7 @@
 
 | document | holds |
 |---|---|
-| ``cluster`` | product, epoch, who wrote it and its term, next proxy's id, if slots had a group, who is unwatched |
+| ``cluster`` | product, epoch, who wrote it and its term, next proxy, if slots had a group, unwatched servers, sweeps |
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
@@ -19,6 +19,7 @@
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 | ``priorities`` | the replica-priority that servers are to have again; missing until there was one |
 | ``differing`` | what is known against replicas that digest checks found to differ; missing until there was one |
+| ``data`` | the id that each group's data is known by; missing until there was one |
 | ``offsets/0000`` | how far masters were in their streams of writes: groups 0 to 63, and so on |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.store.event_records`) |
@@ -119,6 +120,11 @@ def decode(stored: Stored) -> ClusterState | None:
                 for raw in found
             },
             placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
+            # A version that does not keep these may have taken slots offline.
+            data_ids={int(group): str(data) for group, data in documents.get("data", {}).items()}
+            if "sweeping" in cluster
+            else {},
+            sweeping={str(server): str(sweep) for server, sweep in cluster.get("sweeping", ())},
             # A version that does not keep it, and may have written last, leaves it out of what it writes each time.
             unwatched=frozenset(cluster.get("unwatched", [server for group in groups for server in group.servers])),
         )
@@ -154,6 +160,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
                 "next_proxy_id": new.next_proxy_id,
                 "assigned": new.assigned,
                 "unwatched": sorted(new.unwatched),
+                "sweeping": sorted(new.sweeping.items()),
             }
         )
     }
@@ -187,6 +194,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["priorities"] = _encode(dict(new.priorities))
     if new.differing != ({} if old is None else old.differing):
         documents["differing"] = _encode([asdict(entry) for entry in new.differing.values()])
+    if new.data_ids != ({} if old is None else old.data_ids):
+        documents["data"] = _encode(dict(new.data_ids))
     if new.protection_lifted != (None if old is None else old.protection_lifted):
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
     if old is None or old.offsets is not new.offsets:

@@ -5,8 +5,10 @@ import os
 import signal
 from typing import Any
 
+import pytest
 from redis.asyncio import Redis
 
+from cli.calls import TopomRefused
 from cli.redis_server import RedisServer
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
@@ -133,3 +135,27 @@ async def test_a_topom_that_has_just_come_to_lead_knows_that_a_replica_is_behind
     # When: an operator takes what there is.
     await cluster.api.promote(1, replica.address, force=True)
     assert (await servers_of(cluster, 1))[0] == replica.address
+
+
+async def test_no_replica_is_named_a_master_that_takes_no_writes(start_cluster: StartCluster) -> None:
+    """given a group that no slot needs, whose master is removed, or is to be used elsewhere."""
+    cluster = await start_cluster(groups=2, proxies=1, workers=1, slots_on=[1], redis_arguments=PROMPT)
+    replica = await add_replica(cluster, 2)
+    await all_follow(cluster, 2)
+    master, _ = await servers_of(cluster, 2)
+    with pytest.raises(TopomRefused, match=f"{replica.address} follow it and take no writes") as refused:
+        await cluster.api.remove_server(2, master)
+    assert refused.value.error == "ServerInUse"
+    await cluster.api.drain_server(2, master)
+    await eventually(lambda: servers_of(cluster, 2), lambda servers: servers == [replica.address], "the replica alone")
+    async with plain_client(replica.address) as client:
+        assert await client.set("written", "there")
+    # What has left follows it still.
+    with pytest.raises(
+        TopomRefused, match=f"{master} is a replica of {replica.address} and takes no writes"
+    ) as refused:
+        await cluster.api.add_group(3, [master])
+    assert refused.value.error == "TakesNoWrites"
+    async with plain_client(master) as client:
+        await client.replicaof("NO", "ONE")
+    await cluster.api.add_group(3, [master])

@@ -1,8 +1,6 @@
 """A server is swept of keys of slots that it does not own: of those alone, and never by what comes late."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +11,10 @@ from cli.redis_server import RedisServer, start_redis
 from migrator.connection import Timeouts
 from migrator.errors import ForeignKeys, ServerUnavailable, Superseded, SweepOvertaken
 from migrator.pace import Pace, PaceSettings
-from migrator.sweep import DELETE, Swept, look, stop, sweep
+from migrator.sweep import Swept, look, stop, sweep
 from slots.access import ServerAccess
 from slots.moving import LEADER, RESERVED, SWEPT
+from tests.integration.breaking_relay import BreakingRelay, Direction
 from tests.integration.migrator.pairs import INSTANCE, NUMBER_OF_SLOTS, client_of, fill, slot_of
 
 DATA = "d" * 32
@@ -53,9 +52,10 @@ async def swept(
     pace: Pace | None = None,
     term: int = 0,
     timeouts: Timeouts | None = None,
+    address: str = "",
 ) -> Swept:
     return await sweep(
-        server.address,
+        address or server.address,
         data,
         warrant or Warranted(),
         function="crc32",
@@ -175,42 +175,35 @@ async def test_a_master_that_has_followed_another_is_swept_anew(servers: tuple[R
         assert await swept(first) == Swept(100 - len(owned(100)))
 
 
-async def test_what_is_late_in_a_socket_deletes_nothing(tmp_path: Path) -> None:
-    """A server stands still with a script of a sweep in its socket, and by the time that it goes on has the slot."""
-    server = await start_redis("sweep", tmp_path)
-    try:
-        async with client_of(server) as redis:
-            await swept(server)
-            await fill(redis, 2000)
-            await redis.hset(SWEPT, "swept", "another life")
-            stood_still = asyncio.Event()
+async def test_what_is_late_deletes_nothing(server: RedisServer) -> None:
+    """A script of a sweep is on its way for so long that by the time it is there, the slots are, too."""
+    async with client_of(server) as redis, BreakingRelay(server.port) as relay:
+        await swept(server)
+        await fill(redis, 2000)
+        await redis.hset(SWEPT, "swept", "another life")
+        faults = []
 
-            def stand_still(removed: int) -> None:
-                if removed and not stood_still.is_set():
-                    os.kill(server.pid, signal.SIGSTOP)
-                    stood_still.set()
+        def hold(removed: int) -> None:
+            if removed and not faults:
+                faults.append(relay.hold(directions=frozenset({Direction.TO_SERVER})))
 
-            warrant = Warranted()
-            warrant.on_hold = stand_still
-            with pytest.raises(ServerUnavailable):
-                await swept(server, warrant, timeouts=Timeouts(reply_seconds=0.3))
-            os.kill(server.pid, signal.SIGCONT)
-            token = await redis.hget(SWEPT, "token")
-            assert token
-            left = await numbers(redis)
-            foreign = sorted(left - owned(2000))
-            assert foreign
-            # Now the slot comes. What the system has kept for longer than that is too late, and so is what it repeats.
-            await stop(server.address, access=ServerAccess(), instance=INSTANCE)
-            arguments = [SWEPT, *(f"key:{number}" for number in foreign[:10]), token, 0]
-            assert await redis.execute_command("EVAL", DELETE, 11, *arguments) == -1
-            assert await numbers(redis) == left
-            # A sweep that begins has a token of its own.
-            await redis.hset(SWEPT, "token", "of another sweep")
-            assert await redis.execute_command("EVAL", DELETE, 11, *arguments) == -1
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-        await server.stop()
+        warrant = Warranted()
+        warrant.on_hold = hold
+        with pytest.raises(ServerUnavailable):
+            await swept(server, warrant, address=relay.address, timeouts=Timeouts(reply_seconds=0.3))
+        assert await numbers(redis) > owned(2000)
+        # Another sweep comes to its end, and the slots come here with the same keys.
+        await swept(server)
+        assert await numbers(redis) == owned(2000)
+        await fill(redis, 2000)
+        calls = (await redis.info("commandstats"))["cmdstat_eval"]["calls"]
+        for fault in faults:
+            fault.mend()
+        async with asyncio.timeout(30):
+            while (await redis.info("commandstats"))["cmdstat_eval"]["calls"] == calls:
+                await asyncio.sleep(0.01)
+        assert len(await numbers(redis)) == 2000
+        assert (await look(redis)).is_swept(DATA)
 
 
 @pytest.mark.parametrize("how", ["stopped", "begun anew"])

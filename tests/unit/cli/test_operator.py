@@ -210,6 +210,8 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("DELETE", "/api/v1/nodes/host-1/drain"): {"leaving": []},
     ("DELETE", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": []},
     ("POST", "/api/v1/proxies/3/drain"): {**PROXY, "draining": True},
+    ("POST", "/api/v1/groups/1/servers/h:1/sweep"): {"id": 1, "server": "h:1", "removed": 7},
+    ("POST", "/api/v1/groups/1/servers/h:3/sweep"): {"id": 1, "server": "h:3", "removed": None},
     ("POST", "/api/v1/groups/1/promote"): {"epoch": 10, "id": 1, "servers": ["h:2", "h:1"]},
     ("GET", "/api/v1/groups/1/digest"): {"group_id": 1, "replicas": [DIGEST]},
     ("GET", "/api/v1/groups/2/digest"): {
@@ -265,6 +267,8 @@ VERBS: list[tuple[str, str, str]] = [
     ("pool add h:9 --node rack3", "pool", "server h:9 added to the pool"),
     ("pool remove h:9", "pool", "server h:9 removed from the pool"),
     ("server remove 5 h:1", "groups", "server h:1 removed from group 5"),
+    ("server sweep 1 h:1", "groups/1/servers/h:1/sweep", "7 keys removed from h:1"),
+    ("server sweep 1 h:3", "groups/1/servers/h:3/sweep", "keys are being removed from h:3"),
     ("group promote 1 h:2", "groups/1/promote", "h:2 is the master of group 1"),
     ("group promote 1 h:2 --force", "groups/1/promote", "h:2 is the master of group 1"),
     ("digest 1 --show", "groups/1/digest", "h:2: cancelled, 7 keys of 9 compared"),

@@ -192,6 +192,16 @@ def test_what_is_no_name_of_a_datacenter(table: SlotTable, name: str) -> None:
             change()
 
 
+def test_a_master_with_replicas_stays(table: SlotTable) -> None:
+    """The first of them would be the master by the table, and take no writes."""
+    new = topology.add_group(table, 9, 4, ["x:1", "y:1", "z:1"])
+    with pytest.raises(errors.ServerInUse, match=r"y:1, z:1 follow it.*slotferry server drain 4 x:1"):
+        topology.remove_server(new, 10, 4, "x:1")
+    for epoch, server in enumerate(("y:1", "z:1", "x:1"), start=10):
+        new = topology.remove_server(new, epoch, 4, server)
+    assert new.groups[4].servers == ()
+
+
 def test_a_master_in_use_stays(table: SlotTable) -> None:
     with pytest.raises(errors.ServerInUse, match=r"0-3 need.*slotferry server drain 1 a:1"):
         topology.remove_server(table, 9, 1, "a:1")

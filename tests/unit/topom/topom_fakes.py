@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from migrator.checks import Findings
 from migrator.progress import Progress
+from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
 from slots.table import SlotTable
 from topom.actions import Actions
@@ -146,6 +147,12 @@ class FakeMover:
 
     def _identities(self, source: str | None, target: str) -> tuple[str, str]:
         return self.run_ids.get(source or "", source or ""), self.run_ids.get(target, target)
+
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        return Swept(0)
+
+    async def stop_sweeping(self, server: str) -> None:
+        pass
 
     async def settle(self, source: str, target: str) -> None:
         assert not self.at_once, "nobody may move keys while what is under way is settled"

@@ -1,0 +1,32 @@
+"""Somebody's key where Slotferry's own have to be is put aside by topom, and no group is out of reach meanwhile."""
+
+from slots.connections import FENCED
+from slots.moving import ASIDE, LEADER, WANTED
+from tests.integration.cluster.conftest import StartCluster
+from tests.integration.cluster.harness import eventually, plain_client
+
+
+async def test_a_wrong_type_is_put_aside_and_said(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=1, proxies=2)
+    removed = (await cluster.api.proxies())[0]
+    await cluster.api.remove_proxy(removed["id"])
+    async with plain_client(cluster.groups[1][0]) as direct, plain_client(cluster.proxy_addresses[1]) as client:
+        marks = await eventually(lambda: direct.hgetall(FENCED), bool, "the fence of the proxy that was removed")
+        for name in (FENCED, WANTED, LEADER):
+            await direct.set(name, name)
+        await direct.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+        async def works() -> bool:
+            try:
+                return bool(await client.set("key", "1"))
+            except Exception:
+                return False
+
+        await eventually(works, bool, "clients to be served")
+        await eventually(lambda: direct.type(FENCED), lambda kind: kind == b"hash", "the fence to be set again")
+        assert await direct.hkeys(FENCED) == list(marks)
+        for name in (FENCED, WANTED, LEADER):
+            assert await direct.get(ASIDE + name.removeprefix(b"__slotferry:")) == name
+        events = (await cluster.api.events())["events"]
+        [text] = [event["text"] for event in events if event["what"] == "own_key_put_aside"]
+        assert "__slotferry:fenced, __slotferry:leader, __slotferry:wanted" in text

@@ -1,0 +1,195 @@
+"""Keys of slots that a server does not own: seen by nobody, removed, and never alive again; unknown ones are kept."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.calls import TopomRefused
+from cli.redis_server import start_redis
+from migrator.sweep import look
+from slots.functions import slot
+from slots.moving import RESERVED
+from tests.integration.cluster.conftest import StartCluster
+from tests.integration.cluster.harness import Cluster, eventually, plain_client
+
+NAMES = [f"key-{number}" for number in range(1000)]
+SLOTS = 1024
+
+
+def slot_of(name: str) -> int:
+    return slot("crc32", name.encode(), SLOTS)
+
+
+async def known(cluster: Cluster, group: int) -> None:
+    """Wait until a group's master is marked as swept, as it is now."""
+    address = cluster.groups[group][0]
+
+    async def is_swept() -> bool:
+        async with plain_client(address) as server:
+            standing = await look(server)
+        return bool(standing.life) and standing.swept_in == standing.life
+
+    await eventually(is_swept, bool, f"{address} to be swept")
+
+
+async def names_at(address: str) -> set[str]:
+    async with plain_client(address) as server:
+        return {key.decode() for key in await server.keys("*") if not key.startswith(RESERVED)}
+
+
+async def events(cluster: Cluster, what: str) -> list[str]:
+    return [event["text"] for event in (await cluster.api.events(limit=1000))["events"] if event["what"] == what]
+
+
+async def come_back_with_older_data(cluster: Cluster, group: int, leaving: str, to: int, gone: list[str]) -> None:
+    """Slots leave a group, keys of theirs are deleted, and its master is restarted with data of before all that."""
+    server = cluster.servers[group][0]
+    async with plain_client(server.address) as direct:
+        await direct.save()
+    await cluster.api.move_slots(leaving, to)
+    await cluster.at_rest()
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        assert await client.delete(*gone) == len(gone)
+    await server.kill()
+    server.start()
+    await server.ready()
+
+
+async def test_what_came_back_with_older_data_is_not_seen_and_removed(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=2, proxies=1, workers=2)
+    leaving = range(256)
+    left = [name for name in NAMES if slot_of(name) in leaving]
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await client.mset(dict.fromkeys(NAMES, "before"))
+        await known(cluster, 1)
+        gone, kept = left[::2], sorted({*NAMES} - {*left[::2]})
+        await come_back_with_older_data(cluster, 1, "0-255", 2, gone)
+
+        async def listed() -> list[str]:
+            return sorted(key.decode() for key in await client.keys("*"))
+
+        # At once, and whoever asks: whatever is there, each key is seen once.
+        assert await eventually(listed, lambda keys: True, "the server to answer") == kept
+        assert sorted([key.decode() async for key in client.scan_iter(count=100)]) == kept
+        await known(cluster, 1)
+        assert await client.dbsize() == len(kept)
+        assert not await names_at(cluster.groups[1][0]) & {*left}
+        assert [text.split()[0] for text in await events(cluster, "server_swept")] == [str(len(left))]
+        # The same data once more, and the slots come back at once.
+        server = cluster.servers[1][0]
+        await server.kill()
+        server.start()
+        await cluster.api.move_slots("0-255", 1)
+        await cluster.at_rest()
+        assert [name for name in gone if await client.exists(name)] == []
+        assert await listed() == kept
+        await known(cluster, 2)
+        assert await client.dbsize() == len(kept)
+        assert await cluster.misplaced() == []
+
+
+async def test_a_sweep_goes_on_after_topom_and_the_server_were_killed_in_the_middle(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = await start_cluster(groups=2, proxies=1)
+    left = [name for name in NAMES if slot_of(name) < 512]
+    address = cluster.groups[1][0]
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await client.mset(dict.fromkeys(NAMES, "before"))
+        await known(cluster, 1)
+        gone = left[::2]
+        kept = sorted({*NAMES} - {*gone})
+        async with plain_client(address) as direct:
+            await direct.save()
+        await cluster.api.move_slots("0-511", 2)
+        await cluster.at_rest()
+        assert await client.delete(*gone) == len(gone)
+        await cluster.api.set_migration(keys_per_second=50)
+        server = cluster.servers[1][0]
+        await server.kill()
+        server.start()
+        await eventually(lambda: names_at(address), lambda names: 0 < len(names) < len(left) - 20, "keys to be removed")
+        await cluster.topom.kill()
+        await cluster.restart_topom()
+        few = len(await names_at(address))
+        assert few > 20
+        await eventually(lambda: names_at(address), lambda names: len(names) < few, "keys to be removed again")
+        # The data of before once more: this is another life, and its keys go as well.
+        await server.kill()
+        server.start()
+        await server.ready()
+        await cluster.api.set_migration(keys_per_second=0)
+        await known(cluster, 1)
+        assert await names_at(address) == set()
+        assert await client.dbsize() == len(kept)
+        await cluster.api.move_slots("0-511", 1)
+        await cluster.at_rest()
+        assert sorted(key.decode() for key in await client.keys("*")) == kept
+
+
+async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: StartCluster) -> None:
+    """What is assigned is taken as it is: the sweep ends, and what was not removed by then is served."""
+    cluster = await start_cluster(groups=2, proxies=1)
+    left = [name for name in NAMES if slot_of(name) < 512]
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await client.mset(dict.fromkeys(NAMES, "before"))
+        await known(cluster, 1)
+        async with plain_client(cluster.groups[1][0]) as direct:
+            await direct.save()
+        await cluster.api.move_slots("0-511", 2)
+        await cluster.at_rest()
+        await cluster.api.set_migration(keys_per_second=50)
+        server = cluster.servers[1][0]
+        await server.kill()
+        server.start()
+        address = server.address
+        await eventually(lambda: names_at(address), lambda names: 0 < len(names) < len(left) - 20, "keys to be removed")
+        await cluster.api.take_slots_offline("0-511")
+        await cluster.api.assign_slots("0-511", 1)
+        there = await names_at(address)
+        assert len(there) > 20
+        await client.mset(dict.fromkeys(left, "after"))
+        await cluster.api.set_migration(keys_per_second=0)
+        await known(cluster, 1)
+        assert await names_at(address) == {*left}
+        assert await client.mget(left) == [b"after"] * len(left)
+        # What group 2 has of these slots was not moved away from there, so it may be needed.
+        found = await eventually(cluster.api.groups, lambda groups: bool(groups[1]["servers"][0]["foreign"]), "a word")
+        assert f"holds {len(left)} keys of slots that belong to other groups" in found[1]["servers"][0]["foreign"]
+        assert await names_at(cluster.groups[2][0]) == {*NAMES}
+        assert sorted(key.decode() for key in await client.keys("*")) == sorted(NAMES)
+
+
+async def test_a_server_with_keys_that_nobody_knows_is_no_target(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = await start_cluster(groups=2, proxies=1)
+    filled = await start_redis("filled", tmp_path)
+    try:
+        async with plain_client(cluster.proxy_addresses[0]) as client, plain_client(filled.address) as direct:
+            await client.mset(dict.fromkeys(NAMES, "value"))
+            await direct.mset(dict.fromkeys(NAMES, "somebody's"))
+            await cluster.api.add_group(3, [filled.address])
+            await cluster.api.move_slots("0-9", 3)
+            word = f"slotferry server sweep 3 {filled.address}"
+
+            async def said() -> Any:
+                return await cluster.api.migration(), await cluster.api.groups()
+
+            def is_said(found: Any) -> bool:
+                return word in str(found[0]) and word in found[1][2]["servers"][0]["foreign"]
+
+            await eventually(said, is_said, "the reason to be told")
+            assert f"holds {len(NAMES)} keys" in (await events(cluster, "foreign_keys"))[0]
+            assert {slot["action"]["state"] for slot in (await cluster.api.slots())["slots"][:10]} == {"pending"}
+            assert await names_at(filled.address) == {*NAMES}
+            assert await client.mget(NAMES) == [b"value"] * len(NAMES)
+            with pytest.raises(TopomRefused, match="is not the master of group 1"):
+                await cluster.api.sweep_server(1, filled.address)
+            assert (await cluster.api.sweep_server(3, filled.address))["removed"] == len(NAMES)
+            await cluster.api.retry_migration()
+            await cluster.at_rest()
+            assert await client.mget(NAMES) == [b"value"] * len(NAMES)
+            assert await cluster.misplaced() == []
+            assert await names_at(filled.address) == {name for name in NAMES if slot_of(name) < 10}
+    finally:
+        await filled.stop()
