@@ -10,6 +10,8 @@ from tests.histories.cluster import GROUPS, SLOTS, HistoriesCluster
 POLL_SECONDS = 0.05
 IMPATIENCE_SECONDS = 3.0
 """After which slots are told to move though others are still on their way."""
+SLOW_RATE = 150
+"""Keys in a second, of a journey that somebody is to come back in."""
 RATES = (200, 800, 0)
 """Keys that may move in a second; 0 is as many as there are."""
 
@@ -28,7 +30,7 @@ class Mover:
         self.slots_moved = 0
         """Slots that were seen to have come to rest at another group."""
         self.hurries = 0
-        """While it is not 0, slots of one pair of groups go there and back as fast as they can."""
+        """While it is not 0, slots of one pair of groups go there slowly and back fast, again and again."""
         self._cluster = cluster
         self._random = random.Random(f"moves {seed}")
         self._owners: list[int] = []
@@ -52,14 +54,15 @@ class Mover:
 
     async def _order(self) -> None:
         await self.look()
+        source, target = self._next_pair()
         if self.hurries:
-            await self._cluster.api.set_migration(keys_per_second=0)
+            await self._cluster.api.set_migration(keys_per_second=SLOW_RATE if source < target else 0)
         elif self._random.randrange(3) == 0:
             await self._cluster.api.set_migration(keys_per_second=self._random.choice(RATES))
         if self._random.randrange(6) == 0:
             await self._cluster.api.cancel_migration()
-        source, target = self._next_pair()
-        slots = [slot for slot in range(SLOTS) if self._owners[slot] == source and self._random.randrange(4)]
+        owned = [slot for slot in range(SLOTS) if self._owners[slot] == source]
+        slots = owned if self.hurries else [slot for slot in owned if self._random.randrange(4)]
         if slots:
             await self._cluster.api.move_slots(show(slots), target)
             self.orders += 1

@@ -75,7 +75,7 @@ def by_action() -> None:
     """What a worker has learned of keys holds for a route and all identities, whichever action it is of."""
     from proxy import routing
 
-    def forget(self: routing.Routing) -> None:
+    def forget(self: routing.Routing, address: str = "") -> None:
         return
 
     def route_of(*arguments: Any) -> routing.Route:
@@ -84,6 +84,17 @@ def by_action() -> None:
     original = routing.route_of
     routing.route_of = route_of
     routing.Routing.forget = forget  # type: ignore[method-assign]
+    routing.Routing.source_lost = forget  # type: ignore[method-assign]
+
+
+def run_id() -> None:
+    """Nobody knows that a server has restarted since the action began."""
+    from slots.beginning import Beginning
+
+    def keeps_target(self: Beginning, source: str, target: str) -> bool:
+        return self.back
+
+    Beginning.keeps_target = keeps_target  # type: ignore[method-assign]
 
 
 def final_fence() -> None:
@@ -139,6 +150,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "fencing": ("topom", fencing),
     "complete": ("topom", complete),
     "by-action": ("worker", by_action),
+    "run-id": ("all", run_id),
     "final-fence": ("worker", final_fence),
     "owned": ("topom", owned),
     "flushed": ("worker", flushed),

@@ -144,7 +144,11 @@ def draw(
     chance = random.Random(f"faults {seed}")
     found: list[Fault] = []
     while len(found) < seconds / SHORTEST_SECONDS and sum(fault.seconds for fault in found) < AT_ONCE * seconds:
-        kind = chance.choices(kinds, [WEIGHTS[it] for it in kinds])[0]
+        # One at a time: what is to be seen is what is done by those who are well meanwhile.
+        left = [it for it in kinds if it is not Kind.JOURNEYS_CUT or all(fault.kind is not it for fault in found)]
+        if not left:
+            break
+        kind = chance.choices(left, [WEIGHTS[it] for it in left])[0]
         at = chance.uniform(0.05, 0.9) * seconds
         lengths = HELD_SECONDS if kind in HELD else LENGTHS_SECONDS
         if kind is Kind.JOURNEYS_CUT:
