@@ -9,7 +9,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import hiredis
@@ -176,8 +175,9 @@ class Recorder:
         proxy = self._random.randrange(len(self._proxies))
         place = proxy, partition.database if form is not Form.SCRIPT else SCRIPTS_DATABASE
         operation = Operation(client, proxy, calls, form, self.now)
-        partition.operations.append(operation)
-        flushed = self._workload.flushed if form is Form.FLUSH else []
+        if form is not Form.FLUSH:
+            partition.operations.append(operation)
+        flushed = self._workload.flushed
         try:
             if place not in connections:
                 connections[place] = await Connection.open(self._proxies[proxy], place[1])
@@ -193,10 +193,7 @@ class Recorder:
             self._answered(partition, operation, replies)
         self.outcomes[operation.outcome] += 1
         if form is Form.FLUSH:
-            # It has emptied the others too, also those that came while it was under way.
-            for other in {id(it): it for it in (*flushed, *self._workload.flushed) if it is not partition}.values():
-                other.operations.append(replace(operation))
-                other.unknown += operation.outcome is Outcome.UNKNOWN
+            self._workload.flush(operation, flushed)
         return operation.outcome is Outcome.ANSWERED
 
     def _answered(self, partition: Partition, operation: Operation, replies: list[Any]) -> None:

@@ -120,7 +120,7 @@ def owned() -> None:
     async def sweep(*arguments: Any, **settings: Any) -> sweeping.Swept:
         return sweeping.Swept(0)
 
-    moving.sweep = sweep  # type: ignore[attr-defined]
+    moving.sweep = sweep  # type: ignore[assignment]
 
 
 def flushed() -> None:

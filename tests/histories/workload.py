@@ -7,9 +7,10 @@ Totals and queues are the exception: they last for the whole run and are account
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from tests.histories.model import call
-from tests.histories.operations import Call, Form, Partition
+from tests.histories.model import FLUSHED_AGAIN, call
+from tests.histories.operations import Call, Form, Operation, Outcome, Partition
 
 OPERATIONS = 120
 """After which a partition is retired."""
@@ -27,6 +28,9 @@ LASTING = {*ACCOUNTED, "large"}
 LARGE_FIELDS = 4000
 """Fields that a large hash has from the beginning, which no operation touches."""
 
+MOST_UNKNOWN_FLUSHES = 2
+"""After which a run has no more flushes: each may come to every key at any later time."""
+
 Choice = tuple[tuple[Call, ...], Form]
 
 
@@ -42,6 +46,7 @@ class Workload:
         """All there have been."""
         self._seed = seed
         self._random = random.Random(seed)
+        self._flushes: list[Operation] = []
         self._numbers = 0
         self._in_use: list[Partition] = []
         for kind, count in (SEARCHED | ACCOUNTED).items():
@@ -66,7 +71,16 @@ class Workload:
             partition = self._in_use[place] = self._new(partition.kind)
         self._numbers += 1
         calls, form = CHOICES[partition.kind](self._random, self._numbers)
+        if form is Form.FLUSH and len(self._flushes) == MOST_UNKNOWN_FLUSHES:
+            calls, form = (call("GET"),), Form.PLAIN
         return partition, calls, form
+
+    def flush(self, operation: Operation, others: Sequence[Partition]) -> None:
+        """Note a flush in all partitions that it has emptied, ``others`` and those made since, and may yet empty."""
+        for partition in {id(it): it for it in (*others, *self.flushed)}.values():
+            _note_flush(partition, operation)
+        if operation.outcome is Outcome.UNKNOWN:
+            self._flushes.append(operation)
 
     def _new(self, kind: str) -> Partition:
         self._numbers += 1
@@ -74,8 +88,15 @@ class Workload:
         keys = (f"{{{name}}}:a", f"{{{name}}}:b") if kind == "pair" else (name,)
         database = FLUSHED_DATABASE if kind == "flushed" else DATABASES[self._numbers % len(DATABASES)]
         partition = Partition(kind, keys, database)
+        if kind == "flushed":
+            for operation in self._flushes:
+                _note_flush(partition, operation)
         self.partitions.append(partition)
         return partition
+
+
+def _note_flush(partition: Partition, operation: Operation) -> None:
+    partition.operations += [replace(operation), replace(operation, calls=FLUSHED_AGAIN)]
 
 
 def _lifetime(chance: random.Random) -> int:
