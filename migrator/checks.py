@@ -13,6 +13,8 @@ at rest: nothing waits for them.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
@@ -20,6 +22,7 @@ from itertools import count
 from migrator.connection import Connection, Timeouts, split_address
 from migrator.errors import (
     ModuleMissing,
+    NotApart,
     NotEnoughMemory,
     NotMaster,
     Refusal,
@@ -35,12 +38,16 @@ from migrator.facts import Facts, facts_of
 from migrator.trial import try_a_key, try_carrying
 from slots.access import ServerAccess
 from slots.connections import PREFIX
+from slots.moving import run_id_of
 
 HEADROOM = 1.1
 """How many times the estimate has to fit: keys of one slot are larger than those of another."""
 
 ENGINES = frozenset({"lua"})
 """Modules that run scripts, which other servers do without a module: no key is of a type of theirs."""
+
+SAME_SECONDS = 1.0
+"""How long a server has to say that it is still there; slots are locked meanwhile."""
 
 _numbers = count(1)
 
@@ -135,25 +142,48 @@ async def check(
         receiving.close()
 
 
-async def identify(
+class Watch:
+    """Connections to both servers of a move. **run-id**: as long as they last, the servers are the processes they were.
+
+    Attributes:
+        run_ids: of the source, empty where there is none, and of the target.
+    """
+
+    def __init__(self, connections: Sequence[Connection], run_ids: tuple[str, str]) -> None:
+        self._connections = connections
+        self.run_ids = run_ids
+
+    async def same(self) -> None:
+        """Return if both are there still. Raises SourceUnavailable, TargetUnavailable, SourceRefused, TargetRefused."""
+        for connection in self._connections:
+            await connection.call("PING", limit=SAME_SECONDS)
+
+
+@asynccontextmanager
+async def watch(
     source: str | None, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None
-) -> tuple[str, str]:
-    """The run ids of both servers, empty for a source that is None. Arguments and errors are those of :func:`check`."""
+) -> AsyncIterator[Watch]:
+    """Look who both servers are, and watch that they stay it. Arguments and errors are those of :func:`check`."""
     limits = timeouts or Timeouts()
     name = f"{PREFIX}.check.{instance}.{next(_numbers)}"
-    run_ids = ["", ""]
-    for place, (address, unavailable, refused) in enumerate(
-        ((source, SourceUnavailable, SourceRefused), (target, TargetUnavailable, TargetRefused))
-    ):
-        if address is not None:
-            connection = await Connection.open(
-                address, name=name, access=access, unavailable=unavailable, refused=refused, timeouts=limits
+    ends = ((source, SourceUnavailable, SourceRefused), (target, TargetUnavailable, TargetRefused))
+    connections: list[Connection] = []
+    run_ids: list[str] = []
+    try:
+        for address, unavailable, refused in ends:
+            if address is None:
+                run_ids.append("")
+                continue
+            connections.append(
+                await Connection.open(
+                    address, name=name, access=access, unavailable=unavailable, refused=refused, timeouts=limits
+                )
             )
-            try:
-                run_ids[place] = (await facts_of(connection)).run_id
-            finally:
-                connection.close()
-    return run_ids[0], run_ids[1]
+            run_ids.append(run_id_of(await connections[-1].call("INFO", "server")))
+        yield Watch(connections, (run_ids[0], run_ids[1]))
+    finally:
+        for connection in connections:
+            connection.close()
 
 
 def _cannot_log_in(error: SourceRefused, access: ServerAccess) -> bool:
@@ -172,8 +202,9 @@ def judge(source: Facts, target: Facts, share: float) -> list[str]:
     """Notes on a move of ``share`` of the source's keys, by what both servers say of themselves.
 
     Raises:
-        NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot go well.
+        NotApart, NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot go well.
     """
+    _require_two(source, target)
     judge_target(target)
     _require_master(source, "source")
     missing = sorted(set(source.modules) - set(target.modules) - ENGINES)
@@ -191,6 +222,15 @@ def judge_replicas(target: Facts, needed: int) -> None:
         raise ReplicasMissing(
             f"target {target.address} has {target.replicas_online} replicas online, and migration_min_replicas is "
             f"{needed}; add replicas there, or set another number with 'slotferry migration set --min-replicas'"
+        )
+
+
+def _require_two(source: Facts, target: Facts) -> None:
+    # run-id: keys that are carried from a server to itself are deleted by the step that takes them off the source.
+    if (source.run_id and source.run_id == target.run_id) or source.address == target.address:
+        raise NotApart(
+            f"source {source.address} and target {target.address} are one server, with the run id {source.run_id}; "
+            "remove one of the two names from its group"
         )
 
 

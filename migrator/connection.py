@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -19,6 +20,7 @@ import hiredis
 
 from migrator.errors import MigrationError, Refused
 from slots.access import ServerAccess
+from slots.replies import Info, NotUnderstood, understood
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,30 @@ class Connection(asyncio.Protocol):
         if isinstance(reply, hiredis.ReplyError):
             raise self.refusal(reply)
         return reply
+
+    async def info(self, *sections: str) -> Info:
+        """What the server says of itself. Raises as :meth:`call` and :meth:`understood` do."""
+        reply = await self.call("INFO", *sections)
+        with self.understood("INFO"):
+            return Info.parse(reply)
+
+    async def scan(self, cursor: bytes, count: int) -> tuple[bytes, list[bytes]]:
+        """The next cursor of a SCAN and the keys that it found. Raises as :meth:`call` and :meth:`understood` do."""
+        reply = await self.call("SCAN", cursor, "COUNT", count)
+        with self.understood("SCAN"):
+            following, keys = reply
+            if not (isinstance(following, bytes) and following.isdigit() and isinstance(keys, list)):
+                raise TypeError(f"{reply!r:.50} is no page of a SCAN")
+            return following, keys
+
+    @contextmanager
+    def understood(self, command: str) -> Iterator[None]:
+        """What is made of a reply within. Raises ``unavailable`` where it is none that a Redis server gives."""
+        try:
+            with understood(command):
+                yield
+        except NotUnderstood as error:
+            raise self._unavailable(f"{self.address}: {error}; look at what is running there") from error
 
     async def select(self, database: int) -> None:
         """Have the commands that follow run in ``database``. Raises as :meth:`call` does."""

@@ -16,7 +16,7 @@ import structlog
 from migrator.connection import Connection, Timeouts
 from migrator.errors import (
     MigrationError,
-    SameServer,
+    NotApart,
     SourceRefused,
     SourceUnavailable,
     TargetRefused,
@@ -80,7 +80,7 @@ class Ends:
     async def at_source(self, *, leaves_quietly: bool = True) -> Connection:
         """A connection to the source; ``leaves_quietly`` unless its commands change nothing that matters later.
 
-        Raises SourceUnavailable, SourceRefused, SameServer, Superseded.
+        Raises SourceUnavailable, SourceRefused, NotApart, Superseded.
         """
         connection = await Connection.open(
             self.source,
@@ -98,7 +98,7 @@ class Ends:
     async def at_target(self, purpose: str) -> Connection:
         """A connection to the target; ``purpose`` is :data:`~slots.moving.WRITING` or :data:`CHECKING`.
 
-        Raises TargetUnavailable, TargetRefused, SameServer, Superseded.
+        Raises TargetUnavailable, TargetRefused, NotApart, Superseded.
         """
         connection = await Connection.open(
             self.target,
@@ -124,7 +124,7 @@ class Ends:
         if self._run_ids.setdefault(connection.address, run_id) != run_id:
             raise unavailable(f"another process than a moment ago answers at {connection.address}; it is begun anew")
         if self.source != self.target and self._run_ids.get(self.source) == self._run_ids.get(self.target):
-            raise SameServer(
+            raise NotApart(
                 f"{self.source} and {self.target} are one server under two names; no key was touched. Remove one of "
                 "them from its group"
             )

@@ -18,12 +18,6 @@ class Superseded(MigrationError):
     passing = False
 
 
-class SameServer(MigrationError):
-    """Source and target are one process, under two names. What moves would be deleted; nothing is."""
-
-    passing = False
-
-
 class SourceUnavailable(MigrationError):
     """The source cannot be reached, closed the connection or did not answer in time."""
 
@@ -44,6 +38,10 @@ class TargetUnfit(MigrationError):
 
 class NotMaster(TargetUnfit):
     """A server that keys are to move from or to is a replica."""
+
+
+class NotApart(TargetUnfit):
+    """Source and target are one server by two names, or nobody is sure that they are two."""
 
 
 class StillLoading(TargetUnfit):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from migrator.connection import Connection
 from migrator.errors import Refused
+from slots.replies import Info
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,56 +50,44 @@ class Facts:
         return self.maximum_bytes > 0 and self.policy != "noeviction"
 
     @classmethod
-    def from_info(cls, address: str, text: str, modules: Mapping[str, int] | None = None) -> Facts:
-        """From the reply to INFO. What a server does not say counts as what is usual."""
-        fields = dict(line.partition(":")[::2] for line in text.splitlines() if line and not line.startswith("#"))
+    def from_info(cls, address: str, info: Info, modules: Mapping[str, int] | None = None) -> Facts:
+        """From the reply to INFO. What a server does not say counts as what is usual.
 
-        def number(name: str, otherwise: int = 0) -> int:
-            value = fields.get(name, "").strip()
-            return int(value) if value.isdigit() else otherwise
-
-        used = number("used_memory")
+        Raises:
+            NotUnderstood: it says what no Redis server says.
+        """
+        master = info.following if "role" in info else None
+        used = info.number("used_memory", 0)
         return cls(
             address=address,
-            run_id=fields.get("run_id", "").strip(),
-            version=fields.get("valkey_version", fields.get("redis_version", "")),
-            role=fields.get("role", "master"),
-            follows=f"{fields['master_host']}:{fields.get('master_port', '')}" if "master_host" in fields else "",
-            loading=bool(number("loading") or number("async_loading")),
+            run_id=info.text("run_id", ""),
+            version=info.text("valkey_version", info.text("redis_version", "")),
+            role="master" if master is None else "slave",
+            follows="" if master is None else f"{master[0]}:{master[1]}",
+            loading=bool(info.number("loading", 0) or info.number("async_loading", 0)),
             # What goes to replicas and to the append-only file is not counted by maxmemory either.
-            used_bytes=max(0, used - number("mem_not_counted_for_evict")),
-            dataset_bytes=number("used_memory_dataset", used),
-            maximum_bytes=number("maxmemory"),
-            policy=fields.get("maxmemory_policy", "noeviction"),
-            keys={int(name[2:]): _keys(value) for name, value in fields.items() if _is_database(name)},
+            used_bytes=max(0, used - info.number("mem_not_counted_for_evict", 0)),
+            dataset_bytes=info.number("used_memory_dataset", used),
+            maximum_bytes=info.number("maxmemory", 0),
+            policy=info.text("maxmemory_policy", "noeviction"),
+            keys=info.keys_of_databases,
             modules=modules or {},
-            replicas_online=sum(
-                re.fullmatch(r"slave\d+", name) is not None and "state=online" in value
-                for name, value in fields.items()
-            ),
+            replicas_online=sum(one.get("state") == "online" for one in info.replicas),
         )
 
 
 async def facts_of(connection: Connection) -> Facts:
     """Ask a server. Errors are those of :meth:`migrator.connection.Connection.call`."""
-    info: bytes = await connection.call("INFO")
+    info = await connection.info()
     try:
-        listed: list[list[object]] = await connection.call("MODULE", "LIST")
+        listed = await connection.call("MODULE", "LIST")
     except Refused:
         listed = []  # not for this user, or renamed: then the first key that needs one tells
-    modules = {}
-    for entry in listed:
-        pairs = dict(zip(entry[::2], entry[1::2], strict=False))
-        name, version = pairs.get(b"name"), pairs.get(b"ver")
-        if isinstance(name, bytes):
-            modules[name.decode(errors="replace")] = version if isinstance(version, int) else 0
-    return Facts.from_info(connection.address, info.decode(errors="replace"), modules)
-
-
-def _is_database(name: str) -> bool:
-    return name.startswith("db") and name[2:].isdigit()
-
-
-def _keys(value: str) -> int:
-    counts = dict(part.partition("=")[::2] for part in value.split(","))
-    return int(counts.get("keys", 0))
+    with connection.understood("MODULE LIST"):
+        modules = {}
+        for entry in listed:
+            pairs = dict(zip(entry[::2], entry[1::2], strict=False))
+            name, version = pairs.get(b"name"), pairs.get(b"ver")
+            if isinstance(name, bytes):
+                modules[name.decode(errors="replace")] = version if isinstance(version, int) else 0
+        return Facts.from_info(connection.address, info, modules)

@@ -84,7 +84,7 @@ async def migrate(
 
     Raises:
         Superseded: a topom of a later term has been at one of the servers.
-        SameServer: source and target are one server.
+        NotApart: source and target are one server.
         CopyLost: a copy that was written here does not last at the target.
         TooFewReplicas: replicas of the target do not confirm keys in time.
         SourceUnavailable, TargetUnavailable: a server cannot be reached or does not answer in time.

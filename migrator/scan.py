@@ -24,14 +24,9 @@ PAGE_KEYS = 500
 
 async def occupied_databases(connection: Connection) -> dict[int, int]:
     """The databases of a server that hold keys, and how many each holds; from INFO keyspace."""
-    text: bytes = await connection.call("INFO", "keyspace")
-    found = {}
-    for line in text.decode().splitlines():
-        name, _, fields = line.partition(":")
-        if name.startswith("db") and name[2:].isdigit():
-            counts = dict(field.partition("=")[::2] for field in fields.split(","))
-            found[int(name[2:])] = int(counts["keys"])
-    return found
+    info = await connection.info("keyspace")
+    with connection.understood("INFO"):
+        return info.keys_of_databases
 
 
 class Scanner:
@@ -57,7 +52,7 @@ class Scanner:
         keys: list[bytes] = []
         while len(keys) < PAGE_KEYS and self._cursor != b"0":
             await self._pace.ready()
-            cursor, seen = await self._connection.call("SCAN", self._cursor or b"0", "COUNT", SCAN_COUNT)
+            cursor, seen = await self._connection.scan(self._cursor or b"0", SCAN_COUNT)
             self._cursor = cursor
             wanted = functions.select(self._function, len(self._wanted), seen, self._wanted)
             if any(key.startswith(RESERVED) for key in wanted):

@@ -35,7 +35,7 @@ async def settle(
     Raises:
         SourceUnavailable, SourceRefused, TargetUnavailable, TargetRefused: a server does not answer, or will not.
         Superseded: a topom of a later term has been there.
-        SameServer: both are one server.
+        NotApart: both are one server.
         Unsettled: connections to the target keep coming that could carry keys.
     """
     async with AsyncExitStack() as stack:

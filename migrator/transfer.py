@@ -15,7 +15,7 @@ import structlog
 
 from migrator.connection import Connection, pack, split_address
 from migrator.ends import Ends
-from migrator.errors import MigrationError, SameServer, SourceRefused, TargetRefused, TargetUnavailable
+from migrator.errors import MigrationError, NotApart, SourceRefused, TargetRefused, TargetUnavailable
 from migrator.manner import WHOLE, Manner
 from slots import moving
 from slots.moving import MOVE_SCRIPT, Moved
@@ -138,7 +138,7 @@ class Transfer:
         try:
             self.permit = await moving.settle(self._connection, self._checking, self._target)
         except moving.SameProcess as error:
-            raise SameServer(str(error)) from error
+            raise NotApart(str(error)) from error
         except moving.NotSettled as error:
             raise TargetUnavailable(f"target {self._target}: {error}") from error
 

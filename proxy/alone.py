@@ -9,7 +9,8 @@ owners (:mod:`slots.connections`). The argument, on what :mod:`proxy.tablefile` 
   leaves later is fenced first, and each connection of a worker looks for the fence before it sends anything; one that
   is open is ended by the fence. That is how it is with any proxy that topom does not hear.
 - A server that was restarted may have forgotten the fence, which can only have come after the last word with topom: so
-  every master has to have been up since before that. One that is a replica now, or cannot be asked, is no ground to
+  every master has to be the very process that the file names (**run-id**). No clock says how old a server is: one that
+  is set forward makes a server look older than it is. One that is a replica now, or cannot be asked, is no ground to
   begin on either.
 - What a former process under this identity has left at the servers is ended there first, so that what is acknowledged
   from now on is true of it as well (**drained**).
@@ -42,10 +43,8 @@ log = structlog.get_logger()
 
 async def may_serve(
     kept: Kept, age_now: Callable[[], float], settings: ProxySettings, wanted: Callable[[], bool]
-) -> tuple[float, dict[str, str]] | None:
-    """The table's age in seconds, and the masters' processes, once the proxy may serve by it.
-
-    None if it may not, or need not any more.
+) -> float | None:
+    """The table's age in seconds, once the proxy may serve by it; None if it may not, or need not any more.
 
     Args:
         kept: what was in the file.
@@ -59,20 +58,17 @@ async def may_serve(
         try:
             age = age_now()
             if -MARGIN_SECONDS < age < settings.table_age_limit_seconds:
-                processes, reason = await look_at_masters(kept, settings.redis_access, age)
+                reason = await look_at_masters(kept, settings.redis_access)
                 # Servers may have taken their time, and so much more of it has passed since topom was heard.
                 age = age_now()
             else:
-                processes, reason = (
-                    {},
-                    f"it is {age:.0f} s old, and table_age_limit_seconds is {settings.table_age_limit_seconds:g}",
-                )
+                reason = f"it is {age:.0f} s old, and table_age_limit_seconds is {settings.table_age_limit_seconds:g}"
         except (Unknown, OSError) as error:
             log.warning("kept_table_not_served_yet", reason=str(error))
             await asyncio.sleep(backoff.next())
             continue
         if reason is None:
-            return age, processes
+            return age
         log.error("kept_table_not_served", epoch=kept.table.epoch, reason=f"{reason}; topom has to be met first")
         return None
     return None
@@ -82,37 +78,36 @@ class Unknown(Exception):
     """A server cannot be asked now. The message says which and why."""
 
 
-async def look_at_masters(kept: Kept, access: ServerAccess, age: float) -> tuple[dict[str, str], str | None]:
-    """The masters' processes, and why the proxy may not serve by this table, for good; None if it may.
+async def look_at_masters(kept: Kept, access: ServerAccess) -> str | None:
+    """Why the proxy may not serve by this table, for good; None if it may.
 
     Args:
         kept: what was in the file.
         access: how to get in at the servers.
-        age: seconds since the table was last known to be topom's newest.
 
     Raises:
         Unknown: try again.
     """
     masters = sorted({group.master for group in kept.table.groups.values() if group.master is not None})
-    found = await asyncio.gather(*(_look(kept.instance, master, access, age) for master in masters))
-    processes = {master: process for master, (process, _) in zip(masters, found, strict=True)}
-    return processes, next((reason for _, reason in found if reason is not None), None)
+    found = await asyncio.gather(*(_look(kept, master, access) for master in masters))
+    return next((reason for reason in found if reason is not None), None)
 
 
-async def _look(instance: str, server: str, access: ServerAccess, age: float) -> tuple[str, str | None]:
+async def _look(kept: Kept, server: str, access: ServerAccess) -> str | None:
     client = client_of(server, access, REPLY_SECONDS)
     try:
-        found = await look(client, instance)
+        found = await look(client, kept.instance)
         if found.fenced:
-            return found.run_id, f"server {server} has fenced this proxy off: slots have moved since"
+            return f"server {server} has fenced this proxy off: slots have moved since"
         if not found.is_master:
-            return found.run_id, f"server {server} is no master any more"
-        if found.uptime_seconds < age + MARGIN_SECONDS:
-            return found.run_id, f"server {server} was started after the table was kept, and may have forgotten a fence"
-        ended = await end_connections(client, proxy_prefix(instance))
+            return f"server {server} is no master any more"
+        # run-id: of any other process nobody knows that it has not forgotten a fence.
+        if found.run_id != kept.processes.get(server):
+            return f"server {server} was started after the table was kept, and may have forgotten a fence"
+        ended = await end_connections(client, proxy_prefix(kept.instance))
         log.info("server_looked_at", server=server, ended=ended)
     except (*FAILURES, KeyError) as error:
         raise Unknown(f"server {server} cannot be asked: {error}") from error
     finally:
         await client.aclose()
-    return found.run_id, None
+    return None

@@ -9,6 +9,7 @@ from redis.backoff import NoBackoff
 from slots import address
 from slots.access import ServerAccess
 from slots.connections import SETTLING, is_fenced
+from slots.replies import info_of
 
 CONNECT_SECONDS = 1.0
 
@@ -21,13 +22,11 @@ class Look:
         fenced: whether it has a mark of the proxy's fence (:mod:`slots.connections`).
         is_master: whether it is one.
         run_id: of the process that was asked, or of one that was started since; another may have forgotten a mark.
-        uptime_seconds: for how long it has run, by its machine's clock.
     """
 
     fenced: bool
     is_master: bool
     run_id: str
-    uptime_seconds: int
 
 
 def client_of(server: str, access: ServerAccess, reply_seconds: float) -> Redis:
@@ -48,9 +47,9 @@ async def look(client: Redis, instance: str) -> Look:
     """Ask a server about the proxy of this ``instance``.
 
     Raises:
-        Those of :data:`slots.failures.FAILURES`, KeyError: it cannot say.
+        Those of :data:`slots.failures.FAILURES`: it cannot say.
     """
     # In this order: should the server be started anew in between, it is the later process that is named.
     fenced = await is_fenced(client, instance)
-    facts = await client.info()
-    return Look(fenced, facts["role"] == "master", str(facts["run_id"]), int(facts["uptime_in_seconds"]))
+    facts = await info_of(client)
+    return Look(fenced, facts.is_master, facts.text("run_id"))

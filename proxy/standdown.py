@@ -97,7 +97,6 @@ class StandDown:
         self._number = 0
         self._sent: deque[tuple[int, float]] = deque(maxlen=MOST_UNANSWERED)
         self._registering_at = -math.inf
-        self._trusts_before: float | None = None
         self._clients: dict[str, Redis] = {}
         self._asked_at = -math.inf
         self._news = asyncio.Event()
@@ -119,17 +118,16 @@ class StandDown:
         """Workers are about to be given the identity under which the proxy has registered."""
         if self._of_next is not None:
             self._of_workers, self._of_next = self._of_next, None
-            self._trusts_before = None
             self._asked_at = -math.inf
 
     def start_alone(self, seconds: float | None, age: float, processes: Mapping[str, str]) -> None:
         """The proxy serves by a kept table, under its identity and its rule; topom was heard in the last ``age``.
 
-        ``processes`` of servers have been there since before that.
+        ``processes`` of servers had every mark of its fence by then.
         """
         self.seconds = self._stored = seconds
         self._of_workers, self._of_next = Unfenced(seconds or 0.0), None
-        self._of_workers.heard_at = self._trusts_before = self._now() - age
+        self._of_workers.heard_at = self._now() - age
         for server, process in processes.items():
             self._of_workers.trust(server, process)
         self._news.set()
@@ -295,6 +293,11 @@ class StandDown:
         """Forget all servers but these."""
         self._newest.keep_only(servers)
 
+    @property
+    def known(self) -> Mapping[str, str]:
+        """The processes of servers that cannot have forgotten a mark of the identity that workers have."""
+        return {} if self._of_next is not None else dict(self._of_workers.known)
+
     def known_servers(self) -> Mapping[str, Any]:
         """What workers may know now (:class:`proxy.knownservers.KnownServers`)."""
         if self._of_next is not None:
@@ -344,9 +347,6 @@ class StandDown:
         if found.fenced:
             return server
         if not found.is_master:
-            before = self._trusts_before
-            if before is not None and asked_at - found.uptime_seconds < before:
-                known.trust(server, found.run_id)
             known.unmarked(server, found.run_id, asked_at, self._now())
         return None
 

@@ -218,7 +218,7 @@ class Supervisor:
             ticks += 1
             self._workforce.tick()
             if ticks % CONFIRM_TICKS == 0 and self._control.connected and not self._standdown.doubts:
-                self._keeping.confirmed()
+                self._keeping.confirmed(self.workers_instance, self._standdown.known)
             if ticks % WAITING_TICKS == 0 and not self._draining.is_set() and (missing := self._missing()):
                 log.warning("proxy_waits", reason="; ".join(missing))
 
@@ -229,7 +229,7 @@ class Supervisor:
         )
         if found is None:
             return
-        age, processes = found
+        age = found
         # A registration under the other identity is not to come to its end behind this.
         self._controlling.cancel()
         await asyncio.gather(self._controlling, return_exceptions=True)
@@ -239,7 +239,7 @@ class Supervisor:
             self._table = kept.table
             self._acks.received(kept.table)
             self._keeping.served(kept)
-            self._standdown.start_alone(kept.stand_down, age + alone.MARGIN_SECONDS, processes)
+            self._standdown.start_alone(kept.stand_down, age + alone.MARGIN_SECONDS, kept.processes)
             self._was_registered = True
             self._probing.keep({server for group in kept.table.groups.values() for server in group.servers})
             self._fill_seats(kept.product)

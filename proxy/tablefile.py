@@ -10,7 +10,9 @@ A proxy that is started while topom is away may serve by it (:mod:`proxy.alone` 
 3. **Gone before the proxy leaves.** A member that leaves is neither waited for nor fenced, so the file goes first.
 4. **The rule is in the file** by which the proxy stands down while topom is silent, or a stricter one than that which
    topom counts on.
-5. **One at a time.** Who uses the file holds a lock on the file beside it, and so do the workers: as long as one worker
+5. **The processes are in the file** of the servers that know of every fence of this identity, by what topom has
+   answered (:mod:`proxy.unfenced`): a server that was started since may have forgotten one. No time of day says so.
+6. **One at a time.** Who uses the file holds a lock on the file beside it, and so do the workers: as long as one worker
    of a former process lives, which could connect under the same identity, nobody starts from the file.
 
 While a slot is about to be locked, or is, there is no file: writing one would make the lock last longer.
@@ -22,7 +24,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,6 +51,8 @@ class Kept:
     table: SlotTable
     stand_down: float | None = None
     """The allowance in seconds that topom has told the proxy of (:mod:`proxy.standdown`); None for no rule."""
+    processes: Mapping[str, str] = field(default_factory=dict)
+    """By server, the run id of the process that cannot have forgotten a fence (:mod:`proxy.unfenced`)."""
 
 
 class TableFile:
@@ -105,6 +109,7 @@ class TableFile:
                 "product": kept.product.to_wire(),
                 "table": kept.table.to_wire(),
                 "stand_down": kept.stand_down,
+                "processes": dict(kept.processes),
             },
             separators=(",", ":"),
         ).encode()
@@ -139,6 +144,6 @@ def _from_wire(wire: Mapping[str, Any]) -> Kept:
     table = SlotTable.from_wire(wire["table"])
     if len(table.slots) != product.number_of_slots:
         raise TableError(f"it has {len(table.slots)} slots, the product has {product.number_of_slots}")
-    return Kept(
-        str(wire["instance"]), product, table, None if (rule := wire.get("stand_down")) is None else float(rule)
-    )
+    rule = wire.get("stand_down")
+    processes = {str(server): str(process) for server, process in dict(wire.get("processes", {})).items()}
+    return Kept(str(wire["instance"]), product, table, None if rule is None else float(rule), processes)

@@ -5,7 +5,7 @@ Files are written in a thread: the supervisor's event loop has heartbeats to sen
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Literal
 
@@ -51,6 +51,7 @@ class TableKeeping:
         self._working: asyncio.Task[None] | None = None
         self._removed = False
         self._stand_down: float | None = None
+        self._processes: Mapping[str, str] = {}
         self._disk: Kept | None = None  # what is on the disk, while nothing is being done about it
         self.covered = 0 if path else EVERYTHING
         """The newest epoch that may be acknowledged, by what is on the disk."""
@@ -88,6 +89,7 @@ class TableKeeping:
         """The proxy serves by what was in the file, under the identity there."""
         self._instance = kept.instance
         self._stand_down = kept.stand_down
+        self._processes = kept.processes
         self.covered = kept.table.epoch
 
     def received(self, instance: str, product: Product, table: SlotTable) -> None:
@@ -97,8 +99,9 @@ class TableKeeping:
         if instance != self._instance:
             # What is on the disk is another member's, and says nothing of what this one may acknowledge.
             self._instance = instance
+            self._processes = {}
             self.covered = 0
-        self._wanted = Kept(instance, product, table, self._stand_down)
+        self._wanted = Kept(instance, product, table, self._stand_down, self._processes)
         if self._working is None:
             self._working = asyncio.create_task(self._work())
 
@@ -123,9 +126,17 @@ class TableKeeping:
             if self._working is None:
                 self._working = asyncio.create_task(self._work())
 
-    def confirmed(self) -> None:
-        """topom is there, and has no newer table than that in the file."""
+    def confirmed(self, instance: str, processes: Mapping[str, str]) -> None:
+        """topom is there, and has no newer table than that in the file.
+
+        Args:
+            processes: of servers that know of every fence of this ``instance``.
+        """
         if self._disk is not None and self._file and self._working is None and 0 < self.covered < EVERYTHING:
+            if instance == self._instance == self._disk.instance and processes != self._disk.processes:
+                self._processes = dict(processes)
+                self.received(instance, self._disk.product, self._disk.table)
+                return
             try:
                 self._file.touch()
             except OSError as error:

@@ -71,7 +71,7 @@ class Unfenced:
             self._unmarked[server] = asked_at
 
     def trust(self, server: str, process: str) -> None:
-        """This process of a server has been up since before topom was last heard of."""
+        """This process of a server had every mark when topom was last heard of, as the proxy's kept table says."""
         self._trusted[server] = process
 
     def knows(self, server: str, process: str) -> bool:

@@ -69,15 +69,14 @@ class ServerAccess:
     def client(self, host: str, port: int, **options: Any) -> "Redis":
         """A client of redis-py for one server; ``options`` are those of its constructor.
 
-        It speaks RESP2 unless told otherwise: a server that knows no HELLO, which is how RESP3 logs in, would have the
-        password in its error.
+        What its servers answer is checked (:mod:`slots.replies`). It speaks RESP2 unless told otherwise: a server that
+        knows no HELLO, which is how RESP3 logs in, would have the password in its error.
         """
         # Not at the top: who only needs to know what a slot is does not need redis-py.
-        from redis.asyncio import Redis
-
         from slots.cancelling import HeedingConnection
+        from slots.replies import CheckedRedis
 
-        client = Redis(
+        client = CheckedRedis(
             host=host,
             port=port,
             username=self.user or None,

@@ -7,8 +7,11 @@ that had lost its lease could not end what it did as the leader.
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
+
+from slots.replies import understood
 
 
 class _Heeding(AbstractConnection):
@@ -22,6 +25,11 @@ class _Heeding(AbstractConnection):
         if task is not None and task.cancelling() > before:
             await self.disconnect(nowait=True)
             raise asyncio.CancelledError
+
+    async def read_response(self, *arguments: Any, **options: Any) -> Any:
+        """A reply, which is text where text was asked for."""
+        with understood("a command"):
+            return await super().read_response(*arguments, **options)
 
 
 class HeedingConnection(_Heeding, Connection):

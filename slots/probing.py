@@ -15,8 +15,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseError
 
 from slots.access import ServerAccess
-from slots.connections import PREFIX, run_id_in
+from slots.connections import PREFIX
 from slots.failures import FAILURES
+from slots.replies import info_of
 
 NAME = f"{PREFIX}.probing"
 """Name of these connections. They send nothing but INFO, and nobody ends them by it."""
@@ -94,7 +95,6 @@ class Probing:
             retry=Retry(NoBackoff(), 0),
             max_connections=1,
         )
-        client.response_callbacks.pop("INFO")  # what a server says may be anything
         try:
             while True:
                 began = loop.time()
@@ -113,13 +113,11 @@ class Probing:
     async def _answers(self, server: str, client: Redis) -> bool:
         try:
             async with asyncio.timeout(self._limit):
-                said = await client.execute_command("INFO", "server")
+                said = await info_of(client, "server")
             # Whatever says something else is no Redis server that could be used.
-            process = run_id_in(said) if isinstance(said, bytes) else ""
-            if process:
-                self._seen(server, process)
-            return process != ""
+            self._seen(server, said.text("run_id"))
         except ANSWERS:
             return True
         except FAILURES:
             return False
+        return True

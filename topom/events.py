@@ -32,6 +32,7 @@ class What(StrEnum):
     SERVER_CHANGED = "server_changed"
     SERVER_WHOLE = "server_whole"
     SERVER_STRAYED = "server_strayed"
+    SERVER_TWICE = "server_twice"
     SERVER_SWEPT = "server_swept"
     FOREIGN_KEYS = "foreign_keys"
     REPLICA_RESYNCED = "replica_resynced"

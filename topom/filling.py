@@ -8,8 +8,8 @@ done in one way and in one order:
 2. Nobody can lock slots or groups from here on (``locking``), and the table names the master (**one-owner**).
 3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced, and so
    are those that are put up until it is told.
-4. It is asked whether anything would be lost that nobody said may be, and only then told (**last-copy**,
-   :mod:`topom.lastcopy`).
+4. It is asked whether anything would be lost that nobody said may be, and who it is; and only then told (**last-copy**,
+   :mod:`topom.lastcopy`; **run-id**, :mod:`topom.identities`).
 
 Before all of that, Redis Sentinels are kept from taking it for a whole copy, where they say who is master
 (:mod:`topom.sentinels.electable`).
@@ -25,6 +25,7 @@ from dataclasses import replace
 from slots.table import SlotTable
 from topom.barrier import Barrier
 from topom.errors import Conflict
+from topom.identities import Identities
 from topom.lastcopy import As
 from topom.ledger import Ledger
 from topom.replication import ServerReplication
@@ -56,6 +57,7 @@ class Filling:
     Args:
         locking: held while slots or a group are locked.
         barrier_seconds: how long proxies may take to acknowledge a table.
+        identities: knows who the servers are.
         prepare: given a server and the group that it is to be filled for, before it is told. Raises a TopomError if it
             is not to be told now.
     """
@@ -68,7 +70,9 @@ class Filling:
         locking: asyncio.Lock,
         barrier_seconds: float,
         prepare: Callable[[str, int], Awaitable[None]] = _nothing,
+        identities: Identities | None = None,
     ) -> None:
+        self._identities = identities
         self._prepare = prepare
         self._ledger = ledger
         self._barrier = barrier
@@ -96,18 +100,27 @@ class Filling:
             ProxiesNotReady: a proxy has an older table; nothing was done.
             FillingOvertaken: the group has another master, or is getting one.
             NotToFollow: it might lose what nobody else has; it was not told.
+            SameServer, NotCompared, ReplicaOfAnother: as :class:`~topom.identities.Identities`; likewise.
             ServerFailed: it is not known whether the server was told.
             TopomError: as ``prepare``, ``require`` and :meth:`topom.ledger.Ledger.change`; it was not told.
         """
+        if self._identities is not None:
+            self._identities.require(server, master)
+            await self._identities.require_no_copy(group_id, server, told_as)
         await self._prepare(server, group_id)
         await self._barrier.everyone_current([server], self._barrier_seconds)
         async with self._locking:
-            await self._replication.require(server, master, told_as)
+            decided = await self._replication.require(server, master, told_as)
+            if self._identities is not None:
+                # run-id: what is told below is the very process that was compared with all others.
+                self._identities.heard(server, decided)
+                self._identities.require(server, master)
+                await self._identities.require_no_copy(group_id, server, told_as)
             await self._unmark(server)
             _require_master(self._ledger.table, group_id, master)
             require()
             try:
-                return await self._replication.follow(server, master, told_as, anew=anew)
+                return await self._replication.follow(server, master, told_as, anew=anew, decided=decided)
             finally:
                 await self._unmark(server)
 

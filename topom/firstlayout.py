@@ -8,7 +8,7 @@ there is no former owner whom one could still be using. So no proxy has to be wa
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from slots.table import Slot
 from topom import topology
 from topom.batches import all_servers
-from topom.errors import Unavailable
+from topom.errors import TopomError, Unavailable
 from topom.events import Said, What
 from topom.ledger import Ledger, LostPlace
 from topom.redis_servers import RedisServers
@@ -37,7 +37,15 @@ def even_ranges(number_of_slots: int, group_ids: Sequence[int]) -> list[Slot]:
 class FirstLayout:
     """Lays the slots out once ``min_groups`` groups can take them; never if that is 0."""
 
-    def __init__(self, ledger: Ledger, servers: RedisServers, min_groups: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        servers: RedisServers,
+        min_groups: int,
+        require_apart: Callable[..., None] = lambda *servers: None,
+    ) -> None:
+        """``require_apart``: raises a TopomError if one of these may be another server by a second name."""
+        self._require_apart = require_apart
         self._ledger = ledger
         self._servers = servers
         self._min_groups = min_groups
@@ -75,6 +83,10 @@ class FirstLayout:
             missing = [f"group {group_id}" for group_id in masters if group_id not in ready]
             absent = f"; no reachable master: {', '.join(missing)}" if missing else ""
             return f"{len(ready)} of min_groups = {self._min_groups} groups have a reachable master{absent}"
+        try:
+            self._require_apart(*ready.values())
+        except TopomError as error:
+            return str(error)
         filled = [f"{master} of group {group_id}" for group_id, master in ready.items() if status[master].keys]
         if filled:
             return (

@@ -5,7 +5,7 @@ Servers of the pool are asked too. Proxies do not know them, so that they are su
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import structlog
@@ -31,6 +31,7 @@ class Health:
     Args:
         probe_seconds: between two questions to a server.
         timeout_seconds: how long it may take to answer.
+        heard: told of each server that answers, by its address, and of its run id.
     """
 
     def __init__(
@@ -40,11 +41,12 @@ class Health:
         settings: DetectorSettings,
         probe_seconds: float,
         timeout_seconds: float,
+        heard: Callable[[str, str], None] = lambda server, run_id: None,
     ) -> None:
         self._ledger = ledger
         self._detector = Detector(settings)
         self._suspect_seconds = settings.suspect_seconds
-        self._begin_probing = partial(Probing, access, probe_seconds, timeout_seconds)
+        self._begin_probing = partial(Probing, access, probe_seconds, timeout_seconds, heard)
         self._probing = self._begin_probing()
         self._judged: dict[str, Judgement] = {}
         self._own: Mapping[str, float] = {}

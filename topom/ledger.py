@@ -272,7 +272,8 @@ class Ledger:
             who = actor.get()
             noted = self._notes.take(who)
             try:
-                new = replace(new, version=version).with_assigned().with_unwatched(old).with_data_ids(old)
+                new = replace(new, version=version).with_assigned().with_unwatched(old)
+                new = new.with_data_ids(old).with_known_run_ids(old)
                 new = differing.kept(old, new)
                 new = self._recorded(old, new, [*noted, *said])
                 await self._store.write(old.version, version, records.differences(old, new))

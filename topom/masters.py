@@ -272,7 +272,8 @@ def best(
         NotReady: there is none.
     """
     for server, found in said.items():
-        if found.link_up and found.silent_seconds < settings.fail_seconds:
+        # Less than none at all is said by a server whose clock was set back, and which has heard nothing since.
+        if found.link_up and 0 <= found.silent_seconds < settings.fail_seconds:
             raise NotReady(f"{server} still hears from {group.master}")
     followers = {server: found for server, found in said.items() if not found.is_master and not found.filling}
     if not followers:

@@ -104,6 +104,8 @@ def _of_members(topom: Topom) -> Iterator[Metric]:
     servers = Counter(topom.health.of(server).condition for server in all_servers(topom.ledger.table))
     conditions = {condition.value: servers[condition] for condition in Condition}
     yield _gauges("servers", "Redis servers by what is thought of them.", "condition", conditions)
+    twice = len(topom.identities.conflicts())
+    yield _gauge("servers_twice", "Redis servers that topom has by more than one address.", twice)
     protection = topom.protection
     yield _gauge("protection", "1 while so many are lost that nothing is done by itself.", int(protection.active))
     yield _gauge("members_lost", "Servers that have failed and proxies that are lost.", protection.lost)

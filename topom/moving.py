@@ -1,8 +1,10 @@
 """The migrator as topom uses it: one product's functions and secrets, one pace for all batches together."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
-from migrator.checks import Findings, Way, check, identify
+from migrator.checks import Findings, Watch, Way, check, watch
+from migrator.errors import NotApart
 from migrator.manner import Bounds, Confirmation, Manner
 from migrator.move import clear, migrate
 from migrator.pace import Pace, PaceSettings
@@ -26,8 +28,17 @@ class RedisMover:
         instance: str,
         leads: Callable[[], bool] = lambda: True,
         term: int = 0,
+        conflict: Callable[[str], str] = lambda server: "",
+        doubt: Callable[[str], str] = lambda server: "",
     ) -> None:
-        """``leads`` and ``term``: as :class:`topom.service.Topom` has them."""
+        """
+        Args:
+            leads, term: as :class:`topom.service.Topom` has them.
+            conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.identities`).
+            doubt: why nothing is to be begun there, likewise.
+        """
+        self._doubt = doubt
+        self._conflict = conflict
         self._leads = leads
         self._term = term
         self._product = product
@@ -41,6 +52,8 @@ class RedisMover:
     async def check(self, source: str | None, target: str, share: float) -> Findings:
         """What there is to know of a move. Raises :class:`migrator.errors.MigrationError` if it cannot be."""
         self._require()
+        for server in (target,) if source is None else (source, target):
+            self._require_known(server)
         return await check(
             source,
             target,
@@ -52,21 +65,21 @@ class RedisMover:
             min_replicas=self._confirmation.replicas,
         )
 
-    async def identify(self, source: str | None, target: str) -> tuple[str, str]:
-        """The run ids of both servers now. Raises :class:`migrator.errors.MigrationError`."""
+    def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
+        """Who both servers are, and whether they stay it. Raises :class:`migrator.errors.MigrationError`."""
         self._require()
-        return await identify(source, target, access=self._access, instance=self._instance)
+        return watch(source, target, access=self._access, instance=self._instance)
 
     async def settle(self, source: str, target: str) -> None:
         """Return once nothing sent that way can still arrive. Raises :class:`migrator.errors.MigrationError`."""
-        self._require()
+        self._require(source, target)
         await settle(source, target, access=self._access, instance=self._instance, term=self._term)
 
     async def move(
         self, source: str, target: str, slots: Sequence[int], progress: Progress, beginning: Beginning, carried: bool
     ) -> None:
         """Return once **complete** holds for these slots. Raises :class:`migrator.errors.MigrationError`."""
-        self._require()
+        self._require(source, target)
         await migrate(
             source,
             target,
@@ -89,6 +102,7 @@ class RedisMover:
     async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
         """Return once a server has no keys of slots that it does not own. Raises MigrationError, and as ``warrant``."""
         self._require()
+        self._require_known(server)
         return await sweep(
             server,
             data,
@@ -106,9 +120,18 @@ class RedisMover:
         self._require()
         await stop(server, access=self._access, instance=self._instance, term=self._term)
 
-    def _require(self) -> None:
+    def _require(self, *servers: str) -> None:
         if not self._leads():
             raise NotLeading(OVER)
+        # run-id: of a server by two names nobody knows which slots it has, and keys that are moved to itself are gone.
+        for server in servers:
+            if reason := self._conflict(server):
+                raise NotApart(reason)
+
+    def _require_known(self, server: str) -> None:
+        # run-id: what is begun is begun at a server that was compared with all others.
+        if reason := self._doubt(server):
+            raise NotApart(reason)
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from the next batch of keys on, those of big keys and replicas from the next call on.

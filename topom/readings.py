@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import ResponseError
-
+from slots.replies import Info
 from topom.topology import parse_address
 
 
@@ -54,35 +53,32 @@ class Reading:
     loading: bool = False
 
 
-def read_replication(info: Mapping[str, Any]) -> Replication:
-    """What INFO replication says. Raises :class:`redis.exceptions.ResponseError` for what is none."""
-    is_master = info.get("role") == "master"
-    try:
-        end = int(info.get("second_repl_offset", -1))  # the first byte that it has from elsewhere; -1 without a former
-        former = (str(info.get("master_replid2", "")), end - 1) if end >= 0 else ("", -1)
-        if is_master:
-            stream, offset = str(info.get("master_replid", "")), int(info["master_repl_offset"])
-            return Replication(True, stream, offset, former=former[0], former_offset=former[1])
-        filling = bool(int(info.get("master_sync_in_progress", 0)))
-        return Replication(
-            False,
-            str(info.get("master_replid", "")),
-            int(info.get("slave_repl_offset", 0)),
-            (str(info["master_host"]), int(info["master_port"])),
-            info.get("master_link_status") == "up" and not filling,
-            filling,
-            int(info.get("master_last_io_seconds_ago", 0)),
-            *former,
-            max(0, int(info.get("master_link_down_since_seconds", 0))),
-        )
-    except KeyError as error:
-        raise ResponseError(f"INFO replication lacks {error}") from error
+def read_replication(said: Mapping[str, Any]) -> Replication:
+    """What INFO replication says. Raises :class:`slots.replies.NotUnderstood` for what is none."""
+    info = Info(said)
+    end = info.number("second_repl_offset", -1, least=-1)  # the first byte from elsewhere; -1 without a former
+    former = (info.text("master_replid2", ""), end - 1) if end >= 0 else ("", -1)
+    stream = info.text("master_replid", "")
+    following = info.following
+    if following is None:
+        return Replication(True, stream, info.number("master_repl_offset"), former=former[0], former_offset=former[1])
+    filling = bool(info.number("master_sync_in_progress", 0))
+    return Replication(
+        False,
+        stream,
+        max(0, info.number("slave_repl_offset", 0, least=-1)),
+        following,
+        info.get("master_link_status") == "up" and not filling,
+        filling,
+        info.number("master_last_io_seconds_ago", 0, least=-1),
+        *former,
+        max(0, info.number("master_link_down_since_seconds", 0, least=-1)),
+    )
 
 
-def read(info: Mapping[str, Any], keys: int) -> Reading:
+def read(said: Mapping[str, Any], keys: int) -> Reading:
     """What INFO says of a server that holds so many keys. Raises as :func:`read_replication`."""
-    run_id = str(info.get("run_id", ""))
-    if not run_id:
-        raise ResponseError("INFO lacks run_id")
-    replicas, loading = int(info.get("connected_slaves", 0)), bool(int(info.get("loading", 0)))
+    info = Info(said)
+    run_id = info.text("run_id")
+    replicas, loading = info.number("connected_slaves", 0), bool(info.number("loading", 0))
     return Reading(read_replication(info), run_id, keys, replicas, loading)

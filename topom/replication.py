@@ -8,8 +8,9 @@ from typing import Protocol, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from slots.replies import info_of
 from slots.table import Group
-from topom.lastcopy import As, MasterLacks, refusal
+from topom.lastcopy import As, MasterLacks, NotToFollow, refusal
 from topom.lastcopy import ServerFailed as ServerFailed
 from topom.readings import Reading, read, read_replication
 from topom.readings import Replication as Replication
@@ -41,6 +42,7 @@ class ServerReplication:
         leads: whether anything may be changed at a server at this instant.
         bound: how many bytes of writes a failover may lose.
         alarm: told of servers that are not told to follow because their master lacks what they have.
+        conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.identities`).
     """
 
     def __init__(
@@ -49,7 +51,9 @@ class ServerReplication:
         leads: Callable[[], bool] = lambda: True,
         bound: int = 0,
         alarm: Callable[[str, MasterLacks], None] = lambda server, error: None,
+        conflict: Callable[[str], str] = lambda server: "",
     ) -> None:
+        self._conflict = conflict
         self._servers = servers
         self._leads = leads
         self._bound = bound
@@ -63,7 +67,7 @@ class ServerReplication:
         """What the server says now."""
 
         async def ask(client: Redis) -> Replication:
-            return read_replication(await client.info("replication"))
+            return read_replication(await info_of(client, "replication"))
 
         return await self._run(address, ask, changes=False)
 
@@ -112,6 +116,10 @@ class ServerReplication:
         Raises:
             NotToFollow: it is not to be told, for it might lose what nobody else has (:mod:`topom.lastcopy`).
         """
+        for one in (address, master):
+            # run-id: of a server by two names nobody knows what it is to be.
+            if reason := self._conflict(one):
+                raise NotToFollow(reason)
         mine = await self.read(address)
         # last-copy: the master is asked last, so that it had by then what the server had.
         problem = refusal(address, mine, master, await self.read(master), told_as, self._bound, sure)
@@ -121,7 +129,9 @@ class ServerReplication:
             raise problem
         return mine.run_id
 
-    async def follow(self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False) -> str:
+    async def follow(
+        self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False, decided: str = ""
+    ) -> str:
         """Make the server a replica of ``master``; what it has that the master has not is lost. Its run id.
 
         **last-copy**: this is the one place where a server is told so, and it is asked here whether it may be, by what
@@ -134,10 +144,14 @@ class ServerReplication:
                 sends it everything (tried on Redis 6.2.14, 7.0.15 and Valkey 9.1.2). Both that and the ``REPLICAOF``
                 back go in one transaction: nobody sees it as a master, and its own replicas stay connected to it.
 
+            decided: the run id of the process that this was decided for; empty for whoever it is by now.
+
         Raises as :meth:`require`; it was not told then.
         """
         host, port = parse_address(master)
         run_id = await self.require(address, master, told_as, sure)
+        if decided and decided != run_id:
+            raise ServerFailed(f"{address} was restarted meanwhile, or leads to another server; it is looked at again")
 
         async def follow(client: Redis) -> None:
             async with client.client() as one:
@@ -209,7 +223,7 @@ async def _require_same(one: Redis, run_id: str) -> None:
 
     **run-id**: a connection ends with the process at its other end, so what is said there next is said to this one.
     """
-    found = str((await one.info("server")).get("run_id", ""))
+    found = (await info_of(one, "server")).text("run_id", "")
     if found != run_id:
         raise ResponseError(f"it was restarted meanwhile: its run id was {run_id}, and is {found}")
 

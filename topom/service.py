@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -26,6 +27,7 @@ from topom.frames import TableFrames
 from topom.gone import Gone
 from topom.health import Health
 from topom.hours import Hours
+from topom.identities import Identities, with_run_ids
 from topom.interventions import Cancelled
 from topom.joining import Joins
 from topom.lastcopy import Alarms
@@ -68,6 +70,8 @@ ASSIGN_SECONDS = 5.0
 """How long an assignment waits for proxies to acknowledge that the slots are offline."""
 CLOCK_SECONDS = 1.0
 """How often it is looked whether the hours of migration have come or are over."""
+
+NOBODY_NEW: Mapping[str, str] = MappingProxyType({})
 
 TableChange = Callable[[SlotTable, int], SlotTable]
 
@@ -116,9 +120,23 @@ class Topom:
             settings.detector_settings(),
             settings.server_probe_seconds,
             settings.redis_timeout_seconds,
+            lambda server, run_id: self.identities.heard(server, run_id),
         )
-        mover = mover or RedisMover(settings.product_settings(), access, self.instance, leads, term)
-        self.sweeps = Sweeps(self.ledger, mover, self.servers, self.health, lambda: self.protection.active)
+        self.identities = Identities(
+            self.ledger, ServerReplication(self.servers, leads), lambda server: self.health.of(server).condition
+        )
+        mover = mover or RedisMover(
+            settings.product_settings(),
+            access,
+            self.instance,
+            leads,
+            term,
+            self.identities.conflict,
+            self.identities.doubt,
+        )
+        self.sweeps = Sweeps(
+            self.ledger, mover, self.servers, self.health, lambda: self.protection.active, self.identities.conflict
+        )
         self.actions = Actions(
             self.ledger,
             self.barrier,
@@ -130,7 +148,9 @@ class Topom:
         )
         self.differing = Differing(lambda: self.ledger.state)
         # last-copy: whoever tells servers whom to follow does it by this one.
-        replication = ServerReplication(self.servers, leads, settings.ha_lag_bytes_max, Alarms(self.ledger).raised)
+        replication = ServerReplication(
+            self.servers, leads, settings.ha_lag_bytes_max, Alarms(self.ledger).raised, self.identities.conflict
+        )
         self.promotions = Promotions(
             self.ledger,
             self.barrier,
@@ -170,10 +190,10 @@ class Topom:
         self.own_keys = OwnKeys(self.ledger, self.barrier, self.servers, self.health.hears)
         self.digests = Digests(self.ledger, access)
         self.sizes = SizeBook(store, settings.number_of_slots)
-        self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups)
+        self.first_layout = FirstLayout(self.ledger, self.servers, settings.min_groups, self.identities.require)
         self.rebalancing = Rebalancing(self.ledger, self.sizes, self.freshness, self.actions)
         self.departures = Departures(self.ledger, self.rebalancing)
-        self.pool = Pool(self.ledger, self.servers)
+        self.pool = Pool(self.ledger, self.servers, self.identities)
         self.node_departures = NodeDepartures(self.ledger, self.pool, self.differing.problem)
         self.server_departures = ServerDepartures(
             self.ledger,
@@ -190,6 +210,7 @@ class Topom:
             self.actions.steps.locking,
             settings.barrier_seconds,
             lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
+            self.identities,
         )
         self.joins = Joins(self.ledger, replication, filling)
         self.strays = Strays(
@@ -259,6 +280,7 @@ class Topom:
         # Before the members listen, who wake the links: a link that wakes finds the frames of the new table.
         self.ledger.listen(self._publish)
         self.members.start()
+        self.identities.start()
 
     def show(self, state: ClusterState) -> None:
         """Take on what another topom has stored, instead of :meth:`start` and :meth:`run`, for reading only."""
@@ -268,6 +290,7 @@ class Topom:
             self._history = TableHistory(state.table)
             self.ledger.listen(self._publish)
             self.members.start()
+            self.identities.start()
         else:
             self.ledger.show(state)
 
@@ -292,6 +315,7 @@ class Topom:
             "batches": self.actions.run,
             "promotions": self.promotions.run,
             "health": self.health.run,
+            "run ids": self.identities.run,
             "masters": self.masters.run,
             **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
             "lost proxies": self.gone.run,
@@ -325,10 +349,11 @@ class Topom:
             self.sizes.known, state.table, state.moved, self.sizes.clock(), self.settings.sizes_stale_seconds
         )
 
-    async def edit(self, make: TableChange, wipe: bool = False) -> SlotTable:
+    async def edit(self, make: TableChange, wipe: bool = False, run_ids: Mapping[str, str] = NOBODY_NEW) -> SlotTable:
         """Change the table as ``make`` says; the table that then holds. Raises what ``make`` and the store raise.
 
-        Servers that come to be replicas by it have to become whole; ``wipe`` is whether their keys may be lost.
+        Servers that come to be replicas by it have to become whole; ``wipe`` is whether their keys may be lost, and
+        ``run_ids`` who they are (:meth:`topom.identities.Identities.admit`).
         """
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
@@ -337,7 +362,9 @@ class Topom:
             leavingnodes.check(state, table)
             pool.check(state, table)
             sweeping.check(state, table)
-            return joining.with_new(state, interventions.with_table(state, table), wipe)
+            self.identities.require_new(state, run_ids)
+            new = joining.with_new(state, interventions.with_table(state, table), wipe)
+            return with_run_ids(new, run_ids)
 
         return (await self.ledger.change(change)).table
 
@@ -371,6 +398,7 @@ class Topom:
             while True:
                 # Checked first, so that what can never be assigned is refused at once.
                 topology.assign(self.ledger.table, self.ledger.state.version + 1, slots, group_id)
+                self.identities.require_one_name(topology.group_of(self.ledger.table, group_id).servers[0])
                 await self.sweeps.stop(self.ledger.table.master_of(group_id))
                 left = max(0.0, deadline - asyncio.get_running_loop().time())
                 await self.barrier.everyone_current(all_servers(self.ledger.table), left)

@@ -236,7 +236,8 @@ class ClusterState:
     ``data_ids`` has, by group, what its data is known by once it has no keys of others, and ``sweeping``, by address,
     the sweeps that may be deleting such keys (:mod:`topom.sweeping`).
     ``unwatched`` has the servers that came to their groups since every proxy was last known to have the table
-    (:mod:`topom.standdown`).
+    (:mod:`topom.standdown`). ``run_ids`` has, by address, the run id under which each known server was last seen
+    (:mod:`topom.identities`).
     """
 
     version: int
@@ -264,6 +265,7 @@ class ClusterState:
     differing: Mapping[str, Differs] = field(default_factory=dict)
     offsets: Mapping[int, Noted] = field(default_factory=dict)
     unwatched: frozenset[str] = frozenset()
+    run_ids: Mapping[str, str] = field(default_factory=dict)
     data_ids: Mapping[int, str] = field(default_factory=dict)
     sweeping: Mapping[str, str] = field(default_factory=dict)
 
@@ -282,6 +284,15 @@ class ClusterState:
             if before is not group:
                 new |= set(group.servers) - set(before.servers if before is not None else ())
         return replace(self, unwatched=self.unwatched | new) if new - self.unwatched else self
+
+    def with_known_run_ids(self, old: ClusterState) -> ClusterState:
+        """This state without the run ids of servers that are not known any more, as they were in ``old``."""
+        if self.table.groups is old.table.groups and self.pool is old.pool and self.run_ids is old.run_ids:
+            return self
+        known = set(known_servers(self))
+        if known >= self.run_ids.keys():
+            return self
+        return replace(self, run_ids={address: one for address, one in self.run_ids.items() if address in known})
 
     def with_data_ids(self, old: ClusterState) -> ClusterState:
         """This state, without the data ids of groups that may have keys of slots which they have lost unemptied.

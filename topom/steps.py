@@ -5,7 +5,8 @@
 - Before anything else the servers are checked: a target that cannot take the slots is found while they are
   untouched.
 - ``preparing`` waits until all proxies have it, so that the lock that follows lasts only for what is in flight. If a
-  server is another process by then than the one that was checked, all begins anew.
+  server is another process by then than the one that was checked, all begins anew; it is watched until the slots are
+  handed over.
 - ``prepared`` is the lock. **drained**: the next state is stored only after every proxy acknowledged this one.
   If one refuses or takes too long, all are unlocked.
 - ``migrating`` lasts until the mover says that **complete** holds. Its scan begins after the barrier.
@@ -21,12 +22,13 @@ broken off anywhere, and an operator may take slots from the batch at any time.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Protocol
 
 import structlog
 
-from migrator.checks import Findings
+from migrator.checks import Findings, Watch
 from migrator.errors import MigrationError
 from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant
@@ -78,10 +80,10 @@ class Mover(Protocol):
         Raises :class:`~migrator.errors.MigrationError`.
         """
 
-    async def identify(self, source: str | None, target: str) -> tuple[str, str]:
-        """The run ids of the processes that these servers are now; empty for a source that is None.
+    def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
+        """Which processes these servers are now, and whether they stay it (None: there is no source).
 
-        Raises :class:`~migrator.errors.MigrationError`.
+        Entering raises :class:`~migrator.errors.MigrationError`.
         """
 
     async def move(
@@ -192,10 +194,12 @@ class Steps:
                 if not self._not_halted.is_set():
                     batch.message = self._why_halted()
                     await self._not_halted.wait()
-                if await self._are_as_begun(batch):
-                    await self._lock_and_hand_over(batch)
-                else:
-                    await self._begin_anew(batch)
+                source = self._ledger.table.master_of(batch.source_id)
+                async with self._mover.watch(source, self._target_of(batch)) as watch:
+                    if self._are_as_begun(batch, watch):
+                        await self._lock_and_hand_over(batch, watch)
+                    else:
+                        await self._begin_anew(batch)
             case SlotState.PREPARED:
                 # The step that locked was broken off, by the store or an error: begin again unlocked.
                 await self._unlock(batch)
@@ -243,14 +247,9 @@ class Steps:
         batch.state = SlotState.PREPARING
         await self._advanced(batch)
 
-    async def _are_as_begun(self, batch: Batch) -> bool:
-        """Whether both masters are still the processes that were checked before ``preparing`` was stored.
-
-        **by-action**: one that restarts later than this is known not to be what it began with (:mod:`slots.beginning`).
-        """
-        source = self._ledger.table.master_of(batch.source_id)
-        found = await self._mover.identify(source, self._target_of(batch))
-        return all((action.source_run_id, action.target_run_id) == found for action in self._actions(batch))
+    def _are_as_begun(self, batch: Batch, watch: Watch) -> bool:
+        """Whether both masters are the processes that were checked, and swept, before ``preparing`` was stored."""
+        return all((action.source_run_id, action.target_run_id) == watch.run_ids for action in self._actions(batch))
 
     async def _begin_anew(self, batch: Batch) -> None:
         await self._change(batch, topology.begin_anew)
@@ -258,11 +257,18 @@ class Steps:
         log.info("slots_begin_anew", slots=ranges.show(batch.slots), reason="a server was restarted or replaced")
         await self._observe("pending again")
 
-    async def _lock_and_hand_over(self, batch: Batch) -> None:
+    async def _lock_and_hand_over(self, batch: Batch, watch: Watch) -> None:
         async with self.locking:
             # owned: from here on, what it has of these slots is theirs.
             await self._store(batch, SlotState.PREPARED, lambda state: require_not_swept(state, self._target_of(batch)))
             still_held = await self._hold_lock(batch)
+            try:
+                # owned, by-action: a server that was restarted since may have keys back that it was swept of. One that
+                # restarts later than this is known not to be what the action began with (:mod:`slots.beginning`).
+                await watch.same()
+            except MigrationError:
+                await self._unlock(batch)
+                raise
             has_keys_to_move = self._ledger.table.master_of(batch.source_id) is not None
             await self._hand_over(batch, SlotState.MIGRATING if has_keys_to_move else SlotState.FINISHED, still_held)
 

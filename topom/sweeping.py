@@ -131,11 +131,19 @@ class Sweeps:
 
     Args:
         barred: whether nothing is to be done by itself now.
+        conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.identities`).
     """
 
     def __init__(
-        self, ledger: Ledger, sweeper: Sweeper, servers: RedisServers, health: Conditions, barred: Callable[[], bool]
+        self,
+        ledger: Ledger,
+        sweeper: Sweeper,
+        servers: RedisServers,
+        health: Conditions,
+        barred: Callable[[], bool],
+        conflict: Callable[[str], str] = lambda server: "",
     ) -> None:
+        self._conflict = conflict
         self._ledger = ledger
         self._sweeper = sweeper
         self._servers = servers
@@ -281,7 +289,7 @@ class Sweeps:
             return 0
         async with self._turns[server]:
             data = await self._data_id(group_id)
-            warrant = _Warrant(self._ledger, self.reasons, group_id, server, data, allowed)
+            warrant = _Warrant(self._ledger, self.reasons, self._conflict, group_id, server, data, allowed)
             try:
                 swept = await self._sweeper.sweep(server, data, warrant)
             except (MigrationError, TopomError) as error:
@@ -325,8 +333,16 @@ class _Warrant:
     """What one sweep may delete; ``allowed`` if an operator has said that all may go which is foreign."""
 
     def __init__(
-        self, ledger: Ledger, reasons: dict[str, str], group_id: int, server: str, data: str, allowed: bool
+        self,
+        ledger: Ledger,
+        reasons: dict[str, str],
+        conflict: Callable[[str], str],
+        group_id: int,
+        server: str,
+        data: str,
+        allowed: bool,
     ) -> None:
+        self._conflict = conflict
         self._ledger = ledger
         self._reasons = reasons
         self._allowed = allowed
@@ -340,6 +356,7 @@ class _Warrant:
         return self._foreign(self._ledger.state)
 
     async def begin(self, keys: int, known: bool) -> bytes:
+        self._require_one_name()
         if not known and not self._allowed:
             raise ForeignKeys(
                 f"server {self._server} of group {self._group_id} holds {keys} keys of slots that belong to other "
@@ -358,12 +375,18 @@ class _Warrant:
         return self._begun
 
     def hold(self, removed: int) -> None:
+        self._require_one_name()
         table = self._ledger.table
         if table is not self._held:
             if any(_lost(self._begun, self._foreign(self._ledger.state))):
                 raise SweepBrokenOff(f"slots whose keys were being removed at {self._server} are in doubt by now")
             self._held = table
         self._reasons[self._server] = f"keys of slots that it does not own are being removed, {removed} so far"
+
+    def _require_one_name(self) -> None:
+        # run-id: what a server does not own by one name it may own by another.
+        if reason := self._conflict(self._server):
+            raise SweepBrokenOff(reason)
 
     def _foreign(self, state: ClusterState) -> bytes:
         group = state.table.groups.get(self._group_id)

@@ -35,6 +35,7 @@ UNTOLD = frozenset(
         "differing",
         "offsets",
         "unwatched",
+        "run_ids",
     }
 )
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
@@ -42,7 +43,8 @@ UNTOLD = frozenset(
 Who writes, and in which term, is told when that changes hands.
 What promotions are about is told by their groups, which are locked, get another master and are unlocked; a server that
 joins is told of when it is added, or by :mod:`topom.strays` when it joins again, and by :mod:`topom.joining` when it is
-whole. What becomes of replicas that differ is told by those who check them (:mod:`topom.digests`).
+whole. That two addresses lead to one server is told by :mod:`topom.identities`. What becomes of replicas that differ is
+told by those who check them (:mod:`topom.digests`).
 """
 
 _OF_STATE = {

@@ -44,7 +44,7 @@ async def describe(topom: Topom) -> list[models.Group]:
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
                     joining=address in topom.ledger.state.joining,
-                    problem=topom.differing.problem(address) or "",
+                    problem=topom.identities.conflict(address) or topom.differing.problem(address) or "",
                     foreign=topom.sweeps.reasons.get(address, ""),
                     waits_for=topom.joins.reasons.get(address)
                     or topom.strays.reasons.get(address)
@@ -90,8 +90,11 @@ async def list_groups(topom: ServedTopom) -> models.Groups:
 async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupChanged:
     """Make a group."""
     silent = await _look(topom, new.servers, new.servers[1:], new.wipe)
+    run_ids = await topom.identities.admit(new.servers, new.servers[1:], new.id, new.wipe)
     table = await topom.edit(
-        lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node), new.wipe
+        lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node),
+        new.wipe,
+        run_ids,
     )
     return models.GroupChanged(epoch=table.epoch, id=new.id, servers=list(new.servers), silent=silent)
 
@@ -122,9 +125,11 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
     """Add a server to a group: its master if the group was empty, else a replica, which is filled by the master."""
     replicas = [new.address] if topology.group_of(topom.ledger.table, group_id).servers else []
     silent = await _look(topom, [new.address], replicas, new.wipe)
+    run_ids = await topom.identities.admit([new.address], replicas, group_id, new.wipe)
     table = await topom.edit(
         lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node),
         new.wipe,
+        run_ids,
     )
     return _changed(group_id, table, silent)
 

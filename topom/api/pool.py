@@ -23,6 +23,7 @@ async def describe(topom: Topom) -> models.Pool:
                 wipe=entry.wipe,
                 up=status[address].up,
                 role=status[address].role,
+                problem=topom.identities.conflict(address),
                 keys=status[address].keys,
                 used_memory=status[address].used_memory,
             )

@@ -98,15 +98,16 @@ async def content_in_pieces(connection: Connection, key: bytes, kind: str, size:
 
 async def position(connection: Connection) -> Position:
     """Where the server is in replication."""
-    text: bytes = await connection.call("INFO", "replication")
-    info = dict(line.partition(":")[::2] for line in text.decode().splitlines() if ":" in line)
-    is_master = info.get("role") == "master"
-    return Position(
-        is_master,
-        info.get("master_replid", ""),
-        int(info.get("master_repl_offset" if is_master else "slave_repl_offset", 0)),
-        is_master or (info.get("master_link_status") == "up" and info.get("master_sync_in_progress", "0") == "0"),
-    )
+    info = await connection.info("replication")
+    with connection.understood("INFO"):
+        is_master = info.is_master
+        return Position(
+            is_master,
+            info.text("master_replid", ""),
+            info.number("master_repl_offset" if is_master else "slave_repl_offset", 0),
+            is_master
+            or (info.text("master_link_status", "") == "up" and info.number("master_sync_in_progress", 0) == 0),
+        )
 
 
 async def tells_deadlines(connection: Connection) -> bool:

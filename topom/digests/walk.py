@@ -92,10 +92,11 @@ class Walk:
         await self._caught_up()
 
     async def _scan(self, connection: Connection, database: int, only_extra: bool) -> None:
-        cursor, own = None, set[bytes]()
+        cursor: bytes | None = None
+        own = set[bytes]()
         while cursor != b"0":
             await self._throttle.ready(0)
-            cursor, seen = await connection.call("SCAN", cursor or b"0", "COUNT", SCAN_COUNT)
+            cursor, seen = await connection.scan(cursor or b"0", SCAN_COUNT)
             keys = [key for key in seen if not key.startswith(RESERVED)]
             if not only_extra and len(keys) < len(seen):
                 met = {key for key in seen if key.startswith(RESERVED)} - own

@@ -7,18 +7,18 @@ A server that becomes a replica loses what it holds. So one is registered only i
 replicas and holds no key, unless the operator says that it may be wiped; and it is looked at again before it is taken.
 """
 
-import asyncio
 from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
 
 from slots.table import SlotTable
 from topom import topology
-from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable, TopomError
+from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable
+from topom.identities import Identities, with_run_ids
 from topom.lastcopy import HoldsKeys as HoldsKeys
 from topom.ledger import Ledger
 from topom.redis_servers import RedisServers, is_proxy, look_inside
-from topom.state import ClusterState, PoolServer, known_servers, leaving_nodes
+from topom.state import ClusterState, PoolServer, leaving_nodes
 
 
 class NotInPool(NotFound):
@@ -35,15 +35,11 @@ class NoRedisServer(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a server holds: keys (:func:`topom.redis_servers.look_inside`), replicas, and the master it follows, if any.
-
-    ``run_id`` is what its process calls itself, whatever its address; empty where it does not say.
-    """
+    """What a server holds: keys (:func:`topom.redis_servers.look_inside`), replicas, the master it follows, if any."""
 
     keys: int
     replicas: int
     following: str
-    run_id: str = ""
 
     def problem(self, address: str) -> str:
         """Why it is not to be wiped unasked; empty if nothing would be lost."""
@@ -102,8 +98,9 @@ def check(state: ClusterState, table: SlotTable) -> None:
 class Pool:
     """The pool of one topom."""
 
-    def __init__(self, ledger: Ledger, servers: RedisServers) -> None:
+    def __init__(self, ledger: Ledger, servers: RedisServers, identities: Identities) -> None:
         self._ledger = ledger
+        self._identities = identities
         self._servers = servers
 
     async def add(self, entry: PoolServer) -> None:
@@ -112,7 +109,8 @@ class Pool:
         Raises:
             ServersUnreachable, NoRedisServer: as :meth:`content`.
             HoldsKeys: something would be lost, and ``entry`` does not say that it may be.
-            ServerInUse: it is a server of a group, or another of the pool, by another name.
+            ServerInUse: it is a server of a group, or another of the pool, by another name (SameServer).
+            ReplicaOfAnother: it holds a copy of a group, and ``entry`` does not say that it may be wiped.
             TopomError: as :func:`with_server`, and StoreError.
         """
         with_server(self._ledger.state, entry)
@@ -120,8 +118,13 @@ class Pool:
         problem = content.problem(entry.address)
         if problem and not entry.wipe:
             raise HoldsKeys(f"{problem}; empty it first, or say that it may be wiped (--wipe)")
-        await self._require_other(entry.address, content.run_id)
-        await self._ledger.change(lambda state, epoch: with_server(state, entry))
+        run_ids = await self._identities.admit([entry.address], [entry.address], None, entry.wipe)
+
+        def add(state: ClusterState, epoch: int) -> ClusterState:
+            self._identities.require_new(state, run_ids)
+            return with_run_ids(with_server(state, entry), run_ids)
+
+        await self._ledger.change(add)
 
     async def remove(self, address: str) -> None:
         """Forget a server of the pool; nothing is done to it. Raises :class:`NotInPool`, and StoreError."""
@@ -144,12 +147,11 @@ class Pool:
             answer, keys = await look_inside(client)
             if is_proxy(answer):
                 proxies.append(address)
-            if answer.get("loading"):
+            if answer.number("loading", 0):
                 loading.append(address)
-            host, port = answer.get("master_host"), answer.get("master_port")
-            following = f"{host}:{port}" if answer.get("role") == "slave" else ""
-            replicas, run_id = int(answer.get("connected_slaves", 0)), str(answer.get("run_id", ""))
-            found.append(Content(keys, replicas, following, run_id))
+            master = answer.following
+            following = "" if master is None else f"{master[0]}:{master[1]}"
+            found.append(Content(keys, answer.number("connected_slaves", 0), following))
 
         reason = await self._servers.guarded(address, look)
         if reason is not None:
@@ -159,21 +161,6 @@ class Pool:
         if loading:
             raise ServersUnreachable(f"{address} is loading its data, so nobody knows what it holds; wait until it has")
         return found[0]
-
-    async def _require_other(self, address: str, run_id: str) -> None:
-        """Raise ServerInUse if a known server that answers is the same process: it would be wiped as another one."""
-        others = [server for server in known_servers(self._ledger.state) if server != address]
-
-        async def same(server: str) -> bool:
-            try:
-                return (await self.content(server)).run_id == run_id
-            except TopomError:
-                return False
-
-        found = await asyncio.gather(*(same(server) for server in others)) if run_id else []
-        for server, is_same in zip(others, found, strict=False):
-            if is_same:
-                raise ServerInUse(f"{address} is the same server as {server}, which topom has already")
 
 
 def _require_no_member(state: ClusterState, address: str) -> None:

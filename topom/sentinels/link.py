@@ -6,6 +6,7 @@ jitter.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import structlog
 from redis.asyncio import Redis
@@ -17,6 +18,7 @@ from slots.access import ServerAccess
 from slots.backoff import Backoff
 from slots.connections import PREFIX
 from slots.failures import FAILURES
+from slots.replies import NotUnderstood, understood
 from topom.sentinels import addresses
 from topom.sentinels.monitoring import Command
 from topom.topology import parse_address
@@ -98,10 +100,11 @@ class SentinelLink:
                 for name in names:
                     pipeline.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
                 _, *answers = await pipeline.execute()
-        self._named = {
-            name: addresses.text(answer[0], answer[1]) if answer else None
-            for name, answer in zip(names, answers, strict=True)
-        }
+        with understood("SENTINEL GET-MASTER-ADDR-BY-NAME"):
+            self._named = {
+                name: addresses.text(*_pair(answer)) if answer else None
+                for name, answer in zip(names, answers, strict=True)
+            }
         self._named_at = at
         if self.reason:
             log.info("sentinel_up", sentinel=self.address)
@@ -122,15 +125,16 @@ class SentinelLink:
                     if NO_SUCH_MASTER not in str(answer).lower():
                         raise answer
                     continue
-                listed = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in answer]
-                found[name] = frozenset(addresses.text(one["ip"], one["port"]) for one in listed)
+                with understood("SENTINEL REPLICAS"):
+                    listed = [_fields(flat) for flat in answer]
+                    found[name] = frozenset(addresses.text(*_pair([one["ip"], one["port"]])) for one in listed)
         self.listed = found
 
     async def masters(self) -> dict[str, dict[str, str]]:
         """All that it watches, by name: the fields of SENTINEL MASTERS. Raises as :meth:`call`."""
         listed = await self.call(("MASTERS",))
-        found = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in listed)
-        return {fields["name"]: fields for fields in found}
+        with understood("SENTINEL MASTERS"):
+            return {fields["name"]: fields for fields in map(_fields, listed)}
 
     async def call(self, command: Command) -> list[list[str]]:
         """Send one command of the SENTINEL family. A topom that does not lead any more only asks.
@@ -177,7 +181,8 @@ class SentinelLink:
                         # A timeout of redis-py ends no connection here; polling finds what is announced to nobody.
                         message = await subscription.get_message(timeout=self._timeout)
                         if message is not None:
-                            switched(str(message["data"]).partition(" ")[0])
+                            with understood("SUBSCRIBE"):
+                                switched(str(message["data"]).partition(" ")[0])
             except FAILURES as error:
                 log.debug("sentinel_subscription_lost", sentinel=self.address, reason=str(error))
             await asyncio.sleep(backoff.next())
@@ -185,3 +190,18 @@ class SentinelLink:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
+
+
+def _pair(answer: Any) -> tuple[str, int]:
+    """Host and port. Raises TypeError or ValueError for anything else."""
+    host, port = answer
+    if not isinstance(host, str) or not host.isprintable() or not 0 <= int(port) <= 65535:
+        raise ValueError(f"{host!r:.50} and {port!r:.50} are no address")
+    return host, int(port)
+
+
+def _fields(flat: object) -> dict[str, str]:
+    """Names and values that come in turns. Raises NotUnderstood for anything else."""
+    if not isinstance(flat, list) or not all(isinstance(one, str) for one in flat) or len(flat) % 2:
+        raise NotUnderstood(f"it answers with what are no names and values: {flat!r:.50}")
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -42,14 +42,14 @@ async def standing_of(servers: RedisServers, address: str) -> Standing | None:
 
     async def ask(client: Redis) -> None:
         said, keys = await look_inside(client)
-        # redis-py makes a number of an id that is one, as NO_STREAM is; servers before Redis 4 say nothing.
-        former = str(said.get("master_replid2", ""))
+        # Servers before Redis 4 say nothing.
+        former = said.text("master_replid2", "")
         found.append(
             Standing(
-                is_master=said.get("role") == "master",
-                stream=str(said.get("master_replid", "")),
+                is_master=said.is_master,
+                stream=said.text("master_replid", ""),
                 former=former if former.strip("0") else NO_STREAM,
-                offset=int(said.get("master_repl_offset", 0)),
+                offset=said.number("master_repl_offset", 0),
                 keys=keys,
             )
         )

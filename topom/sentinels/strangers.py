@@ -32,6 +32,7 @@ import structlog
 from redis.asyncio import Redis
 
 from slots.failures import FAILURES
+from slots.replies import Info, info_of
 from topom.ledger import Ledger
 from topom.looking import keep_looking
 from topom.redis_servers import RedisServers
@@ -238,7 +239,7 @@ class Strangers:
         found: list[str] = []
 
         async def look(client: Redis) -> None:
-            found.append(str((await client.info("server")).get("run_id", "")))
+            found.append((await info_of(client, "server")).text("run_id", ""))
 
         await self._servers.guarded(server, look)
         return found[0] if found else ""
@@ -248,8 +249,8 @@ class Strangers:
         found: list[frozenset[str]] = []
 
         async def look(client: Redis) -> None:
-            info = await client.info("replication")
-            if info.get("role") == "master":
+            info = await info_of(client, "replication")
+            if info.is_master:
                 found.append(replicas_of(info))
 
         await self._servers.guarded(master, look)
@@ -294,7 +295,6 @@ class Strangers:
         return bool(idle)
 
 
-def replicas_of(info: Mapping[str, object]) -> frozenset[str]:
-    """Addresses of the replicas that INFO replication of a master lists."""
-    found = [value for key, value in info.items() if key.startswith("slave") and key[5:].isdigit()]
-    return frozenset(addresses.text(str(one["ip"]), one["port"]) for one in found if isinstance(one, dict))
+def replicas_of(info: Info) -> frozenset[str]:
+    """Addresses of the replicas that INFO replication of a master lists. Raises NotUnderstood."""
+    return frozenset(addresses.text(one.text("ip"), one.number("port")) for one in info.replicas)

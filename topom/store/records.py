@@ -19,6 +19,7 @@
 | ``sentinels`` | addresses of the Sentinels; missing until an operator changed them |
 | ``priorities`` | the replica-priority that servers are to have again; missing until there was one |
 | ``differing`` | what is known against replicas that digest checks found to differ; missing until there was one |
+| ``run_ids`` | the run id under which each server was last seen, by address; missing until one was |
 | ``data`` | the id that each group's data is known by; missing until there was one |
 | ``offsets/0000`` | how far masters were in their streams of writes: groups 0 to 63, and so on |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
@@ -105,6 +106,7 @@ def decode(stored: Stored) -> ClusterState | None:
             leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
             joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
             pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
+            run_ids={str(server): str(run_id) for server, run_id in documents.get("run_ids", {}).items()},
             priorities={str(server): int(value) for server, value in documents.get("priorities", {}).items()},
             # What an earlier version kept of replicas that it had filled says nothing against them.
             differing={
@@ -192,6 +194,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["sentinels"] = _encode(list(new.sentinels))
     if new.priorities != ({} if old is None else old.priorities):
         documents["priorities"] = _encode(dict(new.priorities))
+    if new.run_ids != ({} if old is None else old.run_ids):
+        documents["run_ids"] = _encode(dict(new.run_ids))
     if new.differing != ({} if old is None else old.differing):
         documents["differing"] = _encode([asdict(entry) for entry in new.differing.values()])
     if new.data_ids != ({} if old is None else old.data_ids):

@@ -6,7 +6,18 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.integration.cluster.harness import PATIENT, Cluster, Counting, check_clean, eventually, running, traffic_on
+from slots import moving
+from slots.functions import slot
+from tests.integration.cluster.harness import (
+    PATIENT,
+    Cluster,
+    Counting,
+    check_clean,
+    eventually,
+    plain_client,
+    running,
+    traffic_on,
+)
 
 MOVED = 256
 """Slots that are sent from group 1 to group 2, from 0 up."""
@@ -147,6 +158,44 @@ async def test_topom_killed_on_the_way_back(cluster: Cluster, when: str) -> None
         assert courses <= {"turning", "back"}
         await returned(cluster)
         await check_clean(traffic, await cluster.layout())
+
+
+@pytest.mark.parametrize("restarts", ["before the turn", "on the way back"])
+async def test_by_action_a_source_with_older_data_undoes_nothing_that_the_target_acknowledged(
+    cluster: Cluster, restarts: str
+) -> None:
+    """given a source that is started from data of before its keys left, whatever was evicted meanwhile,
+    when the move is cancelled, then what clients have written at the other server since is what they find.
+    """
+    names = (f"older:{number}" for number in range(1000))
+    keys = [name for name in names if slot("crc32", name.encode(), 1024) < MOVED]
+    source = cluster.servers[1][0]
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        await client.mset(dict.fromkeys(keys, "old"))
+        async with plain_client(source.address) as direct:
+            await direct.save()
+        await begin(cluster)
+        await client.mset(dict.fromkeys(keys, "new"))
+        if restarts == "on the way back":
+            await cluster.api.cancel_migration()
+            await returning(cluster)
+        await cluster.api.pause_migration()
+        async with plain_client(cluster.groups[2][0]) as direct:
+            # What is back at the source it may lose, as any server that comes back with older data.
+            keys = [key for key in keys if await direct.exists(key)]
+        assert len(keys) > 10
+        await source.kill()
+        source.start()
+        await source.ready()
+        for server in cluster.groups[1] + cluster.groups[2]:
+            async with plain_client(server) as direct:
+                await direct.delete(moving.STATE)
+        await cluster.api.resume_migration()
+        if restarts == "before the turn":
+            await cluster.api.cancel_migration()
+        await returned(cluster)
+        found = await eventually(lambda: client.mget(keys), bool, "the proxy to serve")
+        assert found == [b"new"] * len(keys)
 
 
 async def test_sent_again_once_it_is_back(cluster: Cluster) -> None:

@@ -84,3 +84,21 @@ async def test_a_real_dump_is_brought_in(tmp_path: Path) -> None:
             assert "slots 0 are in group 1 in Codis" in refused.out
             told = (await topom.call("GET", "/events"))["events"]
             assert all(e["who"].startswith("operator ") for e in told if e["what"] in ("group_added", "slots_assigned"))
+
+
+async def test_a_dump_with_one_server_by_two_names_gives_slots_to_one_of_them(tmp_path: Path) -> None:
+    """Codis does not mind; moving slots from a server to itself would delete their keys."""
+    dump = json.loads(DUMP.read_text())
+    with ExitStack() as stack:
+        server = stack.enter_context(redis_server(tmp_path / "a"))
+        _, _, port = address_of(server).rpartition(":")
+        for group, host in zip(dump["group"], ("127.0.0.1", "localhost"), strict=False):
+            group["servers"][0] |= {"server": f"{host}:{port}"}
+        file = tmp_path / "dump.json"
+        file.write_text(json.dumps(dump))
+        async with topom_process(tmp_path / "topom", number_of_slots=1024) as topom:
+            refused = await run(topom, str(file))
+            assert refused.status == 1
+            assert f"localhost:{port} is the same server as 127.0.0.1:{port}" in refused.err
+            groups = (await topom.call("GET", "/groups"))["groups"]
+            assert [server["address"] for group in groups for server in group["servers"]] == [f"127.0.0.1:{port}"]

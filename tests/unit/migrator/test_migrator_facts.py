@@ -5,6 +5,7 @@ import pytest
 from migrator.checks import judge, judge_target
 from migrator.errors import ModuleMissing, NotEnoughMemory, NotMaster, StillLoading
 from migrator.facts import Facts
+from slots.replies import Info
 
 INFO = """# Server\r
 redis_version:7.0.15\r
@@ -27,7 +28,7 @@ db7:keys=3,expires=0,avg_ttl=0\r
 
 
 def test_info_is_read() -> None:
-    assert Facts.from_info("h:1", INFO, {"bf": 20}) == Facts(
+    assert Facts.from_info("h:1", Info.parse(INFO), {"bf": 20}) == Facts(
         "h:1",
         version="7.0.15",
         role="slave",
@@ -42,20 +43,20 @@ def test_info_is_read() -> None:
 
 
 def test_what_is_not_said_is_as_usual() -> None:
-    assert Facts.from_info("h:1", "redis_version:6.0\r\nused_memory:77\r\n") == Facts(
+    assert Facts.from_info("h:1", Info.parse("redis_version:6.0\r\nused_memory:77\r\n")) == Facts(
         "h:1", version="6.0", used_bytes=77, dataset_bytes=77
     )
 
 
 def test_a_replica_says_whom_it_follows() -> None:
     with pytest.raises(NotMaster, match=r"target h:1 is a replica of 10\.0\.0\.1:6379; put the group's master first"):
-        judge_target(Facts.from_info("h:1", INFO))
+        judge_target(Facts.from_info("h:1", Info.parse(INFO)))
 
 
 @pytest.mark.parametrize("field", ["loading", "async_loading"])
 def test_a_target_that_is_loading(field: str) -> None:
     with pytest.raises(StillLoading, match="this passes"):
-        judge(Facts("s:1"), Facts.from_info("h:1", f"{field}:1\r\n"), 1.0)
+        judge(Facts("s:1"), Facts.from_info("h:1", Info.parse(f"{field}:1\r\n")), 1.0)
 
 
 def test_modules_of_the_source_have_to_be_at_the_target() -> None:

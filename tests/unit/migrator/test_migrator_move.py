@@ -7,7 +7,7 @@ import pytest
 
 from migrator import move
 from migrator.connection import Timeouts
-from migrator.errors import KeysRemain, SameServer, SourceRefused, TargetRefused, TargetUnavailable
+from migrator.errors import KeysRemain, NotApart, SourceRefused, TargetRefused, TargetUnavailable
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
@@ -100,7 +100,7 @@ def attempts(server: Any) -> list[list[bytes]]:
 
 async def test_run_id_one_server_under_two_names_is_left_alone(scripted: Start) -> None:
     source = await scripted(source_with(lambda number: MOVED))
-    with pytest.raises(SameServer, match="under two names"):
+    with pytest.raises(NotApart, match="under two names"):
         await run(source, await scripted(target(RUN_ID)))
     assert attempts(source) == []
 

@@ -17,7 +17,7 @@ def without_login(command: list[bytes]) -> bytes:
     """A server before Redis 4.0.7: its MIGRATE has no option AUTH."""
     match command[0]:
         case b"INFO":
-            return b"$0\r\n\r\n"
+            return b"$15\r\n# Keyspace\r\nx:1\r\n"
         case b"MODULE":
             return b"-ERR unknown command 'MODULE'\r\n"
         case b"EVAL" if b"MIGRATE" in command[1]:

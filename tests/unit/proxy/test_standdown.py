@@ -186,7 +186,7 @@ def test_a_longer_allowance_is_said_to_the_next_topom_at_once() -> None:
 
 async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = FakeProxy()
-    said: dict[str, Look | Exception] = {"r:1": Look(False, False, "process", 100)}
+    said: dict[str, Look | Exception] = {"r:1": Look(False, False, "process")}
 
     class Client:
         def __init__(self, server: str) -> None:
@@ -211,20 +211,22 @@ async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.Monk
     proxy.now = 1004.0
     await proxy.rule._ask()
     assert proxy.rule.grant() == {"all": 1006.0, "groups": {"1": 1009.0}}
-    for answer in (OSError(), Look(False, True, "process", 100), Look(False, False, "another", 0)):
+    for answer in (OSError(), Look(False, True, "process"), Look(False, False, "another")):
         proxy.now += 1
         said["r:1"] = answer
         await proxy.rule._ask()
         assert proxy.rule.grant()["groups"] == {"1": 1009.0}
     assert proxy.found == []
-    said["r:1"] = Look(True, False, "another", 0)
+    said["r:1"] = Look(True, False, "another")
     await proxy.rule._ask()
     assert proxy.found == ["r:1"]
-    # Started from a kept table, it trusts who has been up for longer than topom was last heard ago.
-    proxy.rule.start_alone(5.0, 50.0, {"m:1": "master"})
-    assert proxy.rule.known_servers() == {"processes": {"m:1": "master"}, "until": proxy.now - 50.0 + KNOWN_SECONDS}
-    for uptime, groups in ((49, {}), (51, {"1": proxy.now + 5.0})):
-        said["r:1"] = Look(False, False, "process", uptime)
+    # Started from a kept table, it trusts the processes that are named there.
+    kept = {"m:1": "master", "r:1": "process"}
+    proxy.rule.start_alone(5.0, 50.0, kept)
+    assert proxy.rule.known_servers() == {"processes": kept, "until": proxy.now - 50.0 + KNOWN_SECONDS}
+    assert proxy.rule.known == kept
+    for process, groups in (("another", {}), ("process", {"1": proxy.now + 5.0})):
+        said["r:1"] = Look(False, False, process)
         await proxy.rule._ask()
         assert proxy.rule.grant() == {"all": 962.0, "groups": groups}
 

@@ -1,6 +1,7 @@
 """The file with the proxy's last table: whole or not there, and never behind what was acknowledged."""
 
 import asyncio
+import hashlib
 import os
 import stat
 import time
@@ -179,6 +180,34 @@ async def test_the_rule_by_which_a_proxy_stands_down_is_in_the_file_before_it_is
     await keeping.close()
 
 
+async def test_the_processes_of_servers_are_kept_with_the_identity_that_they_know_fences_of(tmp_path: Path) -> None:
+    """run-id: a server that was started since may have forgotten one, whatever the clock of its machine says."""
+    keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, why: None)
+    file = TableFile(tmp_path / "table")
+    assert await keeping.open() is None
+    keeping.received(INSTANCE, PRODUCT, table(3, 1))
+    await until(lambda: keeping.covered == 3)
+    keeping.confirmed("b" * 32, {"m:1": "of another identity"})
+    keeping.confirmed(INSTANCE, {"m:1": "process"})
+    known = replace(kept(3, 1), processes={"m:1": "process"})
+    await until(lambda: file.read() == known)
+    assert keeping.covered == 3
+    # Tables that come later have them, too; another identity begins with none.
+    keeping.received(INSTANCE, PRODUCT, table(4, 1))
+    await until(lambda: keeping.covered == 4)
+    assert file.read() == replace(kept(4, 1), processes={"m:1": "process"})
+    keeping.received("b" * 32, PRODUCT, table(4, 1))
+    await until(lambda: keeping.covered == 4)
+    assert file.read() == replace(kept(4, 1), instance="b" * 32)
+    await keeping.close()
+    # Nobody knows of any process in a file of an earlier version.
+    file.write(kept(5, 1))
+    head, _, body = file.path.read_bytes().partition(b"\n")
+    body = body.replace(b',"processes":{}', b"")
+    file.path.write_bytes(head.split()[0] + b" 1 " + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    assert file.read() == kept(5, 1)
+
+
 async def test_nobody_starts_under_an_identity_that_was_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """final-fence: the file goes, however often that has to be tried, and comes back with the next identity."""
     monkeypatch.setattr("proxy.tablekeeping.RETRY_SECONDS", 0.01)
@@ -199,7 +228,7 @@ async def test_nobody_starts_under_an_identity_that_was_fenced(tmp_path: Path, m
     monkeypatch.setattr(TableFile, "remove", fail_once)
     keeping.over()
     await until(lambda: file.read() is None)
-    keeping.confirmed()
+    keeping.confirmed(INSTANCE, {"m:1": "process"})
     keeping.received("b" * 32, PRODUCT, table(3, 1))
     await until(lambda: keeping.covered == 3)
     kept_now = file.read()

@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from migrator.errors import NotEnoughMemory, TargetUnavailable
 from slots.states import SlotState
 from slots.table import OFFLINE
@@ -36,13 +38,14 @@ async def test_a_target_that_is_refused_leaves_its_slots_untouched_and_others_go
     assert one.actions.deferred == []
 
 
-async def test_by_action_what_is_another_process_at_the_lock_is_checked_anew(bench: MakeBench) -> None:
+@pytest.mark.parametrize("when", ["preparing stored", "prepared acknowledged"])
+async def test_by_action_what_is_another_process_at_the_lock_is_checked_anew(bench: MakeBench, when: str) -> None:
     """given a server that restarts before a key has moved, then the action begins anew and knows it as it is now."""
     one = await bench()
     proxy = await FakeProxy(one, 1).register()
 
     async def restarts(step: str) -> None:
-        if step == "preparing stored" and len(one.mover.checked) == 1:
+        if step == when and len(one.mover.checked) == 1:
             one.mover.run_ids["s1:6379"] = "another"
 
     one.actions.steps.on_step = restarts

@@ -10,6 +10,7 @@ from tests.unit.topom.topom_fakes import Bench
 from topom import topology
 from topom.events import What
 from topom.firstlayout import FirstLayout, even_ranges
+from topom.identities import SameServer
 from topom.redis_servers import DOWN, ServerStatus
 from topom.store import Stored, records
 
@@ -68,6 +69,21 @@ async def test_it_waits_for_enough_groups_and_then_lays_out_at_once() -> None:
     whats = [event.what for event in bench.ledger.state.events[-3:]]
     assert whats == [What.FIRST_LAYOUT, What.SLOTS_ASSIGNED, What.SLOTS_ASSIGNED]
     await layout.run()  # ends at once
+
+
+async def test_no_slot_is_laid_out_at_a_server_that_may_be_another_one() -> None:
+    bench, known = await with_groups(2), set[str]()
+
+    def require_apart(*servers: str) -> None:
+        if not known.issuperset(servers):
+            raise SameServer("s1:1 in group 1 and s2:1 in group 2 are one server")
+
+    layout = FirstLayout(bench.ledger, Servers(), 2, require_apart)  # type: ignore[arg-type]
+    before = bench.ledger.table
+    assert await layout.look() == "s1:1 in group 1 and s2:1 in group 2 are one server"
+    assert bench.ledger.table is before
+    known.update({"s1:1", "s2:1"})
+    assert await layout.look() == ""
 
 
 async def test_slots_that_were_taken_offline_stay_so() -> None:

@@ -105,8 +105,10 @@ class Streams(FakeServers):
             filling=address in self.filling,
         )
 
-    async def follow(self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False) -> str:
-        run_id = await super().follow(address, master, told_as, sure, anew)
+    async def follow(
+        self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False, decided: str = ""
+    ) -> str:
+        run_id = await super().follow(address, master, told_as, sure, anew, decided)
         self.unfilled.discard(address)
         self.filling.add(address)
         self.most_at_once = max(self.most_at_once, len(self.filling))
@@ -333,7 +335,7 @@ async def test_fences_that_are_put_up_while_a_server_is_told_do_not_count(case: 
             await told.wait()
             return outcome
 
-        async def follow_amid_fences(address: str, master: str, told_as: As, anew: bool) -> str:
+        async def follow_amid_fences(address: str, master: str, told_as: As, anew: bool, decided: str) -> str:
             bench.fencer.fence = fenced_late  # type: ignore[method-assign]
             fences.append(asyncio.create_task(bench.barrier.fence_removed([NEW])))
             await late.wait()

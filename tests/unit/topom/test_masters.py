@@ -46,6 +46,8 @@ def test_the_replica_with_the_most_data_takes_over() -> None:
     assert best(GROUP, {"r:1": replica(996), "r:2": replica(995)}, LAST, SETTINGS, leaving={"r:1"}) == "r:1"
     # A link that says nothing is no sign of life.
     assert best(GROUP, {"r:1": replica(999, link_up=True, silent_seconds=5)}, LAST, SETTINGS) == "r:1"
+    # Nor is one of a server whose clock was set back by an hour.
+    assert best(GROUP, {"r:1": replica(999, link_up=True, silent_seconds=-3595)}, LAST, SETTINGS) == "r:1"
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ class FakeServers(ServerReplication):
         run_id = f"run {self.restarts.get(address, 0)} of {address}"
         return Reading(await self.look(address), run_id, self.keys.get(address, 0))
 
-    async def follow(self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False) -> str:
+    async def follow(
+        self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False, decided: str = ""
+    ) -> str:
         run_id = await self.require(address, master, told_as, sure)
         server = await self._reach(address)
         if server.deaf:

@@ -88,7 +88,9 @@ class FakeServers(ServerReplication):
         server.follows = None
         self.promoted()
 
-    async def follow(self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False) -> str:
+    async def follow(
+        self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False, decided: str = ""
+    ) -> str:
         server = await self._reach(address)
         run_id = await self.require(address, master, told_as, sure)
         server.follows = master

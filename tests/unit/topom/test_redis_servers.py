@@ -12,7 +12,9 @@ from cli.redis_server import start_redis
 from slots.access import ServerAccess
 from slots.moving import LEADER
 from tests.unit.topom.topom_fakes import Bench
+from topom.detector import Condition
 from topom.errors import ServersUnreachable
+from topom.identities import Identities
 from topom.lastcopy import As, NotToFollow
 from topom.placements.pool import HoldsKeys, Pool
 from topom.redis_servers import DOWN, RedisServers
@@ -43,6 +45,11 @@ async def test_a_connection_that_ends_at_any_moment_is_a_reason_and_no_error(
     await servers.close()
 
 
+def pool_of(bench: Bench, servers: RedisServers) -> Pool:
+    identities = Identities(bench.ledger, ServerReplication(servers), lambda server: Condition.ALIVE)
+    return Pool(bench.ledger, servers, identities)
+
+
 @pytest.fixture
 async def address(tmp_path: Path) -> AsyncIterator[str]:
     server = await start_redis("redis", tmp_path)
@@ -53,7 +60,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
 async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
     """A lost proxy is fenced at a server before that is filled: it is as empty as before."""
     servers, bench = RedisServers(ServerAccess(), 5.0), await Bench().start()
-    pool = Pool(bench.ledger, servers)
+    pool = pool_of(bench, servers)
     host, _, port = address.rpartition(":")
     async with Redis(host=host, port=int(port)) as marks, Redis(host=host, port=int(port), db=3) as client:
         assert await servers.fence("1" * 32, [address]) == {address: None}
@@ -75,7 +82,7 @@ async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
         await client.delete("a")
         await marks.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-exists")
         limited = RedisServers(ServerAccess("secret", "some"), 5.0)
-        assert (await Pool(bench.ledger, limited).content(address)).keys == 2
+        assert (await pool_of(bench, limited).content(address)).keys == 2
         await limited.close()
     await servers.close()
 
@@ -85,7 +92,7 @@ async def test_a_server_that_loads_its_data_does_not_count_as_empty(tmp_path: Pa
     slowly = ("--loading-process-events-interval-bytes", "1024", "--key-load-delay", "20000", "--rdbcompression", "no")
     server = await start_redis("redis", tmp_path, extra=slowly)
     servers, bench = RedisServers(ServerAccess(), 5.0), await Bench().start()
-    pool = Pool(bench.ledger, servers)
+    pool = pool_of(bench, servers)
     host, _, port = server.address.rpartition(":")
     try:
         async with Redis(host=host, port=int(port)) as client:
@@ -137,6 +144,9 @@ async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_pa
             await replication.make_master(second.address, before)
         # When: it is the same one.
         replication.require = require  # type: ignore[method-assign]
+        with pytest.raises(ServerFailed, match="leads to another server"):
+            await replication.follow(second.address, first.address, As.NEW, decided=before)
+        assert (await replication.look(second.address)).is_master
         told = await replication.follow(second.address, first.address, As.NEW)
         assert told == (await replication.read(second.address)).run_id != before
         assert (await replication.look(second.address)).follows(first.address)

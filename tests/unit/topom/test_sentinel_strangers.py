@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from slots.access import ServerAccess
+from slots.replies import Info
 from tests.unit.topom.topom_fakes import Bench
 from topom import topology
 from topom.placements.pool import with_server
@@ -56,7 +57,7 @@ def test_the_replicas_that_a_master_lists() -> None:
         "slave1": {"ip": "::1", "port": 1},
         "slaves": 2,
     }
-    assert replicas_of(info) == {A, "[::1]:1"}
+    assert replicas_of(Info(info)) == {A, "[::1]:1"}
 
 
 class FakeLink(SentinelLink):
@@ -112,7 +113,8 @@ class Case:
         if section == "server":
             return {"run_id": self.processes.get(self.asked, self.asked)}
         assert self.asked == M
-        listed = [dict(zip(("ip", "port"), one.split(":"), strict=True)) for one in sorted(self.follow)]
+        found = (one.rpartition(":") for one in sorted(self.follow))
+        listed = [{"ip": host, "port": int(port)} for host, _, port in found]
         return {"role": "master", **{f"slave{number}": one for number, one in enumerate(listed)}}
 
     async def begin_one_anew(self, link: SentinelLink, group_id: int) -> bool:

@@ -53,6 +53,7 @@ FULL = ClusterState(
     pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
     offsets={1: Noted("a:1", "5" * 40, 2**50), 63: Noted("h:1", "", 0), 64: Noted("i:1", "s", 7)},
     differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0)},
+    run_ids={"a:1": "1" * 40},
     priorities={"b:1": 100, "10.0.0.9:6379": 20},
 )
 
@@ -77,7 +78,7 @@ def of_a_newer_version(value: Any, key: str = "") -> Any:
     """Every record with a field more."""
     if isinstance(value, dict):
         # Migration settings and these are no records but values by their names.
-        by_name = key in ("skipped", "moved", "promotions", "priorities", "datacenters", "nodes", "copies")
+        by_name = key in ("skipped", "moved", "promotions", "priorities", "datacenters", "nodes", "copies", "run_ids")
         return {name: of_a_newer_version(one, name) for name, one in value.items()} | ({} if by_name else {"new": 1})
     return [of_a_newer_version(one, key) for one in value] if isinstance(value, list) else value
 

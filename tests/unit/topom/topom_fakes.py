@@ -1,11 +1,13 @@
 """Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies on no network."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
-from migrator.checks import Findings
+from migrator.checks import Findings, Watch
+from migrator.errors import TargetUnavailable
 from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
@@ -142,8 +144,9 @@ class FakeMover:
             raise self.refusing[target]
         return Findings(tuple(self.notes), self.carries, *self._identities(source, target))
 
-    async def identify(self, source: str | None, target: str) -> tuple[str, str]:
-        return self._identities(source, target)
+    @asynccontextmanager
+    async def watch(self, source: str | None, target: str) -> AsyncIterator[Watch]:
+        yield FakeWatch(self, source, target)
 
     def _identities(self, source: str | None, target: str) -> tuple[str, str]:
         return self.run_ids.get(source or "", source or ""), self.run_ids.get(target, target)
@@ -185,6 +188,18 @@ class FakeMover:
 
     def set_pace(self, settings: MigrationSettings) -> None:
         self.pace = settings
+
+
+class FakeWatch(Watch):
+    """Notices servers that were started anew."""
+
+    def __init__(self, mover: FakeMover, source: str | None, target: str) -> None:
+        super().__init__((), mover._identities(source, target))
+        self._look = partial(mover._identities, source, target)
+
+    async def same(self) -> None:
+        if self._look() != self.run_ids:
+            raise TargetUnavailable("the connection is lost")
 
 
 class FakeFencer:

@@ -1,0 +1,192 @@
+"""What servers answer, checked where it comes in: a reply is what its command is answered with, or a failure.
+
+Whatever listens at an address may answer anything: another program, another version, a server that is broken, half a
+reply. :class:`NotUnderstood` is one of :data:`slots.failures.FAILURES`, so whoever can do without a server that does
+not answer can do without one that answers nonsense.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+from redis.asyncio import Redis
+from redis.asyncio.client import CommandStackT, Pipeline
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import InvalidResponse
+
+from slots.failures import FAILURES
+
+MOST_INFO_BYTES = 4 * 1024 * 1024
+"""Of a reply to INFO. That of a server with ten thousand replicas has one."""
+LARGEST = 2**63 - 1
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+class NotUnderstood(InvalidResponse):
+    """A server answers what the command is not answered with; it cannot be used like that."""
+
+
+@contextmanager
+def understood(command: str) -> Iterator[None]:
+    """What is made of a reply within, and fails by it, raises :class:`NotUnderstood`; failures stay what they are."""
+    try:
+        yield
+    except FAILURES:
+        raise
+    except Exception as error:
+        raise NotUnderstood(f"it answers {command} with what no Redis server says ({type(error).__name__})") from error
+
+
+def integer(reply: object, least: int = 0) -> int:
+    """A whole number from ``least`` on. Raises :class:`NotUnderstood` for another reply."""
+    if type(reply) is not int or not least <= reply <= LARGEST:
+        raise NotUnderstood(f"it answers with what is no such number as is asked for: {reply!r:.50}")
+    return reply
+
+
+class Info(dict[str, Any]):
+    """The fields of a reply to INFO: whole numbers as such, ``name=value,...`` as mappings, everything else as text.
+
+    ``sections`` are the names of those that it has.
+    """
+
+    sections: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, reply: object) -> Self:
+        """Read a reply. Raises :class:`NotUnderstood`."""
+        if isinstance(reply, bytes):
+            reply = reply[: MOST_INFO_BYTES + 1].decode(errors="replace")
+        if not isinstance(reply, str) or len(reply) > MOST_INFO_BYTES:
+            raise NotUnderstood(f"it answers INFO with what is no text ({type(reply).__name__})")
+        found = cls()
+        lines = reply.splitlines()
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if colon and not name.startswith("#"):
+                found[name] = _value(value)
+        found.sections = frozenset(line[2:] for line in lines if line.startswith("# "))
+        if not found and not found.sections:
+            raise NotUnderstood("it answers INFO without a single field")
+        return found
+
+    def number(self, name: str, otherwise: int | None = None, least: int = 0) -> int:
+        """A whole number from ``least`` on; ``otherwise`` where there is none. Raises :class:`NotUnderstood`."""
+        if name not in self and otherwise is not None:
+            return otherwise
+        value = self.get(name)
+        if type(value) is not int or not least <= value <= LARGEST:
+            raise NotUnderstood(f"INFO has no such {name} as a Redis server has: {value!r:.50}")
+        return value
+
+    def text(self, name: str, otherwise: str | None = None) -> str:
+        """Text of visible characters; ``otherwise`` where there is none. Raises as :meth:`number` does."""
+        value = self.get(name, otherwise)
+        if (
+            value is None
+            or (value == "" and otherwise is None)
+            or isinstance(value, dict)
+            or not str(value).isprintable()
+        ):
+            raise NotUnderstood(f"INFO has no such {name} as a Redis server has: {value!r:.50}")
+        return str(value)
+
+    @property
+    def is_master(self) -> bool:
+        """By its role. Raises :class:`NotUnderstood` for one that says neither."""
+        if self.get("role") not in ("master", "slave"):
+            raise NotUnderstood(f"INFO names no role of a Redis server: {self.get('role')!r:.50}")
+        return bool(self["role"] == "master")
+
+    @property
+    def following(self) -> tuple[str, int] | None:
+        """Host and port of its master, as it was told them; None for a master. Raises as :meth:`number` does."""
+        if self.is_master:
+            return None
+        port = self.number("master_port")
+        if port > 65535:
+            raise NotUnderstood(f"INFO has no such master_port as a Redis server has: {port!r:.50}")
+        return self.text("master_host"), port
+
+    @property
+    def keys_of_databases(self) -> dict[int, int]:
+        """How many keys each database has that has any. Raises as :meth:`number` does."""
+        return {
+            int(name[2:]): Info(_mapping(name, value)).number("keys")
+            for name, value in self.items()
+            if re.fullmatch(r"db[0-9]{1,9}", name, re.ASCII)
+        }
+
+    @property
+    def replicas(self) -> list[Info]:
+        """What it says of each of its replicas. Raises as :meth:`number` does."""
+        return [
+            Info(_mapping(name, value))
+            for name, value in self.items()
+            if re.fullmatch(r"slave[0-9]{1,9}", name, re.ASCII)
+        ]
+
+
+def _value(text: str) -> int | str | dict[str, int | str]:
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    parts = text.split(",")
+    if all("=" in part for part in parts):
+        pairs = (part.partition("=") for part in parts)
+        return {name: int(value) if _INTEGER.fullmatch(value) else value for name, _, value in pairs}
+    return text
+
+
+def _mapping(name: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise NotUnderstood(f"INFO has no such {name} as a Redis server has: {value!r:.50}")
+    return value
+
+
+class _Checking(Redis):
+    async def parse_response(self, connection: AbstractConnection, command_name: Any, **options: Any) -> Any:
+        try:
+            with understood(str(command_name)):
+                return await super().parse_response(connection, command_name, **options)  # type: ignore[arg-type]
+        except NotUnderstood:
+            # Where the next reply begins is not known any more.
+            await connection.disconnect(nowait=True)
+            raise
+
+
+class CheckedRedis(_Checking):
+    """A client whose replies are what their commands are answered with; else it raises one of ``FAILURES``."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.set_response_callback("INFO", _info)
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> CheckedPipeline:
+        return CheckedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+
+
+async def info_of(client: Redis, section: str | None = None) -> Info:
+    """What a server says of itself. Errors are those of ``client``."""
+    found = await client.info(section)
+    return found if isinstance(found, Info) else Info(found)
+
+
+def _info(response: Any, **_: Any) -> Info:
+    return Info.parse(response)
+
+
+class CheckedPipeline(_Checking, Pipeline):  # type: ignore[misc]
+    """Likewise for commands that go together."""
+
+    async def _execute_transaction(
+        self, connection: AbstractConnection, commands: CommandStackT, raise_on_error: bool
+    ) -> Any:
+        try:
+            with understood("EXEC"):
+                return await super()._execute_transaction(connection, commands, raise_on_error)  # type: ignore[arg-type]
+        except NotUnderstood:
+            await connection.disconnect(nowait=True)
+            raise
