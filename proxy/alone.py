@@ -26,6 +26,7 @@ import structlog
 from proxy.looking import client_of, look
 from proxy.settings import ProxySettings
 from proxy.tablefile import Kept
+from proxy.unfenced import KNOWN_SECONDS
 from slots.access import ServerAccess
 from slots.backoff import Backoff
 from slots.connections import end_connections, proxy_prefix
@@ -57,7 +58,8 @@ async def may_serve(
     while wanted():
         try:
             age = age_now()
-            if -MARGIN_SECONDS < age < settings.table_age_limit_seconds:
+            # final-fence: marks are not kept at servers for ever.
+            if -MARGIN_SECONDS < age < min(settings.table_age_limit_seconds, KNOWN_SECONDS):
                 reason = await look_at_masters(kept, settings.redis_access)
                 # Servers may have taken their time, and so much more of it has passed since topom was heard.
                 age = age_now()

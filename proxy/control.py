@@ -136,6 +136,7 @@ class Control:
         self._hang_up = asyncio.Event()
         self._leaving = False
         self._left = asyncio.Event()
+        self._stands = asyncio.Event()
         self._problems: dict[str, str] = {}  # by URL, what was said last
 
     @property
@@ -156,25 +157,29 @@ class Control:
         """End the stream, if there is one, and begin another."""
         self._hang_up.set()
 
+    async def reach(self) -> bool:
+        """Wait until the stream stands; say whether it does. Takes a few seconds at most.
+
+        One that is just being lost, or a registration under way, is no reason to go without a word.
+        """
+        return await _within(LEAVE_SECONDS, self._stands)
+
     async def leave(self) -> bool:
-        """Tell topom that the proxy is gone for good; say whether it has heard. Takes a few seconds at most."""
-        if self._outgoing is None:
-            return False
+        """Tell topom that the proxy is gone for good; say whether it has heard. Takes a few seconds at most.
+
+        It is said again over each stream that takes the place of one that was lost meanwhile.
+        """
         self._leaving = True
         self.send({"type": "leave"})
-        try:
-            await asyncio.wait_for(self._left.wait(), LEAVE_SECONDS)
-        except TimeoutError:
-            return False
-        return True
+        return await _within(LEAVE_SECONDS, self._left)
 
     async def run(self) -> None:
-        """Keep the stream up until cancelled, or until :meth:`leave` was called."""
+        """Keep the stream up until cancelled, or until topom has heard that the proxy leaves."""
         backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         place = 0
         sent_away = 0  # in a row
         loop = asyncio.get_running_loop()
-        while not self._leaving:
+        while not self._left.is_set():
             began = loop.time()
             place %= len(self._urls)
             url = self._urls[place]
@@ -193,6 +198,7 @@ class Control:
                 self._report(url, error, registered)
             finally:
                 self._outgoing = None
+                self._stands.clear()
                 for listener in self._listeners:
                     listener.lost()
             if registered and loop.time() - began > RETRY_SECONDS_MAX:
@@ -274,12 +280,18 @@ class Control:
         with _understood(answer):
             for listener in self._listeners:
                 listener.registered(answer)
+        self._stands.set()
+        if self._leaving:
+            self.send({"type": "leave"})
         log.info("registered", proxy_id=answer.get("proxy_id"), product=product.product)
         return heartbeat_seconds
 
     def _refused(self, answer: Message) -> None:
         reason = str(answer.get("reason"))
-        if reason in ("fenced", "removed"):
+        if self._leaving and reason in ("fenced", "removed"):
+            # What it said was heard, though not the answer: it is no member any more.
+            self._left.set()
+        elif reason in ("fenced", "removed"):
             log.warning("shut_out", reason=reason, message=answer.get("message"))
             self._handler.shut_out(reason)
         elif reason == "follower":
@@ -335,6 +347,12 @@ class Control:
         while True:
             self.send({"type": "heartbeat", **self._handler.heartbeat()})
             await asyncio.sleep(seconds)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
 
 
 def _stream_url(url: str) -> str:

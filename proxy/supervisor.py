@@ -41,6 +41,7 @@ WAITING_TICKS = 5  # between two log events about what is waited for
 CONFIRM_TICKS = 2  # between two notes that the kept table is the newest
 SETTLE_SECONDS = 5.0
 """How long the end of the proxy waits for servers to end what dead workers have left there."""
+UNHEARD = "topom was not reached; it will fence the proxy when it has to"
 
 PROBE_SECONDS = 0.5
 """Between two questions to a server whether it answers, for topom to know."""
@@ -202,13 +203,16 @@ class Supervisor:
         # drained: topom may only forget the proxy once nothing that it sent can still run.
         if not await self._leftovers.wait(SETTLE_SECONDS):
             log.warning("proxy_leaves_unsettled", servers=self._leftovers.servers)
+        elif not await self._control.reach():
+            if self._product is not None:
+                log.warning("proxy_leaves_unheard", reason=UNHEARD)
         # one-owner: a member that has left is neither waited for nor fenced, so nobody may start as it again.
-        elif self._control.connected and not await self._keeping.remove():
+        elif not await self._keeping.remove():
             log.warning("proxy_stays_member", reason="its table_file cannot be removed; topom will fence it")
         elif await self._control.leave():
             log.info("proxy_left")
-        elif self._product is not None:
-            log.warning("proxy_leaves_unheard", reason="topom was not reached; it will fence the proxy when it has to")
+        else:
+            log.warning("proxy_leaves_unheard", reason=UNHEARD)
 
     async def _tick(self) -> None:
         """Each second: look after the workers, and say now and then what is waited for."""

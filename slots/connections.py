@@ -15,16 +15,23 @@ the fence is found by name and ended; whatever connects after it sees the fence.
   remove it by a script alone; a FLUSHALL sent to the server itself does, too.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redis.exceptions import ResponseError
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 PREFIX = "slotferry"
 FENCED = b"__slotferry:fenced"
 """Hash in database 0 of a server: by a fenced proxy's instance, when it was fenced, in seconds since 1970."""
 MOST_FENCED = 1000
 """Fields of :data:`FENCED` at most; the oldest goes first."""
+FENCE_USERS = f"{PREFIX}-fenced-"
+AT_A_TIME = 100
+"""Proxies that are fenced with one round trip."""
 BY_EFFECTS = "if redis.replicate_commands then redis.replicate_commands() end\n"
 """What scripts that write begin with: a server older than Redis 5 would refuse to write after INFO or TIME, and send
 the script itself to its replicas, which would run it, MIGRATE included. Newer ones send what it did in any case.
@@ -57,7 +64,7 @@ def migrator_prefix(instance: str = "") -> str:
 
 def fence_user(instance: str) -> str:
     """Name of the ACL user whose existence at a server fences the proxy off that server."""
-    return f"{PREFIX}-fenced-{instance}"
+    return f"{FENCE_USERS}{instance}"
 
 
 def run_id_in(info: bytes) -> str:
@@ -80,50 +87,103 @@ async def list_connections(client: RedisClient) -> list[dict[str, str]]:
     return parse_client_list(text.decode(errors="replace") if isinstance(text, bytes) else text)
 
 
-async def end_connections(client: RedisClient, prefix: str, keep: Callable[[str], bool] = lambda name: False) -> int:
-    """End every connection whose name begins with ``prefix`` at the server of ``client``; say how many.
+async def end_connections(client: RedisClient, *prefixes: str, keep: Callable[[str], bool] = lambda name: False) -> int:
+    """End every connection whose name begins with one of these at the server of ``client``; say how many.
 
     When this returns, the server runs nothing more of what they sent. Errors are those of ``client``.
     """
     ended = 0
     for entry in await list_connections(client):
         name = str(entry.get("name", ""))
-        if name.startswith(prefix) and not keep(name):
+        if name.startswith(prefixes) and not keep(name):
             ended += int(await client.execute_command("CLIENT", "KILL", "ID", entry["id"]))
     return ended
 
 
-async def fence(client: RedisClient, instance: str) -> int:
-    """Cut a proxy off the server of ``client``, now and when it comes back; say how many connections ended.
+async def fence(client: "Redis", instances: Collection[str]) -> str:
+    """Cut proxies off the server of ``client``, now and when they come back; its run id, "" if it says none.
 
     Raises:
         redis.ResponseError: the server can be given no mark of either kind.
         Other errors of ``client``.
     """
-    refused: list[ResponseError] = []
-    for mark in (
-        ("ACL", "SETUSER", fence_user(instance), "reset", "off"),
-        ("EVAL", _MARK, 1, FENCED, instance, MOST_FENCED),
-    ):
-        try:
-            await client.execute_command(*mark)
-        except ResponseError as error:  # a server without ACL; a replica, which has the hash from its master
-            refused.append(error)
-    if len(refused) == 2:
-        raise refused[0]
-    return await end_connections(client, proxy_prefix(instance))
+    process = ""
+    for some in _batches(instances):
+        together = client.pipeline(transaction=False)
+        # run-id: first, over the same connection. A process that is started later is not taken for one with the marks.
+        together.info("server")
+        for instance in some:
+            together.execute_command("ACL", "SETUSER", fence_user(instance), "reset", "off")
+            together.execute_command("EVAL", _MARK, 1, FENCED, instance, MOST_FENCED)
+        info, *said = await together.execute(raise_on_error=False)
+        if isinstance(info, Exception):
+            raise info
+        process = process or str(info.get("run_id", ""))
+        for user, field in zip(said[::2], said[1::2], strict=True):
+            # A server without ACL; a replica, which has the hash from its master.
+            if isinstance(user, Exception) and isinstance(field, Exception):
+                raise user
+    await end_connections(client, *map(proxy_prefix, instances))
+    return process
 
 
-async def is_fenced(client: RedisClient, instance: str) -> bool:
+async def fenced_among(client: "Redis", instances: Collection[str]) -> set[str]:
+    """Of which of these proxies the server of ``client`` has a mark of the fence. Errors are those of ``client``."""
+    found: set[str] = set()
+    for some in _batches(instances):
+        together = client.pipeline(transaction=False)
+        # The user first: a replica without its master may show that, and no data (``replica-serve-stale-data no``).
+        for instance in some:
+            together.execute_command("ACL", "GETUSER", fence_user(instance))
+            together.execute_command("HEXISTS", FENCED, instance)
+        said = await together.execute(raise_on_error=False)
+        for instance, user, field in zip(some, said[::2], said[1::2], strict=True):
+            if isinstance(user, Exception):
+                # A server without ACL has the hash only.
+                if not isinstance(user, ResponseError) or "unknown command" not in str(user).lower():
+                    raise user
+            elif user is not None:
+                found.add(instance)
+                continue
+            if isinstance(field, Exception):
+                raise field
+            if field:
+                found.add(instance)
+    return found
+
+
+async def is_fenced(client: "Redis", instance: str) -> bool:
     """Whether the server of ``client`` has a mark of this proxy's fence. Errors are those of ``client``."""
-    # The user first: a replica without its master may show that, and no data (``replica-serve-stale-data no``).
-    try:
-        if await client.execute_command("ACL", "GETUSER", fence_user(instance)) is not None:
-            return True
-    except ResponseError as error:
-        if "unknown command" not in str(error).lower():  # a server without ACL has the hash only
-            raise
-    return bool(await client.execute_command("HEXISTS", FENCED, instance))
+    return bool(await fenced_among(client, [instance]))
+
+
+async def forget_old_marks(client: "Redis", user_seconds: float, field_seconds: float) -> list[str]:
+    """Have the server of ``client`` forget the marks of fences that are older than this; the instances.
+
+    A user says nothing of when it was made: one without a field gets one, where it can be written, and is as old as
+    that from then on. Errors are those of ``client``.
+    """
+    users = [name.decode(errors="replace") for name in await client.execute_command("ACL", "USERS")]
+    ours = {name.removeprefix(FENCE_USERS) for name in users if name.startswith(FENCE_USERS)}
+    now = (await client.time())[0]
+    held: dict[Any, Any] = await client.hgetall(FENCED)
+    fields = {name.decode(errors="replace"): int(at) if at.isdigit() else 0 for name, at in held.items()}
+    old = [instance for instance in ours if fields.get(instance, now) < now - user_seconds]
+    if old:
+        await client.execute_command("ACL", "DELUSER", *map(fence_user, old))
+    late = [instance for instance, at in fields.items() if at < now - field_seconds]
+    with suppress(ResponseError):  # a replica has what its master has
+        for instance in ours - fields.keys():
+            await client.hsetnx(FENCED, instance, str(now))
+        if late:
+            await client.hdel(FENCED, *late)
+    return sorted({*old, *late})
+
+
+def _batches(instances: Collection[str]) -> Iterator[list[str]]:
+    """So many that one of them holds nobody up for long."""
+    every = list(instances)
+    return (every[first : first + AT_A_TIME] for first in range(0, len(every), AT_A_TIME))
 
 
 # The first write is one that is let through at maxmemory; after it a script may write anything.

@@ -9,18 +9,25 @@ Without proxies a barrier passes at once.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 import structlog
 
 from slots.backoff import Backoff
+from topom import fences
+from topom.batches import all_servers
 from topom.errors import ProxiesNotReady, Unavailable
 from topom.ledger import Ledger
 from topom.members import Members, Wait
+from topom.redis_servers import Fencing
+from topom.state import Fenced, Marked
 
 log = structlog.get_logger(__name__)
+
+FINISH_SECONDS, LONGEST_FINISH_SECONDS = 1.0, 30.0
+"""Between two attempts to have fences come up everywhere."""
 
 
 class BarrierFailed(Unavailable):
@@ -38,14 +45,22 @@ class BarrierTimeout(BarrierFailed):
 class Fencer(Protocol):
     """Cuts proxies off servers; see :class:`topom.redis_servers.RedisServers`."""
 
-    async def fence(self, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
-        """Fence at each server: None where that is done, else why not. Does not raise; bounded in time."""
+    async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+        """Fence proxies, by instance, at each of these servers. Does not raise; bounded in time."""
 
 
 class Barrier:
     """Barriers over the members of one topom."""
 
-    def __init__(self, ledger: Ledger, members: Members, fencer: Fencer) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        members: Members,
+        fencer: Fencer,
+        process_of: Callable[[str], str | None] = lambda server: None,
+    ) -> None:
+        """``process_of``: the run id by which a server was seen last; None while it was not."""
+        self._process_of = process_of
         self._ledger = ledger
         self._members = members
         self._fencer = fencer
@@ -106,23 +121,36 @@ class Barrier:
         """Fence every removed instance where it is not yet known to be fenced; reasons by server that failed."""
         unfenced = self._unfenced(servers)
         before = dict(self._emptied)
-        outcomes = await asyncio.gather(
-            *(self._fencer.fence(instance, sorted(missing)) for instance, missing in unfenced.items())
+        outcomes = await self._fencer.fence(
+            {server: [entry.instance for entry in entries] for server, entries in unfenced.items()}
         )
-        done: dict[str, list[str]] = {}
+        done: dict[str, Marked] = {}
         failures: dict[str, str] = {}
-        for instance, outcome in zip(unfenced, outcomes, strict=True):
-            for address, reason in outcome.items():
-                if reason is not None:
-                    failures[address] = reason
-                elif before.get(address) != self._emptied.get(address):
-                    failures[address] = "it was told to follow another server meanwhile"
-                else:
-                    done.setdefault(instance, []).append(address)
+        for server, outcome in outcomes.items():
+            if outcome.problem is not None:
+                failures[server] = outcome.problem
+            elif before.get(server) != self._emptied.get(server):
+                failures[server] = "it was told to follow another server meanwhile"
+            else:
+                # Fences that are stored meanwhile have later numbers.
+                done[server] = Marked(outcome.process, max(entry.number for entry in unfenced[server]))
+        await self._members.fenced_at(done)
         if done:
-            await self._members.fenced_at(done)
-            log.info("proxies_fenced", instances=sorted(done), servers=sorted(servers), failed=sorted(failures))
+            log.info("proxies_fenced", servers=sorted(done), failed=sorted(failures))
         return failures
+
+    async def finish(self) -> None:
+        """Have fences come up at all servers, so that they can be forgotten; runs for ever."""
+        backoff = Backoff(FINISH_SECONDS, LONGEST_FINISH_SECONDS)
+        while True:
+            await asyncio.sleep(backoff.next())
+            if not self._ledger.state.fenced:
+                backoff.reset()
+                continue
+            try:
+                await self.fence_removed(all_servers(self._ledger.table))
+            except Unavailable as error:
+                log.warning("fences_not_finished", reason=str(error))
 
     def emptied(self, server: str) -> None:
         """A server is about to lose what it holds, marks among it, or may just have: fences under way do not count."""
@@ -168,11 +196,13 @@ class Barrier:
             )
         return await self.fence_removed(servers) if self._unfenced(servers) else {}
 
-    def _unfenced(self, servers: Collection[str]) -> dict[str, frozenset[str]]:
-        """Servers at which a removed instance is not yet known to be fenced, by instance."""
-        wanted = frozenset(servers)
-        fenced = self._ledger.state.fenced.values()
-        return {entry.instance: wanted - entry.at for entry in fenced if not wanted <= entry.at}
+    def _unfenced(self, servers: Collection[str]) -> dict[str, list[Fenced]]:
+        """Fences that are not known to be up at these servers, by server that lacks any."""
+        state = self._ledger.state
+        if not state.fenced:
+            return {}
+        found = {server: fences.lacking(state, server, self._process_of(server)) for server in servers}
+        return {server: entries for server, entries in found.items() if entries}
 
     def _describe_refusals(self, wait: Wait) -> str:
         said = [f"{self._name(proxy_id)} said: {reason}" for proxy_id, reason in sorted(wait.refusals.items())]

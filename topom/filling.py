@@ -20,31 +20,19 @@ are stored as ``copying``; those of servers that join are noted here while they 
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from slots.table import SlotTable
+from topom import fences
 from topom.barrier import Barrier
 from topom.errors import Conflict
 from topom.identities import Identities
 from topom.lastcopy import As
 from topom.ledger import Ledger
 from topom.replication import ServerReplication
-from topom.state import ClusterState
 
 
 class FillingOvertaken(Conflict):
     """The server is not to be filled by this master any more, or not now; it is looked at again."""
-
-
-def unmarked(state: ClusterState, server: str) -> ClusterState:
-    """The state in which a server that is about to be filled does not count as keeping fenced proxies off.
-
-    The marks that it has are among what is replaced.
-    """
-    if not any(server in one.at for one in state.fenced.values()):
-        return state
-    fenced = {instance: replace(one, at=one.at - {server}) for instance, one in state.fenced.items()}
-    return replace(state, fenced=fenced)
 
 
 async def _nothing(server: str, group_id: int) -> None:
@@ -126,7 +114,7 @@ class Filling:
 
     async def _unmark(self, server: str) -> None:
         self._barrier.emptied(server)
-        await self._ledger.change(lambda state, epoch: unmarked(state, server))
+        await self._ledger.change(lambda state, epoch: fences.emptied(state, server))
 
     def note(self, server: str, nodes: frozenset[str]) -> None:
         """A server that joins is being filled, which concerns these nodes."""

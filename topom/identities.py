@@ -127,7 +127,7 @@ class Identities:
 
     def conflict(self, address: str) -> str:
         """Under which other name topom has this server, and what to do; empty if under none."""
-        run_id = self._run_id(address)
+        run_id = self.run_id_of(address)
         others = [other for other in self._by_run_id().get(run_id, ()) if other != address] if run_id else []
         if not others:
             return ""
@@ -203,7 +203,7 @@ class Identities:
         for address in known_servers(state):
             if address not in found:
                 # What another request has brought in meanwhile was not heard yet.
-                names[self._run_id(address) or state.run_ids.get(address, "")] = address
+                names[self.run_id_of(address) or state.run_ids.get(address, "")] = address
         for address, run_id in found.items():
             other = names.setdefault(run_id, address)
             if other != address:
@@ -273,7 +273,8 @@ class Identities:
                 return other
         return ""
 
-    def _run_id(self, address: str) -> str:
+    def run_id_of(self, address: str) -> str:
+        """The run id under which a server was last seen; empty if it was not."""
         seen = self._seen.get(address)
         return seen.run_id if seen is not None else self._ledger.state.run_ids.get(address, "")
 
@@ -281,7 +282,7 @@ class Identities:
         if self._names is None:
             self._names = {}
             for address in known_servers(self._ledger.state):
-                if run_id := self._run_id(address):
+                if run_id := self.run_id_of(address):
                     self._names.setdefault(run_id, []).append(address)
         return self._names
 

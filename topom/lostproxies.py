@@ -6,6 +6,7 @@ All that can be done without the group's lock is done before it is locked, so th
 import math
 
 from slots.table import Group
+from topom import fences
 from topom.events import What
 from topom.ledger import Ledger
 from topom.members import Members
@@ -77,7 +78,7 @@ class LostProxies:
             )
             if entry.stand_down is None:
                 raise NotReady(f"{named} was not known to stand down by itself when it was lost; {otherwise}")
-            if server not in entry.watches.get(group.id, ()):
+            if not fences.watches(self._ledger.state, entry, server):
                 raise NotReady(f"{named} is not sure to know {server}, which was new in its group; {otherwise}")
             left = self._marks.left(entry, server)
             if left == math.inf:
@@ -97,8 +98,8 @@ class LostProxies:
         for entry in self._concerned(group):
             text = f"proxy {entry.proxy_id} has stood down from group {group.id}: {group.master} was not asked"
             self._ledger.note(What.PROXY_STOOD_DOWN, text)
-            await self._marker.fence(entry.instance, [server])
+        await self._marker.fence({server: [entry.instance for entry in self._concerned(group)]})
 
     def _concerned(self, group: Group) -> list[Fenced]:
         """Removed proxies that are not known to be fenced off the group's master."""
-        return [entry for entry in self._ledger.state.fenced.values() if group.master not in entry.at]
+        return fences.lacking(self._ledger.state, group.master) if group.master is not None else []

@@ -15,19 +15,16 @@ from typing import Protocol
 
 import structlog
 
-from topom import standdown
-from topom.batches import all_servers
+from topom import fences, standdown
 from topom.errors import ProxyNotFound
 from topom.events import What
 from topom.frames import ClusterAddress, Register
 from topom.ledger import Ledger
-from topom.state import ClusterState, Fenced, ProxyRecord
+from topom.state import ClusterState, Marked, ProxyRecord
 
 log = structlog.get_logger(__name__)
 
 MAXIMUM_PROXIES = 10_000
-MAXIMUM_FENCED = 1_000
-"""Instances that are remembered although they are fenced everywhere; of the ones before, only the servers know."""
 
 
 class Refused(Exception):
@@ -225,6 +222,10 @@ class Members:
 
     def refuse(self, member: Member, epoch: int, reason: str) -> None:
         """The proxy could not apply the table of ``epoch`` and acknowledges neither it nor any since its last."""
+        if epoch > self._ledger.table.epoch:
+            # As of an acknowledgement: believed, it would refuse all tables up to that epoch that are yet to come.
+            log.error("nack_of_unknown_epoch", proxy=member.record.id, epoch=epoch, newest=self._ledger.table.epoch)
+            return
         log.warning("proxy_nack", proxy=member.record.id, epoch=epoch, reason=reason)
         member.refused = max(member.refused, (epoch, reason))
         self.refused_epoch = max(self.refused_epoch, epoch)
@@ -310,28 +311,16 @@ class Members:
                 return state
             for member in parting:
                 member.parting = (reason, message)
-            entries = [standdown.entry_of(state, state.proxies[member.record.id]) for member in parting]
-            fenced = {**state.fenced, **{entry.instance: entry for entry in entries}}
             return replace(
-                state,
+                fences.added(state, [state.proxies[member.record.id] for member in parting]),
                 proxies=_without(state.proxies, [member.record.id for member in parting]),
-                fenced=_without_oldest(fenced, all_servers(state.table)),
             )
 
         await self._ledger.change(part)
 
-    async def fenced_at(self, done: Mapping[str, Iterable[str]]) -> None:
-        """Remember that instances are fenced at these servers."""
-
-        def note(state: ClusterState, epoch: int) -> ClusterState:
-            entries = [
-                replace(state.fenced[instance], at=state.fenced[instance].at | frozenset(servers))
-                for instance, servers in done.items()
-                if instance in state.fenced
-            ]
-            return replace(state, fenced={**state.fenced, **{entry.instance: entry for entry in entries}})
-
-        await self._ledger.change(note)
+    async def fenced_at(self, done: Mapping[str, Marked]) -> None:
+        """Remember which fences these servers have, and forget those that are up everywhere."""
+        await self._ledger.change(lambda state, epoch: fences.set_at(state, done))
 
     def missing(self, epoch: int) -> list[Member]:
         """Members that have not acknowledged ``epoch``, by id."""
@@ -419,11 +408,3 @@ class Members:
 def _without(proxies: Mapping[int, ProxyRecord], proxy_ids: Iterable[int]) -> dict[int, ProxyRecord]:
     gone = set(proxy_ids)
     return {proxy_id: record for proxy_id, record in proxies.items() if proxy_id not in gone}
-
-
-def _without_oldest(fenced: Mapping[str, Fenced], servers: Iterable[str]) -> dict[str, Fenced]:
-    """At most :data:`MAXIMUM_FENCED` entries, and all of those that barriers have yet to see to."""
-    everywhere = frozenset(servers)
-    done = sorted((entry for entry in fenced.values() if everywhere <= entry.at), key=lambda entry: entry.proxy_id)
-    forgotten = {entry.instance for entry in done[: max(0, len(fenced) - MAXIMUM_FENCED)]}
-    return {instance: entry for instance, entry in fenced.items() if instance not in forgotten}

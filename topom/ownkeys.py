@@ -15,10 +15,10 @@ import structlog
 
 from slots.connections import FENCED
 from slots.moving import ASIDE
+from topom import fences
 from topom.barrier import Barrier
 from topom.errors import TopomError
 from topom.events import What
-from topom.filling import unmarked
 from topom.ledger import Ledger
 
 log = structlog.get_logger(__name__)
@@ -74,5 +74,5 @@ class OwnKeys:
         self._ledger.note(What.OWN_KEY_PUT_ASIDE, text)
         if FENCED in names:
             self._barrier.emptied(master)
-            await self._ledger.change(lambda state, epoch: unmarked(state, master))
+            await self._ledger.change(lambda state, epoch: fences.emptied(state, master))
             await self._barrier.fence_removed([master])

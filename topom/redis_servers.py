@@ -4,7 +4,7 @@ Every call has a short limit: a server that hangs costs its caller that long, ne
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 AT_ONCE = 64
 """Servers that are asked side by side."""
+MOST_CONNECTIONS = 8
+"""To one server."""
 FRESH_SECONDS = 1.0
 """For how long an answer to :meth:`RedisServers.status` is given again."""
 
@@ -44,6 +46,14 @@ class ServerStatus:
 DOWN = ServerStatus(up=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Fencing:
+    """What came of fencing proxies off a server: the run id of the process that has the marks, or why it has not."""
+
+    process: str
+    problem: str | None = None
+
+
 class RedisServers:
     """Clients by address, opened when first needed."""
 
@@ -54,6 +64,7 @@ class RedisServers:
         self._timeout = timeout_seconds
         self._clients: dict[str, Redis] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
+        self._turns: dict[str, asyncio.Semaphore] = {}
         self._known: dict[str, ServerStatus] = {}
         self._known_at: float | None = None
         self._asking: asyncio.Lock = asyncio.Lock()
@@ -71,10 +82,9 @@ class RedisServers:
                 await self._forget_except(wanted)
             return {address: self._known[address] for address in wanted}
 
-    async def fence(self, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
-        """Cut a proxy off servers: None where that is done, else the reason why not. Does not raise."""
-        wanted = list(addresses)
-        outcomes = await asyncio.gather(*(self._fence_one(instance, address) for address in wanted))
+    async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+        """Cut proxies off servers, all that are wanted at a server over one connection. Does not raise."""
+        outcomes = await asyncio.gather(*(self._fence_at(server, instances) for server, instances in wanted.items()))
         return dict(zip(wanted, outcomes, strict=True))
 
     async def put_aside(self, address: str) -> list[bytes]:
@@ -88,24 +98,19 @@ class RedisServers:
             await self.guarded(address, look)
         return found
 
-    async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
+    async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
         """Which of these proxies have no mark of their fence at a server, or cannot be asked about, and why.
 
         Does not raise.
         """
         found: dict[str, str] = {}
 
-        async def look(instance: str) -> None:
-            async def ask(client: Redis) -> None:
-                if not await connections.is_fenced(client, instance):
-                    found[instance] = "the mark is gone"
+        async def ask(client: Redis) -> None:
+            there = await connections.fenced_among(client, instances)
+            found.update((instance, "the mark is gone") for instance in instances if instance not in there)
 
-            reason = await self.guarded(address, ask)
-            if reason is not None:
-                found[instance] = reason
-
-        await asyncio.gather(*(look(instance) for instance in instances))
-        return found
+        reason = await self.guarded(address, ask) if instances else None
+        return dict.fromkeys(instances, reason) if reason is not None else found
 
     async def unreachable(self, addresses: Iterable[str]) -> Mapping[str, str]:
         """Why servers do not answer, by address; those that do are left out."""
@@ -154,20 +159,25 @@ class RedisServers:
         await self.guarded(address, info)
         return found[0] if found else DOWN
 
-    async def _fence_one(self, instance: str, address: str) -> str | None:
+    async def _fence_at(self, address: str, instances: Collection[str]) -> Fencing:
+        process = ""
+
         async def fence(client: Redis) -> None:
-            await connections.fence(client, instance)
+            nonlocal process
+            process = await connections.fence(client, instances)
 
         if not self._leads():
-            return "this topom does not lead any more"
-        return await self.guarded(address, fence)
+            return Fencing("", "this topom does not lead any more")
+        problem = await self.guarded(address, fence)
+        return Fencing(process, problem)
 
     async def _ping(self, client: Redis) -> None:
         await client.execute_command("PING")
 
     async def guarded(self, address: str, work: Any) -> str | None:
         """Run ``work`` with the server's client, in time; the reason when that fails."""
-        async with self._places:
+        # bounded: whoever comes when all connections to a server are in use waits; the pool would refuse it.
+        async with self._turns.setdefault(address, asyncio.Semaphore(MOST_CONNECTIONS)), self._places:
             try:
                 async with asyncio.timeout(self._timeout):
                     await work(self._client(address))
@@ -194,7 +204,7 @@ class RedisServers:
                 socket_timeout=self._timeout,
                 socket_connect_timeout=self._timeout,
                 retry=Retry(NoBackoff(), 0),
-                max_connections=8,
+                max_connections=MOST_CONNECTIONS,
             )
             self._clients[address] = client
         return client
@@ -202,6 +212,7 @@ class RedisServers:
     async def _forget_except(self, addresses: Iterable[str]) -> None:
         keep = set(addresses)
         for address in [address for address in self._clients if address not in keep]:
+            self._turns.pop(address, None)
             await self._clients.pop(address).aclose()
 
 

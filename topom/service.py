@@ -40,6 +40,7 @@ from topom.masters import Masters
 from topom.members import Member, Members
 from topom.moving import RedisMover
 from topom.offsets import Offsets
+from topom.oldmarks import OldMarks
 from topom.ownkeys import OwnKeys
 from topom.placements import pool
 from topom.placements.applying import Placements
@@ -113,7 +114,10 @@ class Topom:
         self.proxies = ProxyList(self.members)
         access = settings.redis_access
         self.servers = RedisServers(access, settings.redis_timeout_seconds, leads)
-        self.barrier = Barrier(self.ledger, self.members, self.servers)
+        self.barrier = Barrier(
+            self.ledger, self.members, self.servers, lambda server: self.identities.run_id_of(server)
+        )
+        self.old_marks = OldMarks(self.ledger, self.servers)
         self.health = Health(
             self.ledger,
             access,
@@ -319,6 +323,8 @@ class Topom:
             "masters": self.masters.run,
             **({"offsets": self.offsets.run} if self.settings.ha == "topom" else {}),
             "lost proxies": self.gone.run,
+            "fences": self.barrier.finish,
+            "old marks": self.old_marks.run,
             "own keys": self.own_keys.run,
             "hours": self._follow_clock,
             "first layout": self.first_layout.run,

@@ -8,8 +8,8 @@ is made the master,
 - the proxy's fence is stored, so that no leader answers it any more;
 - the mark of the fence is at that replica, set by this leader, and still there;
 - that replica is in the proxy's table as a server of the group, so that the proxy asks it. A server is *unwatched*,
-  which is stored, from when it comes to its group until every proxy has acknowledged a table with it; what a proxy
-  watches when it is fenced is stored with its fence;
+  which is stored, from when it comes to its group until every proxy has acknowledged a table with it; that it was so
+  when a proxy was fenced, or came later, is stored (:mod:`topom.fences`);
 - its allowance, and a margin, have passed since the mark was set, by the clock of this leader. Another leader knows
   nothing of that, sets the mark and waits anew.
 
@@ -19,14 +19,15 @@ a shorter one after it has said that it goes by that. Once the former master is 
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 import structlog
 
 from slots.table import Group
-from topom.state import ClusterState, Fenced, ProxyRecord
+from topom.redis_servers import Fencing
+from topom.state import ClusterState, Fenced
 
 log = structlog.get_logger(__name__)
 
@@ -38,18 +39,6 @@ DRIFT = 0.01
 def registered(rule: float | None, said: float | None) -> float | None:
     """What is stored of the allowance of a proxy that goes by ``said`` when it registers, and is told ``rule`` then."""
     return None if rule is None or said is None else max(rule, said)
-
-
-def entry_of(state: ClusterState, record: ProxyRecord) -> Fenced:
-    """What is stored of a proxy that is fenced."""
-    watches: dict[int, frozenset[str]] = {}
-    if record.stand_down is not None:
-        watches = {
-            group.id: frozenset(group.servers) - state.unwatched
-            for group in state.table.groups.values()
-            if group.replicas
-        }
-    return Fenced(record.instance, record.id, stand_down=record.stand_down, watches=watches)
 
 
 def all_watched(state: ClusterState) -> ClusterState:
@@ -65,10 +54,10 @@ def seconds_of(allowance: float) -> float:
 class Marker(Protocol):
     """Sets marks at servers; see :class:`topom.redis_servers.RedisServers`. Does not raise; bounded in time."""
 
-    async def fence(self, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
-        """Fence at each server: None where that is done, else why not."""
+    async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+        """Fence proxies, by instance, at each of these servers."""
 
-    async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
+    async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
         """Which of these have no mark at a server, or cannot be asked about, and why."""
 
 
@@ -83,25 +72,23 @@ class Marks:
         self._since: dict[tuple[str, str], float] = {}
         self._problems: dict[tuple[str, str], str] = {}
 
-    async def set(self, group: Group, entries: Iterable[Fenced]) -> None:
-        """Set the marks of these proxies at all replicas of the group that they watch, where that was not done yet."""
+    async def set(self, group: Group, entries: Collection[Fenced]) -> None:
+        """Set the marks of these proxies at all replicas of the group where that was not done yet."""
 
-        async def mark(entry: Fenced) -> None:
-            wanted = [
-                server
-                for server in group.replicas
-                if server in entry.watches.get(group.id, ()) and (entry.instance, server) not in self._since
-            ]
-            for server, problem in (await self._marker.fence(entry.instance, wanted)).items():
-                key = entry.instance, server
-                if problem is None:
+        wanted = {
+            server: missing
+            for server in group.replicas
+            if (missing := [one.instance for one in entries if (one.instance, server) not in self._since])
+        }
+        for server, outcome in (await self._marker.fence(wanted)).items():
+            for instance in wanted[server]:
+                if outcome.problem is None:
                     # Not before the answer: the mark was there by then.
-                    self._since[key] = self._now()
-                    log.info("proxy_marked", proxy=entry.proxy_id, group=group.id, server=server)
+                    self._since[instance, server] = self._now()
                 else:
-                    self._problems[key] = problem
-
-        await asyncio.gather(*(mark(entry) for entry in entries))
+                    self._problems[instance, server] = outcome.problem
+            if outcome.problem is None:
+                log.info("proxies_marked", proxies=sorted(wanted[server]), group=group.id, server=server)
 
     async def confirm(self, server: str, entries: Iterable[Fenced]) -> None:
         """Forget the marks of these proxies at a server that are not sure to be there any more."""

@@ -50,17 +50,23 @@ class ProxyRecord:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A proxy that may still run and that must not reach servers any more: ``at`` lists where that is sure.
+    """A proxy that may still run and that must not reach servers any more (:mod:`topom.fences`).
 
-    ``stand_down`` is as it was in its record, and ``watches`` the servers of each group that are surely in its table as
-    such; empty where it does not stand down.
+    ``number`` counts fences as they are stored; ``stand_down`` is as it was in its record.
     """
 
     instance: str
     proxy_id: int
-    at: frozenset[str] = frozenset()
+    number: int = 0
     stand_down: float | None = None
-    watches: Mapping[int, frozenset[str]] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Which process of a server, by its run id, has the fences up to which ``number``."""
+
+    process: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +238,8 @@ class ClusterState:
     ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what is
     being applied of one, and whether that is done by itself (:mod:`topom.placements`). ``priorities`` has, by address,
     the ``replica-priority`` that servers had which Sentinels are kept from electing (:mod:`topom.sentinels.electable`).
+    ``last_fence`` is the number of the newest fence; ``marked`` says which servers have fences, and ``came`` up to
+    which fence no proxy is sure to have a server in its table, by address (:mod:`topom.fences`).
     ``differing`` has, by address, what is known against replicas, and ``offsets`` how far the masters of groups were.
     ``data_ids`` has, by group, what its data is known by once it has no keys of others, and ``sweeping``, by address,
     the sweeps that may be deleting such keys (:mod:`topom.sweeping`).
@@ -265,6 +273,9 @@ class ClusterState:
     differing: Mapping[str, Differs] = field(default_factory=dict)
     offsets: Mapping[int, Noted] = field(default_factory=dict)
     unwatched: frozenset[str] = frozenset()
+    last_fence: int = 0
+    marked: Mapping[str, Marked] = field(default_factory=dict)
+    came: Mapping[str, int] = field(default_factory=dict)
     run_ids: Mapping[str, str] = field(default_factory=dict)
     data_ids: Mapping[int, str] = field(default_factory=dict)
     sweeping: Mapping[str, str] = field(default_factory=dict)
@@ -283,7 +294,10 @@ class ClusterState:
             before = old.table.groups.get(group_id)
             if before is not group:
                 new |= set(group.servers) - set(before.servers if before is not None else ())
-        return replace(self, unwatched=self.unwatched | new) if new - self.unwatched else self
+        if not new:
+            return self
+        came = {**self.came, **dict.fromkeys(new, self.last_fence)} if self.fenced else self.came
+        return replace(self, unwatched=self.unwatched | new, came=came)
 
     def with_known_run_ids(self, old: ClusterState) -> ClusterState:
         """This state without the run ids of servers that are not known any more, as they were in ``old``."""

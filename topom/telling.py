@@ -10,11 +10,14 @@ from dataclasses import fields, replace
 from slots import ranges
 from slots.states import Course, SlotState
 from slots.table import OFFLINE, Group, Slot, SlotTable
+from topom import fences
 from topom.events import MOST_TEXT, NAMED_BY, Event, Said, What, shortened
 from topom.state import ClusterState
 
 MOST_EVENTS = 32
 """Events of one change; the last one says how many more there were."""
+MOST_NAMED = 8
+"""Servers that the event of a fence names."""
 MOST_DROPPED = 256
 """Old events that one change lets go: their documents leave the store by the same write, which has a limit."""
 
@@ -35,12 +38,16 @@ UNTOLD = frozenset(
         "differing",
         "offsets",
         "unwatched",
+        "fenced",
+        "marked",
+        "last_fence",
+        "came",
         "run_ids",
     }
 )
 """Fields of the state that topom keeps for itself: they change along with others, or are no step of anybody.
 
-Who writes, and in which term, is told when that changes hands.
+Who writes, and in which term, is told when that changes hands. A fence is told of with its proxy, and where it is up.
 What promotions are about is told by their groups, which are locked, get another master and are unlocked; a server that
 joins is told of when it is added, or by :mod:`topom.strays` when it joins again, and by :mod:`topom.joining` when it is
 whole. That two addresses lead to one server is told by :mod:`topom.identities`. What becomes of replicas that differ is
@@ -102,6 +109,8 @@ def tell(old: ClusterState | None, new: ClusterState, url: str = "") -> Iterator
     for name, teller in _TELLERS.items():
         if getattr(old, name) is not getattr(new, name):
             yield from teller(old, new)
+    if old.fenced is not new.fenced or old.marked is not new.marked:
+        yield from _cut_off(old, new)
     for field in fields(ClusterState):
         if field.name in UNTOLD or field.name in _TELLERS or field.name == "writer":
             continue
@@ -220,12 +229,15 @@ def _proxies(old: ClusterState, new: ClusterState) -> Iterator[Said]:
             yield Said(What.PROXY_REGISTERED, f"{named} {'registered' if before is None else 'came back changed'}")
 
 
-def _fenced(old: ClusterState, new: ClusterState) -> Iterator[Said]:
-    for instance, entry in new.fenced.items():
-        before = old.fenced.get(instance)
-        servers = entry.at - before.at if before is not None else entry.at
+def _cut_off(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    # A fence that is up everywhere is forgotten at once, and where all are, so is who had them.
+    everywhere = frozenset(server for group in new.table.groups.values() for server in group.servers)
+    for instance, entry in old.fenced.items():
+        after = fences.cut_off(new, entry) if instance in new.fenced else everywhere
+        servers = sorted(after - fences.cut_off(old, entry))
         if servers:
-            yield Said(What.PROXY_CUT_OFF, f"proxy {entry.proxy_id} is cut off {', '.join(sorted(servers))}")
+            more = f" and {len(servers) - MOST_NAMED} more" if len(servers) > MOST_NAMED else ""
+            yield Said(What.PROXY_CUT_OFF, f"proxy {entry.proxy_id} is cut off {', '.join(servers[:MOST_NAMED])}{more}")
 
 
 def _migration(old: ClusterState, new: ClusterState) -> Iterator[Said]:
@@ -325,7 +337,6 @@ def _protection(old: ClusterState, new: ClusterState) -> Iterator[Said]:
 _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] = {
     "table": _table,
     "proxies": _proxies,
-    "fenced": _fenced,
     "migration_changes": _migration,
     "skipped": _skipped,
     "leaving": _leaving,

@@ -60,6 +60,10 @@ cdef verdict decide(
     """Let plain Python decide."""
     cdef int index
     cdef int protocol = session.protocol
+    if session.loop.waiting and session.has_no_room(size):
+        # bounded: what is for every server would wait for them all.
+        session.loop.requests -= 1
+        return VERDICT_HELD
     session.loop.decisions += 1
     argv = [arguments[index].data[:arguments[index].size] for index in range(count)]
     outcome = session.router.slow_path.handle(session, argv)

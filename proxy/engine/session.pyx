@@ -393,11 +393,15 @@ cdef class Session(ClientConnection):
         if backend.is_full():
             self.hold_back(backend)
             return True
-        if self.loop.waiting and self.loop.is_full(self, size):
-            self.held_back = True
-            self.loop.hold(self, size)
-            return True
-        return False
+        return self.loop.waiting and self.has_no_room(size)
+
+    cdef bint has_no_room(self, size_t size):
+        """Whether a request stays where it is until others have gone to their servers."""
+        if not self.loop.is_full(self, size):
+            return False
+        self.held_back = True
+        self.loop.hold(self, size)
+        return True
 
     cdef verdict forward(self, Backend backend, int32_t slot, const char* data, size_t size) except VERDICT_FAILED:
         cdef request_t* request

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -187,9 +188,59 @@ async def test_a_lost_proxy_is_fenced_at_the_servers(
         assert [refusal["reason"] for refusal in proxy.refusals] == ["fenced"]
         check_all_moved(pair, set(range(8)))
         back = HandProxy(topom)
-        back.instance = proxy.instance
+        back.instance, back.was_registered = proxy.instance, True
         async with back:
             assert back.refusals[0]["reason"] == "fenced"
+
+
+async def test_many_proxies_lost_at_once_hold_up_no_failover(tmp_path: Path) -> None:
+    """More of them than topom has connections to one server: their marks are set and looked for together."""
+    allowance = 1.0
+    with redis_server(tmp_path / "master") as master, redis_server(tmp_path / "replica") as replica:
+        port = master.connection_pool.connection_kwargs["port"]
+        replica.replicaof("127.0.0.1", port)
+        settings = {
+            "heartbeat_seconds": 0.2,
+            "proxy_lease_seconds": 1.0,
+            "ha": "topom",
+            "stand_down_seconds": allowance,
+            "protection_share": 1.0,
+            "server_suspect_seconds": 2.0,
+            "server_fail_seconds": 3.0,
+        }
+        async with topom_process(tmp_path / "data", **settings) as topom, AsyncExitStack() as stack:
+            servers = [address_of(master), address_of(replica)]
+            await topom.call("POST", "/groups", {"id": 1, "servers": servers})
+            proxies = [HandProxy(topom) for _ in range(31)]
+            for proxy in proxies:
+                proxy.says = {"group_locks": True, "stands_down": allowance, "servers": dict.fromkeys(servers, 0.0)}
+                await stack.enter_async_context(proxy)
+
+            def ready(status: dict[str, Any]) -> bool:
+                return all(
+                    proxy["epoch"] == status["epoch"] and proxy["stand_down_seconds"] == allowance
+                    for proxy in status["proxies"]
+                )
+
+            await topom.until(ready)
+            master.set("key", "value")
+            master.wait(1, 0)
+            # What topom has to know of the replica before it would choose it: how far it is.
+            await topom.until(lambda status: not status["failing"])
+            # When: nobody is left who hears the master, but one proxy that says so.
+            for proxy in proxies[1:]:
+                proxy.silent = True
+            await topom.until(lambda status: sum(proxy["state"] == "lost" for proxy in status["proxies"]) == 30)
+            with suppress(redis.ConnectionError):
+                master.execute_command("SHUTDOWN", "NOSAVE")
+            proxies[0].says["servers"] = {servers[0]: 60.0, servers[1]: 0.0}
+
+            def replaced(status: dict[str, Any]) -> bool:
+                return [one["address"] for one in status["groups"][0]["servers"]] == servers[::-1]
+
+            await topom.until(replaced, 30)
+            assert len(fence_users(replica)) == 30
+            assert replica.info("replication")["role"] == "master"
 
 
 async def test_a_proxy_leaves(topom: TopomProcess) -> None:

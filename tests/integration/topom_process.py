@@ -203,6 +203,10 @@ class HandProxy:
         """How often it has connected."""
         self.left = asyncio.Event()
         """Set once topom has heard that the proxy is gone."""
+        self.was_registered = False
+        """Before it was made, under the same instance."""
+        self.says: dict[str, Any] = {}
+        """More fields of its registration and its heartbeats."""
         self.silent = False
         """Neither heartbeats nor acknowledgements are sent, as of a stopped process."""
 
@@ -242,6 +246,8 @@ class HandProxy:
                         workers=1,
                         version="0",
                         epoch=self.table.epoch if self.table else 0,
+                        registered_before=self.was_registered or bool(self.registered),
+                        **self.says,
                     )
                     beating = asyncio.create_task(self._heartbeats())
                     try:
@@ -256,9 +262,8 @@ class HandProxy:
         with suppress(ConnectionClosed):
             while True:
                 if not self.silent:
-                    await self.send(
-                        type="heartbeat", epoch=self.table.epoch if self.table else 0, counters={"requests": 1}
-                    )
+                    epoch = self.table.epoch if self.table else 0
+                    await self.send(type="heartbeat", epoch=epoch, counters={"requests": 1}, **self.says)
                 await asyncio.sleep(0.1)
 
     async def _take(self, frame: dict[str, Any]) -> bool:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from slots.table import Group, SlotTable
-from topom import topology
+from topom import fences, topology
 from topom.errors import Conflict, GroupLocked
-from topom.filling import unmarked
 from topom.interventions import with_table
 from topom.placements.run import Kept, Progress, Run, Step
 from topom.state import ClusterState, Leaving, PoolServer, leaving_servers
@@ -130,7 +129,7 @@ def copying(state: ClusterState, step: Step) -> ClusterState:
     """
     if step.server not in state.pool:
         raise StepOvertaken(f"{step.server} is not in the pool any more")
-    return unmarked(advanced(state, step, "copying"), step.server)
+    return fences.emptied(advanced(state, step, "copying"), step.server)
 
 
 def told(state: ClusterState, step: Step) -> ClusterState:

@@ -6,7 +6,8 @@
 | ``groups`` | every group with its servers |
 | ``slots/0000`` | slots 0 to 255, and so on: 64 documents of a few KB for the largest table |
 | ``proxies/00000001`` | one proxy |
-| ``fenced/<instance>`` | one fenced proxy |
+| ``fenced/<instance>`` | one fenced proxy, until its fence is up everywhere |
+| ``fences`` | the newest fence's number, and by number which servers have fences; missing until there was one |
 | ``migration`` | migration settings that an operator changed |
 | ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
@@ -43,6 +44,7 @@ from topom.state import (
     Joining,
     Leaving,
     Lifting,
+    Marked,
     Noted,
     PoolServer,
     Product,
@@ -70,17 +72,7 @@ def decode(stored: Stored) -> ClusterState | None:
         slots.sort(key=lambda slot: slot.id)
         groups = [Group.from_wire(raw) for raw in documents["groups"]]
         proxies = [made(ProxyRecord, raw) for name, raw in documents.items() if name.startswith("proxies/")]
-        fenced = [
-            Fenced(
-                raw["instance"],
-                raw["proxy_id"],
-                frozenset(raw["at"]),
-                raw.get("stand_down"),
-                {int(name): frozenset(found) for name, found in raw.get("watches", {}).items() if name.isdigit()},
-            )
-            for name, raw in documents.items()
-            if name.startswith("fenced/")
-        ]
+        fences = _fences(documents, {server for group in groups for server in group.servers})
         state = ClusterState(
             version=stored.version,
             writer=cluster["writer"],
@@ -89,7 +81,7 @@ def decode(stored: Stored) -> ClusterState | None:
             table=SlotTable(cluster["epoch"], tuple(slots), {group.id: group for group in groups}),
             next_proxy_id=cluster["next_proxy_id"],
             proxies={proxy.id: proxy for proxy in proxies},
-            fenced={entry.instance: entry for entry in fenced},
+            **fences,
             migration_changes=_object(documents["migration"]),
             skipped={int(slot): str(reason) for slot, reason in documents.get("skipped", {}).items()},
             moved={
@@ -202,6 +194,10 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["data"] = _encode(dict(new.data_ids))
     if new.protection_lifted != (None if old is None else old.protection_lifted):
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
+    fences = new.last_fence, new.marked, new.came
+    if fences != ((0, {}, {}) if old is None else (old.last_fence, old.marked, old.came)):
+        marked = {server: asdict(one) for server, one in new.marked.items()}
+        documents["fences"] = _encode({"last": new.last_fence, "marked": marked, "came": dict(new.came)})
     if old is None or old.offsets is not new.offsets:
         before, after = _offsets({} if old is None else old.offsets), _offsets(new.offsets)
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
@@ -210,6 +206,31 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
     _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
     _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
     return documents
+
+
+def _fences(documents: Mapping[str, Any], servers: set[str]) -> dict[str, Any]:
+    """The fields of the state that are about fences."""
+    found = [raw for name, raw in documents.items() if name.startswith("fenced/")]
+    if any("number" not in raw for raw in found):
+        # A version before this one has stored at which servers each is up, and not at which process of theirs. It is
+        # put up again; who stands down is not sure to watch anybody.
+        unfinished = sorted((raw for raw in found if not servers <= {*raw["at"]}), key=lambda raw: int(raw["proxy_id"]))
+        entries = [
+            Fenced(raw["instance"], raw["proxy_id"], number, raw.get("stand_down"))
+            for number, raw in enumerate(unfinished, 1)
+        ]
+        last, marked, came = len(entries), {}, dict.fromkeys(servers, len(entries))
+    else:
+        entries = [made(Fenced, raw) for raw in found]
+        said = documents.get("fences", {"last": 0, "marked": {}, "came": {}})
+        last, came = int(said["last"]), {str(server): int(number) for server, number in said["came"].items()}
+        marked = {str(server): made(Marked, one) for server, one in said["marked"].items()}
+    return {
+        "fenced": {entry.instance: entry for entry in entries},
+        "last_fence": last,
+        "marked": marked,
+        "came": came,
+    }
 
 
 def _differ(documents: dict[str, bytes | None], name: str, old: Mapping[Any, Any], new: Mapping[Any, Any]) -> None:

@@ -97,7 +97,7 @@ async def test_an_old_server_is_served_with_resp2_and_its_slots_move_to_a_curren
 
         # A fence holds there, too, though only the hash says so.
         before = (await client.info("slotferry"))["instance"]
-        assert await connections.fence(server, before)
+        assert await connections.fence(server, [before])
         await eventually(lambda: client.info("slotferry"), lambda info: info["instance"] != before, "another identity")
         await eventually(lambda: client.get("small:1"), bool, "to be served under it")
         # topom does not wait for the former one.

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,7 @@ from cli.redis_server import RedisServer, start_redis
 from proxy.channel import Channel, Message
 from proxy.listening import UnixReservation, reserve, reserve_unix
 from proxy.settings import ProxySettings
+from slots.access import ServerAccess
 from slots.functions import slot
 from slots.moving import RESERVED
 from slots.states import SlotState
@@ -114,8 +116,10 @@ class WorkerHarness:
         )
         groups = [Group(number, (address,)) for number, address in enumerate(harness.addresses, 1)]
         for address, server in zip(harness.addresses, harness.servers, strict=True):
-            async with redis.asyncio.Redis(host="127.0.0.1", port=server.port) as client:
-                harness.run_ids[address] = (await client.info("server"))["run_id"]
+            access = ServerAccess(harness.settings.redis_password.get_secret_value(), harness.settings.redis_user)
+            with suppress(redis.exceptions.ResponseError):  # one that lets nobody in says nothing of itself
+                async with access.client("127.0.0.1", server.port) as client:
+                    harness.run_ids[address] = (await client.info("server"))["run_id"]
         await harness.apply([Slot(index, 1) for index in range(1024)], groups)
         await harness.next(lambda message: message["type"] == "ready")
         return harness

@@ -90,7 +90,7 @@ async def test_a_flush_of_another_database_takes_the_permit_too(start_worker: St
 @pytest.mark.parametrize("words", FLUSHES)
 async def test_marks_outlast_a_flush(worker: WorkerHarness, words: tuple[str, ...]) -> None:
     async with worker.client() as client, worker.direct(1) as direct:
-        await connections.fence(direct, "another")
+        await connections.fence(direct, ["another"])
         await direct.hset(LEADER, "term", "7")
         await client.mset({f"key-{number}": "1" for number in range(50)})
         fenced = await direct.hgetall(connections.FENCED)

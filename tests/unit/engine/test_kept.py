@@ -172,14 +172,19 @@ async def test_a_large_request_waits_for_those_at_servers_before_it_and_small_on
     assert await other.read(len(LARGE)) == LARGE
     # At the other server, and yet not sent.
     assert large.session.owed == 0
-    more = scene.proxy.connect()
+    more, slow_path = scene.proxy.connect(), scene.proxy.connect("slow")
     await more.send(("SET", scene.here, b"x" * 300_000))
     await until(lambda: more.session.unparsed > 300_000)
+    scene.proxy.slow_path.handlers[b"ECHO"] = lambda: b"+done\r\n"
+    await slow_path.send(("ECHO", b"x" * 300_000))
+    await until(lambda: slow_path.session.unparsed > 300_000)
+    assert scene.proxy.slow_path.handled == []
     # Whoever leaves holds nobody up.
     large.close()
     scene.released.set()
     assert await more.read(len(LARGE)) == LARGE
-    for client in (slow, other, more):
+    assert await slow_path.read(7) == b"+done\r\n"
+    for client in (slow, other, more, slow_path):
         client.close()
     await until(lambda: loop.waiting == 0)
     await scene.settled()

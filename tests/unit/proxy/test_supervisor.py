@@ -12,6 +12,7 @@ from unittest.mock import ANY
 
 import pytest
 import redis
+import structlog
 
 from proxy import control, supervisor, workforce
 from proxy.settings import ProxySettings
@@ -455,6 +456,39 @@ async def test_draining_lets_workers_finish_and_leaves_topom(proxy: Proxy) -> No
     await stream.next("leave")
     await stream.send({"type": "left"})
     assert await proxy.ended() == 0
+
+
+@pytest.mark.parametrize("heard", [False, True])
+async def test_a_stream_that_is_lost_when_the_proxy_leaves_is_no_reason_to_go_without_a_word(
+    topom: FakeTopom, director: Director, heard: bool
+) -> None:
+    async with running(topom, director, workers=1) as proxy:
+        stream, workers, _ = await proxy.begin(number_of_slots=1)
+        proxy.supervisor.stop()
+        await workers[0].next("drain")
+        # It is down when there is nothing more to do but to say so, and again while that is said.
+        await topom.stop()
+        await stream.close()
+        await stream.end()
+        workers[0].order(do="exit", status=0)
+        await workers[0].end()
+        await topom.start(int(topom.url.rpartition(":")[2]))
+        for _ in range(2):
+            stream = await topom.stream()
+            await stream.register(number_of_slots=1)
+            await stream.next("leave")
+            await stream.close()
+        stream = await topom.stream()
+        if heard:
+            assert (await stream.next("register"))["registered_before"]
+            await stream.send({"type": "refused", "reason": "fenced", "message": "It is no member any more."})
+        else:
+            await stream.register(number_of_slots=1)
+            await stream.next("leave")
+            await stream.send({"type": "left"})
+        with structlog.testing.capture_logs() as logs:
+            assert await proxy.ended() == 0
+        assert "proxy_left" in [entry["event"] for entry in logs]
 
 
 async def test_topom_may_have_it_drain_and_a_signal_then_is_the_first(proxy: Proxy) -> None:

@@ -93,7 +93,9 @@ async def test_a_migrator_ends_all_but_its_own(redis: Redis, connect: Connect) -
     client = await connect(mine + "0")
     late = await connect(connections.migrator_prefix("old") + "0")
 
-    count = await connections.end_connections(client, connections.migrator_prefix(), lambda name: name.startswith(mine))
+    count = await connections.end_connections(
+        client, connections.migrator_prefix(), keep=lambda name: name.startswith(mine)
+    )
 
     assert count == 1
     assert await ended(late)
@@ -123,7 +125,7 @@ async def test_fence(redis: Redis, connect: Connect) -> None:
     user = connections.fence_user("aa")
     assert user.encode() not in await redis.execute_command("ACL", "USERS")
     try:
-        assert await connections.fence(redis, "aa") == 1
+        assert await connections.fence(redis, ["aa"]) == (await redis.info("server"))["run_id"]
 
         assert await ended(fenced)
         assert not await ended(other)
@@ -133,7 +135,8 @@ async def test_fence(redis: Redis, connect: Connect) -> None:
         assert b" off " in line
         assert b"-@all" in line
         # Fencing what is fenced changes nothing.
-        assert await connections.fence(redis, "aa") == 0
+        await connections.fence(redis, ["aa"])
+        assert not await ended(other)
     finally:
         await redis.execute_command("ACL", "DELUSER", user)
 
@@ -146,7 +149,7 @@ async def test_a_replica_that_shows_no_data_without_its_master_tells_that_it_has
         # Without a mark it cannot tell: there may be one in its data.
         with pytest.raises(ResponseError, match="MASTER"):
             await connections.is_fenced(redis, "aa")
-        await connections.fence(redis, "aa")
+        await connections.fence(redis, ["aa"])
         assert await connections.is_fenced(redis, "aa")
     finally:
         await redis.execute_command("REPLICAOF", "NO", "ONE")
@@ -157,11 +160,11 @@ async def test_a_replica_that_shows_no_data_without_its_master_tells_that_it_has
 async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
     """given a server that forgets its users, or has none, the hash tells; it keeps to its bound."""
     try:
-        await connections.fence(redis, "aa")
+        await connections.fence(redis, ["aa"])
         assert await redis.hexists(connections.FENCED, "aa")
         for number in range(connections.MOST_FENCED + 5):
             await redis.hset(connections.FENCED, f"old-{number}", str(number))
-        await connections.fence(redis, "bb")
+        await connections.fence(redis, ["bb"])
         assert await redis.hlen(connections.FENCED) <= connections.MOST_FENCED + 6
         assert await redis.hexists(connections.FENCED, "aa")
         assert await redis.hexists(connections.FENCED, "bb")
@@ -170,3 +173,23 @@ async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
         await redis.delete(connections.FENCED)
         for instance in ("aa", "bb"):
             await redis.execute_command("ACL", "DELUSER", connections.fence_user(instance))
+
+
+async def test_old_marks_are_forgotten(redis: Redis) -> None:
+    """A user is as old as its field; one without a field gets one, and its age counts from then on."""
+    everyone = ("aa", "bb", "cc", "dd")
+    users = [connections.fence_user(instance) for instance in everyone]
+    now = (await redis.time())[0]
+    try:
+        await connections.fence(redis, everyone)
+        await redis.hset(connections.FENCED, mapping={"aa": str(now - 300), "bb": str(now - 150), "cc": str(now - 50)})
+        await redis.hdel(connections.FENCED, "dd")
+        assert await connections.forget_old_marks(redis, 100, 200) == ["aa", "bb"]
+        assert await connections.fenced_among(redis, everyone) == {"bb", "cc", "dd"}
+        there = {name.decode() for name in await redis.execute_command("ACL", "USERS")} & {*users}
+        assert there == {connections.fence_user("cc"), connections.fence_user("dd")}
+        assert set(await redis.hkeys(connections.FENCED)) == {b"bb", b"cc", b"dd"}
+        assert await connections.forget_old_marks(redis, 100, 200) == []
+    finally:
+        await redis.delete(connections.FENCED)
+        await redis.execute_command("ACL", "DELUSER", *users)

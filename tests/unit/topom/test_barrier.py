@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom import topology
-from topom.barrier import BarrierRefused, BarrierTimeout
+from topom.barrier import Barrier, BarrierRefused, BarrierTimeout
 from topom.frames import Register
 from topom.members import Refused
+from topom.state import Marked
 
 MakeBench = Callable[..., Awaitable[Bench]]
 
@@ -119,7 +121,7 @@ async def test_a_lost_proxy_is_fenced_and_not_waited_for(bench: MakeBench) -> No
     one.run()
     await reach(one, 5)
     assert one.fencer.fenced == {proxy.instance: {"s1:6379"}}
-    assert one.ledger.state.fenced[proxy.instance].at == {"s1:6379"}
+    assert one.ledger.state.marked == {"s1:6379": Marked("first", 1)}
     assert proxy.last_frames == [
         {"type": "refused", "reason": "fenced", "message": "nothing was heard of the proxy for longer than its lease, "
          "so it was fenced off the servers"}
@@ -244,19 +246,73 @@ async def test_wakes_come_with_the_new_table(bench: MakeBench) -> None:
     assert 9 in proxy.seen[-1].groups
 
 
-async def test_forgotten_fences_are_complete_ones(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topom.members.MAXIMUM_FENCED", 2)
+EVERYWHERE = ["s1:6379", "s2:6379", "s3:6379"]
+
+
+async def remove(one: Bench, *proxies: FakeProxy) -> None:
+    ids = [proxy.member.record.id for proxy in proxies if proxy.member is not None]
+    await one.members.fence(ids, "removed", "gone", only_lost=False)
+
+
+async def test_a_fence_that_is_up_everywhere_is_forgotten(bench: MakeBench) -> None:
+    """The proxy is refused all the same: it says that it was a member."""
     one = await bench()
-    everywhere = ["s1:6379", "s2:6379", "s3:6379"]
-    proxies = [await FakeProxy(one, number).register() for number in range(6)]
+    first, second, third = [await FakeProxy(one, number).register() for number in range(3)]
+    await remove(one, first, second)
+    assert await one.barrier.fence_removed(EVERYWHERE[:2]) == {}
+    assert len(one.ledger.state.fenced) == 2
+    await remove(one, third)
+    one.fencer.down.add("s3:6379")
+    assert list(await one.barrier.fence_removed(EVERYWHERE)) == ["s3:6379"]
+    assert len(one.ledger.state.fenced) == 3
+    one.fencer.down.clear()
+    assert await one.barrier.fence_removed(EVERYWHERE) == {}
+    state = one.ledger.state
+    assert (state.fenced, state.marked, state.came, state.last_fence) == ({}, {}, {}, 3)
+    assert all(one.fencer.fenced[proxy.instance] == set(EVERYWHERE) for proxy in (first, second, third))
+    for proxy in (first, second, third):
+        with pytest.raises(Refused):
+            await proxy.register()
 
-    async def remove(some: list[FakeProxy]) -> None:
-        ids = [proxy.member.record.id for proxy in some if proxy.member is not None]
-        await one.members.fence(ids, "removed", "gone", only_lost=False)
 
-    await remove(proxies[:3])
-    assert len(one.ledger.state.fenced) == 3, "not yet fenced anywhere"
-    await one.barrier.fence_removed(everywhere)
-    await remove(proxies[3:])
-    assert set(one.ledger.state.fenced) == {proxy.instance for proxy in proxies[3:]}
-    assert all(one.fencer.fenced[proxy.instance] == set(everywhere) for proxy in proxies[:3])
+async def test_a_server_that_was_started_anew_is_fenced_anew(bench: MakeBench) -> None:
+    """run-id: the process that has the marks is stored with them, and another one counts as having none."""
+    one = await bench()
+    seen: dict[str, str] = {}
+    barrier = Barrier(one.ledger, one.members, one.fencer, seen.get)
+    proxy = await FakeProxy(one, 1).register()
+    await remove(one, proxy)
+    assert await barrier.fence_removed(["s1:6379"]) == {}
+    assert barrier.passed(one.ledger.table.epoch, ["s1:6379"])
+    for run_id in ("first", "second"):
+        one.fencer.fenced.clear()
+        seen["s1:6379"] = one.fencer.processes["s1:6379"] = run_id
+        assert barrier.passed(one.ledger.table.epoch, ["s1:6379"]) is (run_id == "first")
+        assert await barrier.fence_removed(["s1:6379"]) == {}
+        assert one.fencer.fenced == ({} if run_id == "first" else {proxy.instance: {"s1:6379"}})
+        assert barrier.passed(one.ledger.table.epoch, ["s1:6379"])
+
+
+async def test_fences_come_up_everywhere_by_themselves(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topom.barrier.FINISH_SECONDS", 0.01)
+    one = await bench()
+    await remove(one, await FakeProxy(one, 1).register())
+    one.fencer.down.add("s3:6379")
+    finishing = asyncio.create_task(one.barrier.finish())
+    await eventually(lambda: len(one.ledger.state.marked) == 2)
+    one.fencer.down.clear()
+    await eventually(lambda: not one.ledger.state.fenced)
+    finishing.cancel()
+
+
+async def test_a_refusal_of_a_table_that_was_never_told_changes_nothing(bench: MakeBench) -> None:
+    """Believed, the tables up to that epoch would count as refused before there are any."""
+    one = await bench()
+    proxy = await FakeProxy(one, 1).register()
+    assert proxy.member is not None
+    one.members.refuse(proxy.member, one.ledger.table.epoch + 100, "no")
+    assert one.members.refused_epoch == 0
+    assert not one.members.refused.is_set()
+    assert proxy.member.refused == (0, "")
+    one.members.refuse(proxy.member, one.ledger.table.epoch, "no")
+    assert one.members.refused_epoch == one.ledger.table.epoch

@@ -29,7 +29,7 @@ from topom.protection import Protection
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Lifting, PoolServer, Promotion, ProxyRecord
+from topom.state import ClusterState, Fenced, Leaving, Lifting, Marked, PoolServer, Promotion, ProxyRecord
 from topom.store import Stored, StoreError, event_records, records
 
 ROOT = Path(__file__).parents[3]
@@ -56,6 +56,7 @@ OFFLINE = with_slots(Slot(0, 0), Slot(1, 0))
 MOVED = with_slots(*(Slot(i, 2) for i in (4, 5, 9)))
 TURNING, BACK = Course.TURNING, Course.BACK
 JOINED = replace(STATE, proxies={3: PROXY})
+FENCED = replace(STATE, fenced={"1" * 32: Fenced("1" * 32, 3, 1)}, last_fence=1)
 DRAINING = replace(STATE, proxies={3: replace(PROXY, draining=True)})
 POOLED = replace(STATE, pool={"p:1": PoolServer("p:1")})
 LIFTED = replace(STATE, protection_lifted=Lifting("operator ada", 1.0, 3, 4))
@@ -157,8 +158,8 @@ WATCHED = replace(STATE, sentinels=("a:26", "b:26"))
         (JOINED, STATE, What.PROXY_LEFT, "proxy 3 (h:1 on host) has left"),
         (JOINED, replace(STATE, fenced={"1" * 32: Fenced("1" * 32, 3)}), What.PROXY_FENCED, "proxy 3 (h:1 on host)"),
         (
-            STATE,
-            replace(STATE, fenced={"1" * 32: Fenced("1" * 32, 3, frozenset({"c:1", "a:1"}))}),
+            FENCED,
+            replace(FENCED, marked={"c:1": Marked("process", 1), "a:1": Marked("process", 1)}),
             What.PROXY_CUT_OFF,
             "proxy 3 is cut off a:1, c:1",
         ),
@@ -190,7 +191,6 @@ def test_nothing_that_changes_goes_untold() -> None:
         "product": replace(PRODUCT, name="other"),
         "table": acting(SlotState.PENDING).table,
         "proxies": {3: PROXY},
-        "fenced": {"1" * 32: Fenced("1" * 32, 3, frozenset({"a:1"}))},
         "migration_changes": {"paused": True},
         "skipped": {4: "full"},
         "sentinels": ("a:26",),

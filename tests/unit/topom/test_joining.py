@@ -1,7 +1,7 @@
 """Servers that join a group: who is told to follow its master, when it counts as whole, and what it is not before."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -10,12 +10,13 @@ import pytest
 from slots.table import Group, SlotTable
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, FakeServer, FakeServers, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import filling, joining, topology
+from topom import fences, joining, topology
 from topom.filling import Filling
 from topom.joining import Joins, NotWhole, Seen
 from topom.lastcopy import As
 from topom.readings import Replication
-from topom.state import ClusterState, Fenced, Joining
+from topom.redis_servers import Fencing
+from topom.state import ClusterState, Fenced, Joining, Marked
 
 __all__ = ["hurry"]
 
@@ -67,9 +68,11 @@ def test_who_was_seen_whole_is_so_only_as_what_it_was_seen() -> None:
 
 
 def test_what_is_filled_keeps_nobody_off() -> None:
-    before = replace(state("m:1", NEW), fenced={"a": Fenced("a", 1, frozenset({"m:1", NEW})), "b": Fenced("b", 2)})
-    assert [one.at for one in filling.unmarked(before, NEW).fenced.values()] == [{"m:1"}, set()]
-    assert filling.unmarked(before, OTHER) is before
+    marked = {"m:1": Marked("process", 1), NEW: Marked("process", 1)}
+    before = replace(state("m:1", NEW), fenced={"a": Fenced("a", 1, 1), "b": Fenced("b", 2, 2)}, marked=marked)
+    after = fences.emptied(before, NEW)
+    assert [fences.cut_off(after, one) for one in after.fenced.values()] == [{"m:1"}, set()]
+    assert fences.emptied(before, OTHER) is before
 
 
 # -- by itself ---------------------------------------------------------------------------------------------
@@ -323,36 +326,38 @@ async def test_nobody_is_told_while_it_is_not_decided_who_is_the_master(case: Jo
 
 async def test_fences_that_are_put_up_while_a_server_is_told_do_not_count(case: Joined) -> None:
     """given they are among what the master's copy replaces."""
-    removed = f"{1:032x}"
     async with joins(case):
         bench = case.bench
         follow, fence = case.servers.follow, bench.fencer.fence
         late, told = asyncio.Event(), asyncio.Event()
 
-        async def fenced_late(instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
-            outcome = await fence(instance, addresses)
+        def up() -> bool:
+            return not fences.lacking(bench.ledger.state, NEW)
+
+        async def fenced_late(wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+            outcome = await fence(wanted)
             late.set()
             await told.wait()
             return outcome
 
         async def follow_amid_fences(address: str, master: str, told_as: As, anew: bool, decided: str) -> str:
             bench.fencer.fence = fenced_late  # type: ignore[method-assign]
-            fences.append(asyncio.create_task(bench.barrier.fence_removed([NEW])))
+            late_fences.append(asyncio.create_task(bench.barrier.fence_removed([NEW])))
             await late.wait()
             bench.fencer.fence = fence  # type: ignore[method-assign]
             assert await bench.barrier.fence_removed([NEW]) == {}
-            assert NEW in bench.ledger.state.fenced[removed].at
+            assert up()
             return await follow(address, master, told_as, anew=anew)
 
-        fences: list[asyncio.Task[dict[str, str]]] = []
+        late_fences: list[asyncio.Task[dict[str, str]]] = []
         await bench.members.fence([case.proxy.member.record.id], "removed", "it is gone", only_lost=False)  # type: ignore[union-attr]
         case.servers.follow = follow_amid_fences  # type: ignore[method-assign]
         await case.add(NEW)
-        await until(lambda: NEW in case.servers.filling and NEW not in bench.ledger.state.fenced[removed].at)
+        await until(lambda: NEW in case.servers.filling and not up())
         case.servers.follow = follow  # type: ignore[method-assign]
         told.set()
-        assert "told to follow" in str(await fences[0])
-        assert NEW not in bench.ledger.state.fenced[removed].at
+        assert "told to follow" in str(await late_fences[0])
+        assert not up()
         # When: it was told before, a fence counts.
         assert await bench.barrier.fence_removed([NEW]) == {}
-        assert NEW in bench.ledger.state.fenced[removed].at
+        assert up()

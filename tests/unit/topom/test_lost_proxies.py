@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +16,13 @@ from tests.unit.topom.test_masters import SETTINGS, FakeHealth, keep_looking
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, hurry
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStore
 from topom import control, standdown, topology
+from topom.fences import lacking, watches
 from topom.lostproxies import LostProxies, StandingDown
 from topom.masters import Masters
 from topom.offsets import Offsets
 from topom.promotions import NotReady
 from topom.protection import Protection
+from topom.redis_servers import Fencing
 from topom.service import Topom
 from topom.settings import TopomSettings
 from topom.standdown import registered, seconds_of
@@ -50,13 +52,12 @@ class Times:
         bench.fencer.unmarked = self.unmarked  # type: ignore[method-assign]
         case.servers.promoting = self._promoting
 
-    async def fence(self, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
-        wanted = list(addresses)
-        if instance == self._instance and FIRST in wanted and not self.promoted:
+    async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+        if self._instance in wanted.get(FIRST, ()) and not self.promoted:
             self.marked.append(asyncio.get_running_loop().time())
-        return await self._fence(instance, wanted)
+        return await self._fence(wanted)
 
-    async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
+    async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
         if self.forgets:
             self.forgets -= 1
             return dict.fromkeys(instances, "the mark is gone")
@@ -123,7 +124,7 @@ async def test_another_master_comes_once_the_lost_proxy_has_surely_stood_down() 
         # It is fenced off the former master once that is back.
         bench.fencer.down.clear()
         case.servers.all[MASTER].down = False
-        await eventually(lambda: all(MASTER in entry.at for entry in bench.ledger.state.fenced.values()))
+        await eventually(lambda: not lacking(bench.ledger.state, MASTER))
         await case.settled()
 
 
@@ -170,7 +171,7 @@ async def test_who_never_said_that_it_stands_down_is_waited_for() -> None:
         # The operator, or the machine's return, ends it.
         bench.fencer.down.clear()
         case.servers.all[MASTER].down = False
-        await eventually(lambda: all(MASTER in entry.at for entry in bench.ledger.state.fenced.values()))
+        await eventually(lambda: not lacking(bench.ledger.state, MASTER))
         case.servers.all[MASTER].down = True
         await replaced(bench)
         case.servers.all[MASTER].down = False
@@ -192,7 +193,8 @@ async def test_a_replica_that_the_lost_proxy_may_not_know_does_not_take_over() -
         # It is no member any more, so all members have the table; what the lost one watches stays as it was.
         await eventually(lambda: not bench.ledger.state.unwatched)
         [entry] = bench.ledger.state.fenced.values()
-        assert entry.watches == {1: {MASTER, SECOND}}
+        watched = [server for server in (MASTER, FIRST, SECOND) if watches(bench.ledger.state, entry, server)]
+        assert watched == [MASTER, SECOND]
         case.servers.all[SECOND].down = False
         case.servers.all[FIRST].down = True
         await bench.until(lambda table: table.groups[1].master == SECOND)

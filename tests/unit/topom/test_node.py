@@ -550,7 +550,9 @@ async def test_a_late_leader_takes_no_proxy_on_and_touches_no_server(two: Topoms
     with pytest.raises((NotLeading, Refused)):
         # It is a member already, so that nothing would have to be stored.
         await old.members.register(frame, Link())
-    assert await old.servers.fence("a" * 32, ["127.0.0.1:1"]) == {"127.0.0.1:1": "this topom does not lead any more"}
+    assert (await old.servers.fence({"127.0.0.1:1": ["a" * 32]}))["127.0.0.1:1"].problem == (
+        "this topom does not lead any more"
+    )
 
 
 async def test_while_the_store_is_cut_off_topom_says_so_and_changes_nothing(two: Topoms) -> None:

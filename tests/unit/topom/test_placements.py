@@ -15,7 +15,7 @@ from topom.placements.plan import Planned, plan
 from topom.placements.run import Kept, Run, Step
 from topom.planners.placement import Copies, Node, Rules
 from topom.replication import Replication, obstacle
-from topom.state import ClusterState, Fenced, Leaving, PoolServer
+from topom.state import ClusterState, Fenced, Leaving, Marked, PoolServer
 
 TWO = Rules(2)
 
@@ -297,8 +297,9 @@ def test_a_step_that_is_dropped_takes_along_what_came_after_it_for_its_group() -
 
 
 def test_a_server_that_is_wiped_does_not_count_as_keeping_anybody_off() -> None:
-    state = replace(state_of({1: "a:,b:"}, "c:9"), fenced={"x": Fenced("x", 1, frozenset({"a:1", "c:9"}))})
-    assert changes.copying(running(COPY, state=state), COPY).fenced["x"].at == {"a:1"}
+    marked = {"a:1": Marked("process", 1), "c:9": Marked("process", 1)}
+    state = replace(state_of({1: "a:,b:"}, "c:9"), fenced={"x": Fenced("x", 1, 1)}, marked=marked)
+    assert changes.copying(running(COPY, state=state), COPY).marked.keys() == {"a:1"}
 
 
 def test_what_is_stored_is_read_again() -> None:

@@ -17,7 +17,7 @@ from topom.errors import ServersUnreachable
 from topom.identities import Identities
 from topom.lastcopy import As, NotToFollow
 from topom.placements.pool import HoldsKeys, Pool
-from topom.redis_servers import DOWN, RedisServers
+from topom.redis_servers import DOWN, Fencing, RedisServers
 from topom.replication import ServerFailed, ServerReplication
 from topom.sentinels.standing import standing_of
 from topom.state import PoolServer
@@ -39,7 +39,7 @@ async def test_a_connection_that_ends_at_any_moment_is_a_reason_and_no_error(
     monkeypatch.setattr(Redis, "execute_command", fail)
     servers = RedisServers(ServerAccess(), 1.0)
     assert await servers.status([ADDRESS]) == {ADDRESS: DOWN}
-    (reason,) = (await servers.fence("1" * 32, [ADDRESS])).values()
+    reason = (await servers.fence({ADDRESS: ["1" * 32]}))[ADDRESS].problem
     assert reason
     assert set(await servers.unreachable([ADDRESS])) == {ADDRESS}
     await servers.close()
@@ -63,7 +63,7 @@ async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
     pool = pool_of(bench, servers)
     host, _, port = address.rpartition(":")
     async with Redis(host=host, port=int(port)) as marks, Redis(host=host, port=int(port), db=3) as client:
-        assert await servers.fence("1" * 32, [address]) == {address: None}
+        assert (await servers.fence({address: ["1" * 32]}))[address].problem is None
         await marks.hset(LEADER, "term", "1")
         assert await marks.dbsize() == 2
         assert (await servers.status([address]))[address].keys == 0
@@ -118,6 +118,22 @@ async def loads(client: Redis) -> None:
     """Raises an error with this reason for a server that does."""
     if (await client.info("persistence"))["loading"]:
         raise RuntimeError("it loads")
+
+
+async def test_many_at_once_wait_for_their_turn_at_a_server(address: str) -> None:
+    """Whoever comes when all connections are in use is not refused; the marks of many take one connection."""
+    servers = RedisServers(ServerAccess(), 5.0)
+    instances = [f"{number:032x}" for number in range(250)]
+    try:
+        fencing = (await servers.fence({address: instances}))[address]
+        host, _, port = address.rpartition(":")
+        async with Redis(host=host, port=int(port)) as direct:
+            assert fencing == Fencing((await direct.info("server"))["run_id"])
+        assert await servers.unmarked(instances, address) == {}
+        many = [*(servers.unreachable([address]) for _ in range(40)), *(servers.unmarked(["x"], address) for _ in "ab")]
+        assert await asyncio.gather(*many) == [{}] * 40 + [{"x": "the mark is gone"}] * 2
+    finally:
+        await servers.close()
 
 
 async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_path: Path) -> None:

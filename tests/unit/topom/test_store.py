@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, MemoryStore
-from topom import topology
+from topom import fences, topology
 from topom.errors import GroupExists, MovesUnderWay
 from topom.events import Event
 from topom.ledger import Ledger, LostPlace, ProductMismatch
@@ -27,13 +28,14 @@ from topom.state import (
     Joining,
     Leaving,
     Lifting,
+    Marked,
     Noted,
     PoolServer,
     Product,
     Promotion,
     ProxyRecord,
 )
-from topom.store import Stored, StoreDamaged, StoredSizes, StoreError, records, size_records
+from topom.store import Stored, StoreDamaged, StoredSizes, StoreError, records, size_records, sqlite
 from topom.store.sqlite import SqliteStore
 
 FULL = ClusterState(
@@ -47,7 +49,10 @@ FULL = ClusterState(
     ),
     next_proxy_id=4,
     proxies={3: ProxyRecord(3, "1" * 32, "h:1", "host", 5, 2, "0.1.0")},
-    fenced={"2" * 32: Fenced("2" * 32, 1, frozenset({"a:1", "b:1"}))},
+    fenced={"2" * 32: Fenced("2" * 32, 1, 3, 5.0)},
+    last_fence=3,
+    marked={"a:1": Marked("process", 3)},
+    came={"b:1": 2},
     migration_changes={"paused": True, "keys_per_second": 10},
     joining={"b:1": Joining("b:1", wipe=True)},
     pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
@@ -78,7 +83,18 @@ def of_a_newer_version(value: Any, key: str = "") -> Any:
     """Every record with a field more."""
     if isinstance(value, dict):
         # Migration settings and these are no records but values by their names.
-        by_name = key in ("skipped", "moved", "promotions", "priorities", "datacenters", "nodes", "copies", "run_ids")
+        by_name = key in (
+            "skipped",
+            "moved",
+            "promotions",
+            "priorities",
+            "datacenters",
+            "nodes",
+            "copies",
+            "marked",
+            "came",
+            "run_ids",
+        )
         return {name: of_a_newer_version(one, name) for name, one in value.items()} | ({} if by_name else {"new": 1})
     return [of_a_newer_version(one, key) for one in value] if isinstance(value, list) else value
 
@@ -310,3 +326,82 @@ def test_skipped_slots_are_stored_with_their_reasons() -> None:
     assert found is not None
     assert found.skipped == {3: "too large", 300: ""}
     assert "skipped" not in whole(FULL), "a store from before there were skipped slots is read as it is"
+
+
+async def test_a_disk_that_hangs_fails_calls_in_time_and_only_as_long_as_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "s")
+    await store.open()
+    back = threading.Event()
+    real = store._write
+
+    def hanging(*arguments: Any) -> None:
+        back.wait(60)
+        real(*arguments)
+
+    monkeypatch.setattr(store, "_write", hanging)
+    monkeypatch.setattr(sqlite, "CALL_SECONDS", 0.05)
+    with pytest.raises(StoreError, match=r"hangs: a call did not come back within 0.05 s"):
+        await store.write(0, 1, {"a": b"1"})
+    with pytest.raises(StoreError, match="an earlier call has not come back"):
+        await store.read()
+    # The process can end meanwhile.
+    await asyncio.wait_for(store.close(), 5)
+    monkeypatch.setattr(sqlite, "CALL_SECONDS", 10.0)
+    other = SqliteStore(tmp_path / "s")
+    assert (await other.read()).version == 0
+    back.set()
+    async with asyncio.timeout(10):
+        while (await other.read()).version == 0:
+            await asyncio.sleep(0.01)
+    await other.close()
+
+
+async def test_a_store_goes_on_when_its_disk_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(tmp_path / "s")
+    await store.open()
+    back = threading.Event()
+    monkeypatch.setattr(sqlite, "CALL_SECONDS", 0.05)
+    real = store._read_version
+    monkeypatch.setattr(store, "_read_version", lambda connection: (back.wait(60), real(connection))[1])
+    with pytest.raises(StoreError, match="hangs"):
+        await store.read()
+    back.set()
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                assert await store.read() == Stored(0, {})
+            except StoreError:
+                await asyncio.sleep(0.01)
+            else:
+                break
+    await store.close()
+
+
+def test_a_thousand_fences_of_a_thousand_groups_are_small() -> None:
+    """Well within what etcd takes in one request, 1.5 MB, and ZooKeeper in one node, 1 MB."""
+    groups = {
+        number: Group(number, (f"10.0.{number % 250}.1:{number}", f"10.1.0.1:{number}")) for number in range(1000)
+    }
+    servers = [server for group in groups.values() for server in group.servers]
+    members = {
+        number: ProxyRecord(number, f"{number:032x}", "h:1", "host", 5, 2, "0", stand_down=5.0)
+        for number in range(1000)
+    }
+    before = replace(FULL, table=SlotTable(5, FULL.table.slots, groups), proxies=members, fenced={}, marked={}, came={})
+    fenced = fences.added(replace(before, unwatched=frozenset(servers)), members.values())
+    # At one server they are not up: so none is forgotten.
+    state = fences.set_at(fenced, {server: Marked("f" * 40, fenced.last_fence) for server in servers[1:]})
+    documents = {
+        name: value
+        for name, value in records.differences(before, replace(state, unwatched=frozenset())).items()
+        if value
+    }
+    assert len(state.fenced) == 1000
+    assert sum(map(len, (value for name, value in documents.items() if name.startswith("fenced/")))) < 110_000
+    assert len(documents["fences"]) < 280_000
+    assert sum(map(len, documents.values())) < 400_000
+    assert records.decode(Stored(7, whole(state))) == state
+    over = fences.set_at(state, {servers[0]: Marked("f" * 40, fenced.last_fence)})
+    assert (over.fenced, over.marked, over.came) == ({}, {}, {})

@@ -1,7 +1,7 @@
 """Stand-ins for what surrounds topom's logic: a store in memory, a mover, a fencer, proxies on no network."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from topom.barrier import Barrier
 from topom.frames import Register
 from topom.ledger import Ledger
 from topom.members import Member, Members
+from topom.redis_servers import Fencing
 from topom.state import MigrationSettings, Product
 from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
 from topom.store.sqlite import AloneLeadership
@@ -208,16 +209,19 @@ class FakeFencer:
     def __init__(self) -> None:
         self.down: set[str] = set()
         self.fenced: dict[str, set[str]] = {}
+        self.processes: dict[str, str] = {}
+        """Run ids by address, of servers that were started anew."""
 
-    async def fence(self, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
-        outcome: dict[str, str | None] = {}
-        for address in addresses:
-            outcome[address] = "no answer" if address in self.down else None
-            if address not in self.down:
+    async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+        outcome: dict[str, Fencing] = {}
+        for address, instances in wanted.items():
+            problem = "no answer" if address in self.down else None
+            outcome[address] = Fencing(self.processes.get(address, "first"), problem)
+            for instance in instances if problem is None else ():
                 self.fenced.setdefault(instance, set()).add(address)
         return outcome
 
-    async def unmarked(self, instances: Iterable[str], address: str) -> Mapping[str, str]:
+    async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
         return {
             instance: "no answer" if address in self.down else "the mark is gone"
             for instance in instances
@@ -262,6 +266,7 @@ class FakeProxy:
             epoch=0,
             group_locks=self.group_locks,
             stands_down=self.stands_down,
+            registered_before=self.member is not None,
         )
         self.member = await self._bench.members.register(frame, self)
         self.wake()
