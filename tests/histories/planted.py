@@ -5,7 +5,7 @@ before the process runs.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,9 @@ def absent_first() -> None:
     """Workers take every key for absent from the source."""
     from proxy.migrating import KeyMover
 
-    def need(self: KeyMover, session: Any, database: int, missing: Sequence[tuple[int, bytes]]) -> None:
+    def need(
+        self: KeyMover, session: Any, database: int, missing: Sequence[tuple[int, bytes]], deadline: float | None = None
+    ) -> None:
         for slot, key in missing:
             _, _, migration = self._router.route(slot)
             self._router.absent.remember(migration, database, key)
@@ -42,10 +44,10 @@ def one_way() -> None:
     from proxy import routing
     from proxy.engine.router import OPEN
 
-    def route_of(table: Any, slot: Any) -> routing.Route:
+    def route_of(table: Any, slot: Any, *others: Any) -> routing.Route:
         if slot.action is not None and slot.action.state is SlotState.MIGRATING:
             return routing.Route(OPEN, table.master_of(slot.group_id))
-        return original(table, slot)
+        return original(table, slot, *others)
 
     original = routing.route_of
     routing.route_of = route_of
@@ -53,19 +55,19 @@ def one_way() -> None:
 
 def fencing() -> None:
     """topom takes a lost proxy for fenced without having fenced it."""
-    from topom.redis_servers import RedisServers
+    from slots import connections
 
-    async def fence(self: RedisServers, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
-        return dict.fromkeys(addresses)
+    async def fence(client: Any, instances: Collection[str]) -> str:
+        return str((await client.info("server"))["run_id"])
 
-    RedisServers.fence = fence  # type: ignore[method-assign]
+    connections.fence = fence
 
 
 def complete() -> None:
     """The migrator says that all keys have moved without having looked."""
     from topom.moving import RedisMover
 
-    async def move(self: RedisMover, source: str, target: str, slots: Sequence[int], progress: Any) -> None:
+    async def move(self: RedisMover, *arguments: Any) -> None:
         return
 
     RedisMover.move = move  # type: ignore[method-assign]
@@ -112,17 +114,6 @@ def final_fence() -> None:
     KnownServers.knows = knows  # type: ignore[method-assign]
 
 
-def owned() -> None:
-    """No server is swept, neither by itself nor before slots come to it."""
-    from migrator import sweep as sweeping
-    from topom import moving
-
-    async def sweep(*arguments: Any, **settings: Any) -> sweeping.Swept:
-        return sweeping.Swept(0)
-
-    moving.sweep = sweep  # type: ignore[assignment]
-
-
 def flushed() -> None:
     """A flush does not wait for what is on its way between servers."""
     from proxy.slowpath.flushing import FlushCommands
@@ -143,6 +134,28 @@ def undeclared() -> None:
     KeepingToKeys.refusal = refusal  # type: ignore[method-assign]
 
 
+def owned() -> None:
+    """topom takes every server for swept: what came back with older data stays, and is alive when its slot returns."""
+    from migrator.sweep import Swept
+    from topom.moving import RedisMover
+
+    async def sweep(self: RedisMover, server: str, data: str, warrant: Any) -> Swept:
+        return Swept(0)
+
+    RedisMover.sweep = sweep  # type: ignore[method-assign]
+
+
+def shown() -> None:
+    """Workers show whatever a server lists."""
+    from proxy.engine.keylist import HERE
+    from proxy.slowpath.listedkeys import ShownSlots
+
+    def at(self: ShownSlots, address: str) -> bytes:
+        return bytes([HERE]) * (len(self._table.slots) if self._table is not None else 0)
+
+    ShownSlots.at = at  # type: ignore[method-assign]
+
+
 PLANTED: dict[str, tuple[str, Plant]] = {
     "drained": ("topom", drained),
     "absent-first": ("worker", absent_first),
@@ -152,8 +165,9 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "by-action": ("worker", by_action),
     "run-id": ("all", run_id),
     "final-fence": ("worker", final_fence),
-    "owned": ("topom", owned),
     "flushed": ("worker", flushed),
     "undeclared": ("worker", undeclared),
+    "owned": ("topom", owned),
+    "shown": ("worker", shown),
 }
 """By name: the process it is planted in, and what plants it."""
