@@ -292,7 +292,9 @@ class ScriptCommands(Family):
             present = [numbers[index] for numbers in there]
             # One that was only run may be none that can be loaded: then it is at no server.
             level = max((answer[index] for answer in known), default=0)
-            everywhere = len(there) == len(said) and all(present)
+            # While slots move, EVALSHA needs the text; who asks for it here loads it then.
+            readable = level or not unnamed.moves(self._router, ())
+            everywhere = len(there) == len(said) and all(present) and readable
             found.append(replies.integer(int(everywhere or level == LOADED or (level == RUN and any(present)))))
         return replies.array(found)
 

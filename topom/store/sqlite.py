@@ -3,18 +3,26 @@
 Write-ahead log and ``synchronous=FULL``: a write that returned is on the disk. SQLite blocks its caller for as
 long as the disk takes, so everything runs on one thread of the store's own, off the event loop.
 
+**bounded**: a call has :data:`CALL_SECONDS`. After that the store fails until the disk is back
+(:mod:`topom.store.hanging`): nothing can be changed meanwhile, proxies serve on, and of the write that hung it is found
+out then whether it is there.
+
 It is not shared: the lock of the data folder (:mod:`topom.server`) is the lease, so whoever has the store leads.
 """
 
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
+from topom.store.hanging import Hangs, OneThread
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -27,6 +35,8 @@ CREATE TABLE IF NOT EXISTS sizes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WI
 INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
 _FORMER = "DROP TABLE IF EXISTS scripts; DROP TABLE IF EXISTS generation;"
+CALL_SECONDS = 10.0
+"""How long any call may take; longer than one that waits for another process's lock."""
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock on the file (a backup, a shell)."""
 WATCH_SECONDS = 0.05
@@ -56,7 +66,7 @@ class SqliteStore(Store):
     def __init__(self, path: Path) -> None:
         self._leader: Leader | None = None
         self._path = path
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._thread = OneThread("store", lambda: CALL_SECONDS)
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
@@ -100,8 +110,11 @@ class SqliteStore(Store):
                 self._connection.close()
                 self._connection = None
 
-        await asyncio.get_running_loop().run_in_executor(self._thread, close)
-        self._thread.shutdown(wait=False)
+        try:
+            await self._thread.run(close)
+        except Hangs as error:
+            log.error("store_not_closed", reason=str(error))
+        self._thread.end()
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def guarded() -> T:
@@ -115,7 +128,13 @@ class SqliteStore(Store):
                     "Look at the free space and the rights of its folder"
                 ) from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
+        try:
+            return await self._thread.run(guarded)
+        except Hangs as error:
+            raise StoreError(
+                f"the disk of the store {self._path} hangs: {error}. Nothing can be changed until it is back, and "
+                "proxies serve on meanwhile; look at the disk"
+            ) from error
 
     def _connect(self) -> sqlite3.Connection:
         # isolation_level None: transactions begin and end where this module says so.

@@ -111,6 +111,15 @@ class JournalledDisk:
     def fail(self, topom: TopomProcess) -> None:
         run("mount", "-o", "remount,abort", str(self.folder))
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Whoever writes there hangs, in the kernel."""
+        run("fsfreeze", "--freeze", str(self.folder))
+        try:
+            yield
+        finally:
+            run("fsfreeze", "--unfreeze", str(self.folder))
+
     def repair(self) -> None:
         """Check the file system and mount it again; nobody may have a file there open."""
         run("umount", str(self.folder))

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import redis
 
@@ -197,6 +198,31 @@ async def test_a_disk_that_goes_read_only_stops_the_action_until_topom_is_starte
             check_all_moved(pair)
             assert auditor.untrue == []
             assert "migrating" in auditor.states
+
+
+async def test_a_disk_that_hangs_keeps_nobody_waiting_and_all_goes_on_when_it_is_back(
+    tmp_path: Path, pair: tuple[redis.Redis, redis.Redis]
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with journalled_disk(tmp_path / "image", folder) as disk:
+        async with topom_on(folder, tmp_path, pair) as topom, Auditor(topom) as auditor:
+            with disk.frozen():
+                # The first that hangs is told after a while, those after it at once, and what is only read is answered.
+                for group_id in (7, 8):
+                    refusal = await topom.call("POST", "/groups", {"id": group_id}, 503)
+                    assert "hangs" in refusal["message"]
+                assert "an earlier call has not come back" in refusal["message"]
+                assert (await topom.call("GET", "/status"))["failing"] == {}
+
+            async def added() -> bool:
+                async with httpx.AsyncClient(headers={"Authorization": f"Bearer {topom.token}"}) as client:
+                    return (await client.post(f"{topom.url}/api/v1/groups", json={"id": 9})).is_success
+
+            async with asyncio.timeout(30):
+                while not await added():
+                    await asyncio.sleep(0.05)
+            assert auditor.untrue == []
 
 
 async def test_a_topom_that_starts_on_a_disk_it_cannot_write_to_ends_with_the_reason(

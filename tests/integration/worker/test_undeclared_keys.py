@@ -88,12 +88,18 @@ async def test_a_script_that_only_the_servers_know_is_asked_for(start_worker: St
             await server.script_load(KEEPING)
     async with worker.client() as client:
         assert await client.evalsha(sha1(KEEPING), 1, KEY, 5) == 5
+        assert await client.script_exists(sha1(KEEPING)) == [True]
         await migrate(worker)
         with pytest.raises(redis.exceptions.NoScriptError):
             await client.evalsha(sha1(KEEPING), 1, KEY, 1)
-        # As every client library does then.
-        assert await client.script_load(KEEPING) == sha1(KEEPING)
-        assert await client.evalsha(sha1(KEEPING), 1, KEY, 1) == 6
+        # Client libraries load it then; before a pipeline, they ask.
+        assert await client.script_exists(sha1(KEEPING)) == [False]
+        script = client.register_script(KEEPING)
+        pipe = client.pipeline(transaction=False)
+        await script([KEY], [1], client=pipe)
+        assert await pipe.execute() == [6]
+        assert await client.script_exists(sha1(KEEPING)) == [True]
+        assert await client.evalsha(sha1(KEEPING), 1, KEY, 1) == 7
 
 
 async def test_scripts_without_keys_while_any_slot_moves(start_worker: StartWorker) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from topom.state import (
     Promotion,
     ProxyRecord,
 )
-from topom.store import Stored, StoreDamaged, StoredSizes, StoreError, records, size_records
+from topom.store import Stored, StoreDamaged, StoredSizes, StoreError, records, size_records, sqlite
 from topom.store.sqlite import SqliteStore
 
 FULL = ClusterState(
@@ -325,6 +326,57 @@ def test_skipped_slots_are_stored_with_their_reasons() -> None:
     assert found is not None
     assert found.skipped == {3: "too large", 300: ""}
     assert "skipped" not in whole(FULL), "a store from before there were skipped slots is read as it is"
+
+
+async def test_a_disk_that_hangs_fails_calls_in_time_and_only_as_long_as_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "s")
+    await store.open()
+    back = threading.Event()
+    real = store._write
+
+    def hanging(*arguments: Any) -> None:
+        back.wait(60)
+        real(*arguments)
+
+    monkeypatch.setattr(store, "_write", hanging)
+    monkeypatch.setattr(sqlite, "CALL_SECONDS", 0.05)
+    with pytest.raises(StoreError, match=r"hangs: a call did not come back within 0.05 s"):
+        await store.write(0, 1, {"a": b"1"})
+    with pytest.raises(StoreError, match="an earlier call has not come back"):
+        await store.read()
+    # The process can end meanwhile.
+    await asyncio.wait_for(store.close(), 5)
+    monkeypatch.setattr(sqlite, "CALL_SECONDS", 10.0)
+    other = SqliteStore(tmp_path / "s")
+    assert (await other.read()).version == 0
+    back.set()
+    async with asyncio.timeout(10):
+        while (await other.read()).version == 0:
+            await asyncio.sleep(0.01)
+    await other.close()
+
+
+async def test_a_store_goes_on_when_its_disk_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(tmp_path / "s")
+    await store.open()
+    back = threading.Event()
+    monkeypatch.setattr(sqlite, "CALL_SECONDS", 0.05)
+    real = store._read_version
+    monkeypatch.setattr(store, "_read_version", lambda connection: (back.wait(60), real(connection))[1])
+    with pytest.raises(StoreError, match="hangs"):
+        await store.read()
+    back.set()
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                assert await store.read() == Stored(0, {})
+            except StoreError:
+                await asyncio.sleep(0.01)
+            else:
+                break
+    await store.close()
 
 
 def test_a_thousand_fences_of_a_thousand_groups_are_small() -> None:
