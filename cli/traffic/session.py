@@ -111,9 +111,15 @@ class Session(asyncio.Protocol):
 
     async def open(self) -> None:
         """Connect and greet. Raises OSError, also when that takes longer than :attr:`CONNECT_SECONDS`."""
-        async with asyncio.timeout(self.CONNECT_SECONDS):
-            await self._loop.create_connection(lambda: self, self._host, self._port)
-            await self._ready.wait()
+        try:
+            async with asyncio.timeout(self.CONNECT_SECONDS):
+                await self._loop.create_connection(lambda: self, self._host, self._port)
+                await self._ready.wait()
+        except BaseException:
+            # What comes late over it would be taken for replies over the next one.
+            if self._transport is not None:
+                self._transport.abort()
+            raise
         if self._transport is None:
             raise ConnectionResetError(f"{self.address} closed the connection on connecting")
 

@@ -15,6 +15,7 @@ from cli.traffic.driver import Traffic, TrafficError
 from cli.traffic.keys import Keys
 from cli.traffic.placement import Layout
 from cli.traffic.requests import Read, Write
+from cli.traffic.session import Session, Tally
 from slots.functions import slot
 
 PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
@@ -179,3 +180,23 @@ async def test_a_layout_from_topoms_answers() -> None:
     layout = Layout.from_api(status, slots)
     assert (layout.owners, layout.servers) == (["h:1", ""], ["h:1"])
     assert Layout.from_wire(layout.to_wire()) == layout
+
+
+async def test_what_comes_over_a_connection_that_was_given_up_is_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """given a server that lets in nobody for a while, as a paused one, then its late greeting reaches nobody."""
+    monkeypatch.setattr(Session, "CONNECT_SECONDS", 0.1)
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1000):
+            pass
+        ended.set()
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()
+    session = Session(f"{host}:{port}", 0, 3, None, Tally)
+    async with listening, asyncio.timeout(20):
+        with pytest.raises(TimeoutError):
+            await session.open()
+        await ended.wait()
