@@ -115,8 +115,8 @@ class Session(asyncio.Protocol):
             async with asyncio.timeout(self.CONNECT_SECONDS):
                 await self._loop.create_connection(lambda: self, self._host, self._port)
                 await self._ready.wait()
-        except BaseException:
-            # What comes late over it would be taken for replies over the next one.
+        except TimeoutError:
+            # A stopped server's kernel connects. What it answers later is no reply to what the next connection sends.
             if self._transport is not None:
                 self._transport.abort()
             raise
