@@ -89,7 +89,7 @@ class RedisServer(ManagedProcess):
         self.port = port
         self.binary = binary
         # A folder of its own, for servers that are told to keep files.
-        home = directory / name
+        self.home = home = directory / name
         home.mkdir(exist_ok=True)
         arguments = [
             *(str(binary), "--port", str(port), "--bind", HOST, "--databases", str(databases)),

@@ -124,6 +124,9 @@ class KeyMover:
         if not move.big_since:
             move.big_since = time.monotonic()
             move.deadline = max(move.deadline, move.big_since + self._settings.big_key_seconds)
+        if origin != self._sources.get(move.slot):
+            # by-action: it is looked for again, by the table of now.
+            return
         move.read_at = origin
         for waiter in list(move.waiters):
             if not waiter.over and not waiter.told:

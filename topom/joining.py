@@ -301,7 +301,7 @@ class Joins:
 def as_what(entry: Joining) -> As:
     """As what a server that joins is told to follow."""
     if entry.wipe:
-        return As.SPARE
+        return As.ANEW if entry.anew else As.SPARE
     return As.AGAIN if entry.again else As.NEW
 
 

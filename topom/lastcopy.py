@@ -36,8 +36,8 @@ from topom.readings import Reading, Replication
 log = structlog.get_logger(__name__)
 
 MOST_TIMES_THE_KEYS = 2
-"""Of a stray server with more than so many times its master's keys it is asked for an operator's word, whatever shows
-that the master had them: it may have been emptied by mistake."""
+"""Of a server with more than so many times its master's keys an operator is asked, whatever shows that the master had
+them: it may have been emptied by mistake."""
 TELL_SECONDS = 60.0
 """Between two events of one server."""
 
@@ -67,6 +67,8 @@ class As(Enum):
 
     SPARE = "spare"
     """An operator said that what it holds may be lost."""
+    ANEW = "anew"
+    """An operator said that it is to be filled anew by its master, which holds what it is to hold."""
     POOL = "pool"
     """It comes from the pool: it is to hold nothing and to follow nobody."""
     NEW = "new"
@@ -95,7 +97,11 @@ def refusal(
     for address, reading in ((master, ahead), (server, mine)):
         if reading.loading:
             return NotToFollow(f"{address} is loading its data, so nobody knows what it holds; wait until it has")
-    if told_as is As.SPARE or _loses_nothing(mine, ahead, told_as):
+    if told_as is As.SPARE:
+        return None
+    if told_as is As.ANEW:
+        return _of_one_to_fill(server, mine, master, ahead)
+    if _loses_nothing(mine, ahead, told_as):
         return None
     if told_as in (As.POOL, As.NEW):
         return _of_a_stranger(server, mine, master, told_as)
@@ -131,6 +137,12 @@ def _loses_nothing(mine: Reading, ahead: Reading, told_as: As) -> bool:
     if told_as is As.POOL:
         return False
     return not mine.keys or (said.link_up and (said.stream == ahead.replication.stream or told_as is not As.MEMBER))
+
+
+def _of_one_to_fill(server: str, mine: Reading, master: str, ahead: Reading) -> NotToFollow | None:
+    if mine.keys > MOST_TIMES_THE_KEYS * ahead.keys:
+        return _alarm(server, mine, master, ahead, "which may have lost its data since that was wanted")
+    return None
 
 
 def _of_a_stranger(server: str, mine: Reading, master: str, told_as: As) -> NotToFollow | None:

@@ -2,7 +2,7 @@
 
 Clients are refused such names by every proxy, but a script, or who talks to a server directly, may write one. A key of
 a wrong type is no mark of ours, and in the way of all: no slot moves, no fence is stored. So it is renamed, an event
-says so, and fences are set again (**one-owner**): whatever of them was stored under the name has gone.
+says so, and the server counts as one without fences (**one-owner**): those that are not up everywhere are set again.
 
 **bounded**: one short script a master and look.
 """

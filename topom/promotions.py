@@ -22,7 +22,7 @@ One group is locked at a time, and no batch of slots meanwhile: a proxy's refusa
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -489,6 +489,7 @@ class Promotions:
             return topology.promote(table, epoch, group_id, promotion.server)
 
         following = [asyncio.create_task(self._tell(server, promotion)) for server in others]
+        following.append(asyncio.create_task(self._keep(promotion.server)))
         try:
             state = await self._ledger.change(lambda state, epoch: with_table(state, promoted(state.table, epoch)))
         finally:
@@ -504,6 +505,15 @@ class Promotions:
                 await self._replication.follow(server, promotion.server, As.MEMBER, promotion.run_id)
         except TopomError as error:
             log.warning("server_follows_later", server=server, master=promotion.server, reason=str(error))
+
+    async def _keep(self, server: str) -> None:
+        """Have the new master remember at once that it is one, whoever of the others is away.
+
+        **last-copy**: restarted by its configuration file of before, it would follow the former master, and be emptied
+        or set back by it without anybody being asked.
+        """
+        with suppress(ServerFailed):  # made up for when all follow
+            await self._replication.keep(server)
 
     async def _is_same(self, promotion: Promotion) -> bool:
         """Whether the one to be master is the process that was chosen; one that was restarted may be one by itself.

@@ -59,6 +59,10 @@ class ServerReplication:
         self._bound = bound
         self._alarm = alarm
 
+    def conflict(self, address: str) -> str:
+        """Why nothing may be done to a server; empty if anything may be done."""
+        return self._conflict(address)
+
     def may_change(self) -> bool:
         """Whether anything may be changed at a server at this instant."""
         return self._leads()

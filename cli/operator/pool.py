@@ -81,3 +81,6 @@ def say_pool(found: Answer) -> None:
         for one in found["servers"]
     ]
     table(("server", "node", "datacenter", "state", "role", "keys", "memory", "may be wiped"), rows, title="pool")
+    for one in found["servers"]:
+        if one.get("problem"):
+            say(f"pool: {one['problem']}")

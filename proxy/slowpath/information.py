@@ -16,8 +16,21 @@ from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.measured import percentile, statistics
 from proxy.slowpath.services import Services
 from slots import address as addresses
+from slots.moving import RESERVED_KEYS
 
 KEYSPACE = command(("INFO", "keyspace"))
+OWN = "slotferry"
+"""The name of the line that says how many of the keys of database 0 are Slotferry's own."""
+KEYSPACE_OF_CLIENTS = command(
+    (
+        "EVAL",
+        "redis.call('SELECT', '0') "
+        f"return redis.call('INFO', 'keyspace') .. '{OWN}:' .. redis.call('EXISTS', unpack(KEYS)) .. '\\r\\n'",
+        len(RESERVED_KEYS),
+        *RESERVED_KEYS,
+    )
+)
+"""In one step: they come and go."""
 MASTER_SECONDS = 1.0
 """How long a master is waited for. Clients ask for INFO when they connect, and wait for it."""
 Fields = Mapping[str, object]
@@ -94,10 +107,15 @@ class Information(Family):
     async def _ask_masters(self, session: Session) -> dict[str, bytes]:
         """What each master says of its keyspace; nothing of one that takes too long."""
         router = self._services.router
-        asked = {
-            master: asyncio.create_task(everywhere.ask(router.shared(session, master), KEYSPACE))
-            for master in self._services.masters()
-        }
+
+        async def ask(master: str) -> bytes:
+            said = await everywhere.ask(router.shared(session, master), KEYSPACE_OF_CLIENTS)
+            # Without scripts nothing moves.
+            return (
+                await everywhere.ask(router.shared(session, master), KEYSPACE) if said.startswith(b"-NOPERM") else said
+            )
+
+        asked = {master: asyncio.create_task(ask(master)) for master in self._services.masters()}
         if asked:
             _, late = await asyncio.wait(asked.values(), timeout=MASTER_SECONDS)
             for task in late:
@@ -205,11 +223,16 @@ class Information(Family):
 
 
 def sum_keyspaces(answers: Iterable[bytes]) -> dict[str, str]:
-    """The section Keyspace of several servers as one: numbers are summed, the average TTL is that of all."""
+    """The section Keyspace of several servers as one: numbers are summed, the average TTL is that of all.
+
+    Slotferry's own keys are not counted.
+    """
     total: dict[int, list[int]] = {}
     for answer in answers:
         for line in answer.decode(errors="replace").splitlines():
             name, _, values = line.partition(":")
+            if name == OWN:
+                total.setdefault(0, [0, 0, 0])[0] -= int(values)
             if name.startswith("db") and name[2:].isdigit():
                 found = {key: int(value) for key, _, value in (part.partition("=") for part in values.split(","))}
                 keys, expires = found.get("keys", 0), found.get("expires", 0)
@@ -220,6 +243,7 @@ def sum_keyspaces(answers: Iterable[bytes]) -> dict[str, str]:
     return {
         f"db{number}": f"keys={keys},expires={expires},avg_ttl={ttls // expires if expires else 0}"
         for number, (keys, expires, ttls) in sorted(total.items())
+        if keys > 0
     }
 
 

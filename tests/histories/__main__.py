@@ -28,7 +28,9 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=5000, help="of each schedule (5000)")
     parser.add_argument("--seconds", type=float, default=12.0, help="for which each schedule's faults last (12)")
     parser.add_argument("--plant", choices=PLANTED, default="", help="switch an invariant off, to see it found")
-    parser.add_argument("--only", choices=[*Kind], action="append", help="only these faults; all, when none is named")
+    parser.add_argument(
+        "--only", type=Kind, choices=[*Kind], action="append", help="only these faults; all, when none is named"
+    )
     parser.add_argument("--fresh", action="store_true", help="a new cluster for each schedule")
     parser.add_argument("--reports", type=Path, help="folder for findings; a temporary one when not named")
     arguments = parser.parse_args()

@@ -30,6 +30,8 @@ REPLY_SECONDS = 12.0
 """Longer than any limit of the proxies in :mod:`tests.histories.cluster`, and than the longest pause of one."""
 PAUSE_SECONDS = 0.05
 """How long a client waits after an operation that failed."""
+SCRIPTS_DATABASE = 7
+"""Of the sessions that run scripts which select the database of their keys."""
 FINAL_ATTEMPTS = 20
 LATENESS = 1.25
 """How many times its seconds a run's clients may take: they do more at the end where faults held them up."""
@@ -171,14 +173,16 @@ class Recorder:
     ) -> bool:
         """Send one operation and record it; whether it was answered."""
         proxy = self._random.randrange(len(self._proxies))
-        place = proxy, partition.database
+        place = proxy, partition.database if form is not Form.SCRIPT else SCRIPTS_DATABASE
         operation = Operation(client, proxy, calls, form, self.now)
-        partition.operations.append(operation)
+        if form is not Form.FLUSH:
+            partition.operations.append(operation)
+        flushed = self._workload.flushed
         try:
             if place not in connections:
-                connections[place] = await Connection.open(self._proxies[proxy], partition.database)
+                connections[place] = await Connection.open(self._proxies[proxy], place[1])
             operation.invoked = self.now
-            replies = await connections[place].call(wire(calls, form, partition.keys))
+            replies = await connections[place].call(wire(calls, form, partition.keys, partition.database))
         except NotSent as error:
             self._failed(operation, Outcome.NOT_RUN, str(error))
         except Lost as error:
@@ -188,6 +192,8 @@ class Recorder:
         else:
             self._answered(partition, operation, replies)
         self.outcomes[operation.outcome] += 1
+        if form is Form.FLUSH:
+            self._workload.flush(operation, flushed)
         return operation.outcome is Outcome.ANSWERED
 
     def _answered(self, partition: Partition, operation: Operation, replies: list[Any]) -> None:
@@ -195,6 +201,8 @@ class Recorder:
         reply = replies[-1]
         if isinstance(reply, hiredis.ReplyError):
             outcome = outcome_of(str(reply))
+            if operation.form is Form.FLUSH and outcome is Outcome.NOT_RUN:
+                outcome = Outcome.UNKNOWN  # some servers were flushed
             if outcome is None:
                 self.unexpected.append((partition, operation))
             if outcome is not Outcome.NOT_RUN:
@@ -204,7 +212,7 @@ class Recorder:
         operation.answered = answered
         operation.outcome = Outcome.ANSWERED
         match operation.form:
-            case Form.PLAIN:
+            case Form.PLAIN | Form.SCRIPT | Form.FLUSH:
                 operation.replies = (reply,)
             case Form.MSET:
                 operation.replies = (reply,) * len(operation.calls)

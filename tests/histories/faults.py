@@ -6,15 +6,26 @@ dead already, is passed over.
 
 import asyncio
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
+
+from redis.exceptions import RedisError
 
 from cli.calls import TopomError
 from cli.processes import ManagedProcess, ProcessError
+from cli.redis_server import RedisServer
+from slots.connections import FENCED
+from slots.moving import RESERVED_KEYS
 from tests.histories.cluster import HistoriesCluster
+from tests.histories.losses import Losses, Older
+from tests.histories.moves import Mover
 from tests.histories.relay import KeysHold
 from tests.histories.schedule import LONGEST_SECONDS, SERVERS, Fault, Kind
+from tests.integration.cluster.harness import plain_client
 
 Undo = Callable[[], Awaitable[None]]
 
@@ -24,15 +35,19 @@ class Faults:
 
     Args:
         cluster: where.
+        mover: who moves slots meanwhile.
+        losses: is told of servers that come back with data of before.
         now: the seconds of the run.
     """
 
-    def __init__(self, cluster: HistoriesCluster, now: Callable[[], float]) -> None:
+    def __init__(self, cluster: HistoriesCluster, mover: Mover, losses: Losses, now: Callable[[], float]) -> None:
         self.done: list[str] = []
         """What was done and taken back, in words."""
         self.server_seconds = 0.0
         """For how long servers, or their links, stood still in all."""
         self._cluster = cluster
+        self._mover = mover
+        self._losses = losses
         self._now = now
 
     async def run(self, faults: Sequence[Fault]) -> None:
@@ -68,10 +83,7 @@ class Faults:
             case Kind.SUPERVISOR_STOPPED:
                 return self._stop(cluster.proxies[fault.place])
             case Kind.PROXY_STOPPED:
-                proxy = cluster.proxies[fault.place]
-                if not proxy.running:
-                    return None
-                return self._signal([proxy.pid, *cluster.worker_pids(fault.place).values()], False)
+                return self._signal(self._pids(fault.place), False) if cluster.proxies[fault.place].running else None
             case Kind.PROXY_KILLED:
                 return await self._kill(cluster.proxies[fault.place])
             case Kind.TOPOM_KILLED:
@@ -84,8 +96,20 @@ class Faults:
                 return await self._hold_keys(fault)
             case Kind.MIGRATION_PAUSED:
                 return await self._pause_migration()
+            case Kind.PROXIES_STOPPED:
+                running = [number for number, proxy in enumerate(cluster.proxies) if proxy.running]
+                return self._signal([pid for number in running for pid in self._pids(number)], False)
+            case Kind.SERVER_OLDER:
+                return self._come_back_older(fault.place)
+            case Kind.MARKS_EVICTED:
+                return await self._evict_marks(fault.place)
+            case Kind.TARGET_FULL:
+                return await self._fill(fault.place)
             case _:
                 return await self._link(fault)
+
+    def _pids(self, proxy: int) -> list[int]:
+        return [self._cluster.proxies[proxy].pid, *self._cluster.worker_pids(proxy).values()]
 
     @staticmethod
     def _signal(pids: Sequence[int], kill: bool) -> Undo:
@@ -112,6 +136,72 @@ class Faults:
         async def undo() -> None:
             with suppress(ProcessError):  # it runs again already
                 process.start()
+
+        return undo
+
+    def _come_back_older(self, place: int) -> Undo | None:
+        """Keep what a server has in its files; later it is killed, and comes back with that."""
+        server = self._cluster.redis_servers[place]
+        if not server.running:
+            return None
+        kept = Path(tempfile.mkdtemp(prefix="slotferry-older-"))
+        shutil.copytree(server.home, kept, dirs_exist_ok=True)
+
+        async def undo() -> None:
+            try:
+                if server.running:
+                    await self._restart_with(place, server, kept)
+            finally:
+                shutil.rmtree(kept)
+
+        return undo
+
+    async def _restart_with(self, place: int, server: RedisServer, kept: Path) -> None:
+        link = self._cluster.server_links[place]
+        before = await self._losses.look()
+        await link.refuse()
+        killed = self._now()
+        await server.kill()
+        shutil.rmtree(server.home)
+        shutil.copytree(kept, server.home)
+        with suppress(ProcessError):  # it runs again already
+            server.start()
+        with suppress(ProcessError):  # it was killed again meanwhile
+            await server.ready()
+        await link.accept()
+        # From when it may answer; what topom says of a moment later is what it said before, unless slots went on.
+        self._losses.older.append(Older(place + 1, killed, self._now(), before, await self._losses.look()))
+
+    async def _evict_marks(self, place: int) -> Undo | None:
+        """Take away all keys of Slotferry's own but the marks of fences, as a server does that evicts."""
+        server = self._cluster.redis_servers[place]
+        try:
+            async with plain_client(server.address) as client:
+                await client.delete(*(key for key in RESERVED_KEYS if key != FENCED))
+        except (RedisError, OSError, TimeoutError):
+            return None
+
+        async def undo() -> None:
+            return
+
+        return undo
+
+    async def _fill(self, place: int) -> Undo | None:
+        """Have a server refuse whatever needs memory."""
+        server = self._cluster.redis_servers[place]
+
+        async def limit(bytes_: int) -> None:
+            async with plain_client(server.address) as client:
+                await client.config_set("maxmemory", bytes_)
+
+        try:
+            await limit(1)
+        except (RedisError, OSError, TimeoutError):
+            return None
+
+        async def undo() -> None:
+            with suppress(RedisError, OSError, TimeoutError):  # the run's end sees to it
+                await limit(0)
 
         return undo
 
@@ -146,12 +236,15 @@ class Faults:
 
     async def _link(self, fault: Fault) -> Undo | None:
         cluster = self._cluster
-        if fault.kind is Kind.CONTROL_CUT:
+        if fault.kind in (Kind.CONTROL_CUT, Kind.JOURNEYS_CUT):
             link = cluster.control_links[fault.place]
             await link.refuse()
             link.break_all()
+            hurries = fault.kind is Kind.JOURNEYS_CUT
+            self._mover.hurries += hurries
 
             async def undo() -> None:
+                self._mover.hurries -= hurries
                 await link.accept()
 
             return undo

@@ -14,7 +14,7 @@ def main(arguments: Sequence[str]) -> int:
     """Plant the fault if it is for this process, and run it to its end."""
     fault, process, *rest = arguments
     where, plant = PLANTED[fault]
-    if where in (process, process.removeprefix("first-")):
+    if where in ("all", process, process.removeprefix("first-")):
         plant()
     # Imported here: what is planted has to be there before.
     if process == "topom":

@@ -75,6 +75,10 @@ def _delete(value: Value, arguments: Sequence[bytes]) -> Effect:
     return None, int(value is not None), 0
 
 
+def _flush(value: Value, arguments: Sequence[bytes]) -> Effect:
+    return None, OK, 0
+
+
 def _exists(value: Value, arguments: Sequence[bytes]) -> Effect:
     return value, int(value is not None), KEEP
 
@@ -120,6 +124,8 @@ COMMANDS: dict[str, Callable[[Value, Sequence[bytes]], Effect]] = {
     "APPEND": _append,
     "INCR": _incr,
     "DEL": _delete,
+    "FLUSHDB": _flush,
+    "FLUSHDB again": _flush,
     "EXISTS": _exists,
     "PEXPIRE": _pexpire,
     "RPUSH": _rpush,
@@ -130,6 +136,10 @@ COMMANDS: dict[str, Callable[[Value, Sequence[bytes]], Effect]] = {
     "HGET": _hget,
 }
 """What each command makes of a key's value. LRANGE is taken to be of all elements."""
+
+
+FLUSHED_AGAIN = (Call("FLUSHDB again"),)
+"""While a slot moves, source and target are flushed one after the other: what is written meanwhile may be gone."""
 
 
 def nothing(keys: int) -> State:
@@ -151,6 +161,8 @@ class Model:
         """The states that an operation may leave behind; none if it cannot have been answered so."""
         starts = self._expired(state, operation)
         found: list[State] = []
+        if operation.calls == FLUSHED_AGAIN:
+            found += starts
         for start in starts:
             after = self._run(start, operation)
             if after is not None and after not in found:

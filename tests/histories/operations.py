@@ -31,6 +31,8 @@ class Form(StrEnum):
     TRANSACTION = "transaction"
     MGET = "mget"
     MSET = "mset"
+    SCRIPT = "script"
+    FLUSH = "flush"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,20 @@ def outcome_of(error: str) -> Outcome | None:
     return None
 
 
-def wire(operation_calls: Sequence[Call], form: Form, keys: Sequence[str]) -> list[tuple[bytes, ...]]:
-    """The commands that make up an operation, as they are sent in one piece."""
+SELECTING = b"redis.call('SELECT', ARGV[2]) return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 3))"
+"""Runs a command in another database than its session's."""
+
+
+def wire(operation_calls: Sequence[Call], form: Form, keys: Sequence[str], database: int) -> list[tuple[bytes, ...]]:
+    """The commands that make up an operation on keys of a database, as they are sent in one piece."""
     if form is Form.MGET:
         return [(b"MGET", *(keys[call.key].encode() for call in operation_calls))]
+    if form is Form.SCRIPT:
+        (asked,) = operation_calls
+        key = keys[asked.key].encode()
+        return [(b"EVAL", SELECTING, b"1", key, asked.name.encode(), b"%d" % database, *asked.arguments)]
+    if form is Form.FLUSH:
+        return [(b"FLUSHDB",)]
     if form is Form.MSET:
         pairs = [part for call in operation_calls for part in (keys[call.key].encode(), *call.arguments)]
         return [(b"MSET", *pairs)]

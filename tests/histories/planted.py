@@ -5,7 +5,8 @@ before the process runs.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from slots.states import SlotState
@@ -27,7 +28,9 @@ def absent_first() -> None:
     """Workers take every key for absent from the source."""
     from proxy.migrating import KeyMover
 
-    def need(self: KeyMover, session: Any, database: int, missing: Sequence[tuple[int, bytes]]) -> None:
+    def need(
+        self: KeyMover, session: Any, database: int, missing: Sequence[tuple[int, bytes]], deadline: float | None = None
+    ) -> None:
         for slot, key in missing:
             _, _, migration = self._router.route(slot)
             self._router.absent.remember(migration, database, key)
@@ -41,10 +44,10 @@ def one_way() -> None:
     from proxy import routing
     from proxy.engine.router import OPEN
 
-    def route_of(table: Any, slot: Any) -> routing.Route:
+    def route_of(table: Any, slot: Any, *others: Any) -> routing.Route:
         if slot.action is not None and slot.action.state is SlotState.MIGRATING:
             return routing.Route(OPEN, table.master_of(slot.group_id))
-        return original(table, slot)
+        return original(table, slot, *others)
 
     original = routing.route_of
     routing.route_of = route_of
@@ -52,22 +55,105 @@ def one_way() -> None:
 
 def fencing() -> None:
     """topom takes a lost proxy for fenced without having fenced it."""
-    from topom.redis_servers import RedisServers
+    from slots import connections
 
-    async def fence(self: RedisServers, instance: str, addresses: Iterable[str]) -> Mapping[str, str | None]:
-        return dict.fromkeys(addresses)
+    async def fence(client: Any, instances: Collection[str]) -> str:
+        return str((await client.info("server"))["run_id"])
 
-    RedisServers.fence = fence  # type: ignore[method-assign]
+    connections.fence = fence
 
 
 def complete() -> None:
     """The migrator says that all keys have moved without having looked."""
     from topom.moving import RedisMover
 
-    async def move(self: RedisMover, source: str, target: str, slots: Sequence[int], progress: Any) -> None:
+    async def move(self: RedisMover, *arguments: Any) -> None:
         return
 
     RedisMover.move = move  # type: ignore[method-assign]
+
+
+def by_action() -> None:
+    """What a worker has learned of keys holds for a route and all identities, whichever action it is of."""
+    from proxy import routing
+
+    def forget(self: routing.Routing, address: str = "") -> None:
+        return
+
+    def route_of(*arguments: Any) -> routing.Route:
+        return replace(original(*arguments), epoch=0)
+
+    original = routing.route_of
+    routing.route_of = route_of
+    routing.Routing.forget = forget  # type: ignore[method-assign]
+    routing.Routing.source_lost = forget  # type: ignore[method-assign]
+
+
+def run_id() -> None:
+    """Nobody knows that a server has restarted since the action began."""
+    from slots.beginning import Beginning
+
+    def keeps_target(self: Beginning, source: str, target: str) -> bool:
+        return self.back
+
+    Beginning.keeps_target = keeps_target  # type: ignore[method-assign]
+
+
+def final_fence() -> None:
+    """Workers that saw a fence dial again, and believe every process that has no mark."""
+    from proxy.allowances import Allowances
+    from proxy.knownservers import KnownServers
+
+    def end(self: Allowances) -> None:
+        return
+
+    def knows(self: KnownServers, server: str, process: str) -> bool:
+        return True
+
+    Allowances.end = end  # type: ignore[method-assign]
+    KnownServers.knows = knows  # type: ignore[method-assign]
+
+
+def flushed() -> None:
+    """A flush does not wait for what is on its way between servers."""
+    from proxy.slowpath.flushing import FlushCommands
+
+    async def settle(self: FlushCommands, *arguments: Any) -> None:
+        return
+
+    FlushCommands._settle = settle  # type: ignore[attr-defined]
+
+
+def undeclared() -> None:
+    """Scripts run while their slot moves, whatever they touch."""
+    from proxy.slowpath.unnamed import KeepingToKeys
+
+    def refusal(self: KeepingToKeys, name: bytes, script: bytes) -> bytes | None:
+        return None
+
+    KeepingToKeys.refusal = refusal  # type: ignore[method-assign]
+
+
+def owned() -> None:
+    """topom takes every server for swept: what came back with older data stays, and is alive when its slot returns."""
+    from migrator.sweep import Swept
+    from topom.moving import RedisMover
+
+    async def sweep(self: RedisMover, server: str, data: str, warrant: Any) -> Swept:
+        return Swept(0)
+
+    RedisMover.sweep = sweep  # type: ignore[method-assign]
+
+
+def shown() -> None:
+    """Workers show whatever a server lists."""
+    from proxy.engine.keylist import HERE
+    from proxy.slowpath.listedkeys import ShownSlots
+
+    def at(self: ShownSlots, address: str) -> bytes:
+        return bytes([HERE]) * (len(self._table.slots) if self._table is not None else 0)
+
+    ShownSlots.at = at  # type: ignore[method-assign]
 
 
 PLANTED: dict[str, tuple[str, Plant]] = {
@@ -76,5 +162,12 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "one-way": ("first-worker", one_way),
     "fencing": ("topom", fencing),
     "complete": ("topom", complete),
+    "by-action": ("worker", by_action),
+    "run-id": ("all", run_id),
+    "final-fence": ("worker", final_fence),
+    "flushed": ("worker", flushed),
+    "undeclared": ("worker", undeclared),
+    "owned": ("topom", owned),
+    "shown": ("worker", shown),
 }
 """By name: the process it is planted in, and what plants it."""

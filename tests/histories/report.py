@@ -43,6 +43,7 @@ class Report:
         faults: what was done to the cluster.
         slots_moved: slots that came to rest at another group.
         partitions: searched or accounted for.
+        excused: partitions of which a server that came back with older data may have lost something.
         verdicts: of the searches.
         steps: of the longest search.
         findings: what must not be.
@@ -57,6 +58,7 @@ class Report:
     faults: list[str] = field(default_factory=list)
     slots_moved: int = 0
     partitions: int = 0
+    excused: int = 0
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     steps: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -67,7 +69,8 @@ class Report:
         undecided = self.verdicts[Verdict.UNDECIDED]
         return (
             f"seed {self.seed} ({self.way}): {self.operations} operations ({outcomes[Outcome.UNKNOWN]} unknown, "
-            f"{outcomes[Outcome.NOT_RUN]} not run) on {self.partitions} histories, {len(self.faults)} faults, "
+            f"{outcomes[Outcome.NOT_RUN]} not run) on {self.partitions} histories ({self.excused} excused), "
+            f"{len(self.faults)} faults, "
             f"{self.slots_moved} slots moved, {self.seconds:.0f} s, longest search {self.steps} steps"
             + (f", {undecided} undecided" if undecided else "")
             + f": {len(self.findings)} findings"

@@ -30,6 +30,11 @@ class Kind(StrEnum):
     ARRIVAL_HELD = "word of keys that arrived held up"
     CONTROL_CUT = "control stream cut"
     MIGRATION_PAUSED = "migration paused"
+    JOURNEYS_CUT = "control stream cut while slots go there and back"
+    PROXIES_STOPPED = "all proxies stopped"
+    SERVER_OLDER = "server restarted with data of before"
+    MARKS_EVICTED = "marks of a server evicted"
+    TARGET_FULL = "server full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,11 @@ WEIGHTS: dict[Kind, int] = {
     Kind.ARRIVAL_HELD: 4,
     Kind.CONTROL_CUT: 2,
     Kind.MIGRATION_PAUSED: 2,
+    Kind.JOURNEYS_CUT: 3,
+    Kind.PROXIES_STOPPED: 2,
+    Kind.SERVER_OLDER: 4,
+    Kind.MARKS_EVICTED: 3,
+    Kind.TARGET_FULL: 3,
 }
 """How often each is drawn."""
 SERVERS = (
@@ -91,6 +101,9 @@ SERVERS = (
     Kind.CONNECTIONS_HELD,
     Kind.KEYS_HELD,
     Kind.ARRIVAL_HELD,
+    Kind.SERVER_OLDER,
+    Kind.MARKS_EVICTED,
+    Kind.TARGET_FULL,
 )
 """Faults that a key's lifetime may be prolonged by: a MIGRATE under way stands still."""
 ANYWHERE = (
@@ -99,6 +112,7 @@ ANYWHERE = (
     Kind.TOPOM_KILLED,
     Kind.TOPOM_STOPPED,
     Kind.MIGRATION_PAUSED,
+    Kind.PROXIES_STOPPED,
 )
 """Faults that have no place: of the cluster's only topom, or of whichever server comes first."""
 HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.KEYS_HELD, Kind.ARRIVAL_HELD)
@@ -108,6 +122,8 @@ SHORTEST_SECONDS = 0.6
 """Seconds of the run for each fault, at the least."""
 LONGEST_SECONDS = 4.5
 """Longer than the proxies' lease, shorter than the clients' patience."""
+JOURNEYS_SECONDS = 7.0
+"""As long as a proxy is fenced in, and slots go there, back and there again; shorter than the clients' patience."""
 LENGTHS_SECONDS = (0.05, 0.3, 1.0, 2.5, LONGEST_SECONDS)
 """How long a fault may last, at the most; what it does differs with the limits that it is longer than."""
 HELD_SECONDS = (0.3, 1.5, 2.8, LONGEST_SECONDS)
@@ -128,9 +144,16 @@ def draw(
     chance = random.Random(f"faults {seed}")
     found: list[Fault] = []
     while len(found) < seconds / SHORTEST_SECONDS and sum(fault.seconds for fault in found) < AT_ONCE * seconds:
-        kind = chance.choices(kinds, [WEIGHTS[it] for it in kinds])[0]
+        # One at a time: what is to be seen is what is done by those who are well meanwhile.
+        left = [it for it in kinds if it is not Kind.JOURNEYS_CUT or all(fault.kind is not it for fault in found)]
+        if not left:
+            break
+        kind = chance.choices(left, [WEIGHTS[it] for it in left])[0]
         at = chance.uniform(0.05, 0.9) * seconds
         lengths = HELD_SECONDS if kind in HELD else LENGTHS_SECONDS
+        if kind is Kind.JOURNEYS_CUT:
+            lengths = (JOURNEYS_SECONDS,)
+            at = min(at, max(0.05 * seconds, seconds - JOURNEYS_SECONDS))
         lasting = min(chance.choice(lengths) * chance.uniform(0.7, 1.0), seconds - at)
         places = servers if kind in SERVERS else proxies
         found.append(Fault(kind, at, lasting, chance.randrange(places), chance.randrange(workers)))

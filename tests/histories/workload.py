@@ -7,23 +7,29 @@ Totals and queues are the exception: they last for the whole run and are account
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from tests.histories.model import call
-from tests.histories.operations import Call, Form, Partition
+from tests.histories.model import FLUSHED_AGAIN, call
+from tests.histories.operations import Call, Form, Operation, Outcome, Partition
 
 OPERATIONS = 120
 """After which a partition is retired."""
 UNKNOWN = 5
 """Operations of unknown outcome after which a partition is retired."""
 DATABASES = (0, 3)
-SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1}
+FLUSHED_DATABASE = 5
+"""Of the partitions that FLUSHDB empties all at once."""
+SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1, "flushed": 6}
 """Kinds of partitions whose histories are searched, with how many are in use at a time."""
-ACCOUNTED = {"total": 2, "queue": 2}
+ACCOUNTED = {"total": 8, "queue": 2}
 """Kinds whose histories are accounted for."""
 LASTING = {*ACCOUNTED, "large"}
 """Kinds that are not retired: the large ones because making them takes long, and they have few operations."""
 LARGE_FIELDS = 4000
 """Fields that a large hash has from the beginning, which no operation touches."""
+
+MOST_UNKNOWN_FLUSHES = 2
+"""After which a run has no more flushes: each may come to every key at any later time."""
 
 Choice = tuple[tuple[Call, ...], Form]
 
@@ -40,6 +46,7 @@ class Workload:
         """All there have been."""
         self._seed = seed
         self._random = random.Random(seed)
+        self._flushes: list[Operation] = []
         self._numbers = 0
         self._in_use: list[Partition] = []
         for kind, count in (SEARCHED | ACCOUNTED).items():
@@ -51,6 +58,11 @@ class Workload:
         """Those whose keys have to be made before the run."""
         return [it for it in self.partitions if it.kind == "large"]
 
+    @property
+    def flushed(self) -> list[Partition]:
+        """Those that FLUSHDB empties, in use or not."""
+        return [it for it in self.partitions if it.kind == "flushed"]
+
     def next(self) -> tuple[Partition, tuple[Call, ...], Form]:
         """What to do next, and on which keys."""
         place = self._random.randrange(len(self._in_use))
@@ -59,15 +71,32 @@ class Workload:
             partition = self._in_use[place] = self._new(partition.kind)
         self._numbers += 1
         calls, form = CHOICES[partition.kind](self._random, self._numbers)
+        if form is Form.FLUSH and len(self._flushes) == MOST_UNKNOWN_FLUSHES:
+            calls, form = (call("GET"),), Form.PLAIN
         return partition, calls, form
+
+    def flush(self, operation: Operation, others: Sequence[Partition]) -> None:
+        """Note a flush in all partitions that it has emptied, ``others`` and those made since, and may yet empty."""
+        for partition in {id(it): it for it in (*others, *self.flushed)}.values():
+            _note_flush(partition, operation)
+        if operation.outcome is Outcome.UNKNOWN:
+            self._flushes.append(operation)
 
     def _new(self, kind: str) -> Partition:
         self._numbers += 1
         name = f"h{self._seed}:{kind}:{self._numbers}"
         keys = (f"{{{name}}}:a", f"{{{name}}}:b") if kind == "pair" else (name,)
-        partition = Partition(kind, keys, DATABASES[self._numbers % len(DATABASES)])
+        database = FLUSHED_DATABASE if kind == "flushed" else DATABASES[self._numbers % len(DATABASES)]
+        partition = Partition(kind, keys, database)
+        if kind == "flushed":
+            for operation in self._flushes:
+                _note_flush(partition, operation)
         self.partitions.append(partition)
         return partition
+
+
+def _note_flush(partition: Partition, operation: Operation) -> None:
+    partition.operations += [replace(operation), replace(operation, calls=FLUSHED_AGAIN)]
 
 
 def _lifetime(chance: random.Random) -> int:
@@ -103,9 +132,23 @@ def _counter(chance: random.Random, number: int) -> Choice:
             chosen = call("GET")
         case 3:
             chosen = call("PEXPIRE", _lifetime(chance))
+        case 4 | 5:
+            return (call("INCR"),), Form.SCRIPT
         case _:
             chosen = call("INCR")
     return (chosen,), Form.PLAIN
+
+
+def _flushed(chance: random.Random, number: int) -> Choice:
+    match chance.randrange(24):
+        case 0:
+            return (call("FLUSHDB"),), Form.FLUSH
+        case 1 | 2 | 3 | 4 | 5 | 6:
+            return (call("GET"),), Form.PLAIN
+        case 7 | 8:
+            return (call("DEL"),), Form.PLAIN
+        case _:
+            return (call("SET", f"v{number}"),), Form.PLAIN
 
 
 def _list(chance: random.Random, number: int) -> Choice:
@@ -166,7 +209,7 @@ def _pair(chance: random.Random, number: int) -> Choice:
 
 
 def _total(chance: random.Random, number: int) -> Choice:
-    return (call("INCR"),), Form.PLAIN
+    return (call("INCR"),), Form.SCRIPT if chance.randrange(8) == 0 else Form.PLAIN
 
 
 def _queue(chance: random.Random, number: int) -> Choice:
@@ -182,6 +225,7 @@ CHOICES: dict[str, Callable[[random.Random, int], Choice]] = {
     "pair": _pair,
     "total": _total,
     "queue": _queue,
+    "flushed": _flushed,
 }
 """What is done with each kind of partition."""
 

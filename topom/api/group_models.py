@@ -27,7 +27,10 @@ class Server(BaseModel):
     joining: bool = Field(
         default=False, description="Whether it is a replica that was not seen whole yet, or not since it strayed."
     )
-    problem: str = Field(default="", description="Why it is neither promoted nor read, if a check found it to differ.")
+    problem: str = Field(
+        default="",
+        description="Why it is not promoted or read, or nothing is done to it.",
+    )
     foreign: str = Field(
         default="", description="Of a master that is not swept of keys of slots that other groups own: why it is not."
     )

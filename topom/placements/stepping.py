@@ -145,7 +145,9 @@ class Stepping:
         for server in alive:
             try:
                 async with self._locking:
-                    if server in self._ledger.state.pool and not self._is_copying(server):
+                    # run-id: by another name it may be in a group.
+                    in_doubt = bool(self._replication.conflict(server))
+                    if server in self._ledger.state.pool and not self._is_copying(server) and not in_doubt:
                         await self._replication.make_master(server)
                         await self._replication.keep(server)
             except ServerFailed as error:

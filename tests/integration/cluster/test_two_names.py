@@ -47,10 +47,29 @@ async def test_one_server_by_two_addresses_is_refused_at_every_door(start_cluste
     held = f"{spare.address} is a replica of {first.address}, the master of group 1"
     with pytest.raises(TopomRefused, match=held):
         await cluster.api.add_server(2, spare.address)
-    with pytest.raises(TopomRefused, match=held):
+    with pytest.raises(TopomRefused, match=f"{spare.address} is a replica of {first.address}"):
         await cluster.api.add_group(3, [spare.address], wipe=True)
-    # Then: it may be, if somebody says that its copy may be lost.
+    # When: nobody could know, since it did not answer.
+    os.kill(spare.pid, signal.SIGSTOP)
+    assert (await cluster.api.add_server(2, spare.address))["silent"] == [spare.address]
+    os.kill(spare.pid, signal.SIGCONT)
+
+    async def waits_for() -> str:
+        found = {server["address"]: server for group in await cluster.api.groups() for server in group["servers"]}
+        return str(found[spare.address]["waits_for"])
+
+    await eventually(waits_for, lambda reason: held in reason, "the copy of group 1 to be left alone")
+    async with plain_client(spare.address) as client:
+        assert (await client.info("replication"))["master_port"] == first.port
+    await cluster.api.remove_server(2, spare.address)
+    # Then: it is filled anew, if somebody says that its copy may be lost.
     await cluster.api.add_server(2, spare.address, wipe=True)
+
+    async def followed() -> int:
+        async with plain_client(spare.address) as client:
+            return int((await client.info("replication"))["master_port"])
+
+    await eventually(followed, lambda port: port == cluster.servers[2][0].port, "the server to follow group 2")
     assert [group["id"] for group in await cluster.api.groups()] == [1, 2]
     assert set((await problems(cluster)).values()) == {""}
 

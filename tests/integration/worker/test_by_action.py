@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import redis.exceptions
 
 from slots.states import SlotState
 from slots.table import Action, Slot
@@ -66,3 +67,24 @@ async def test_what_a_source_brings_back_is_looked_for(start_worker: StartWorker
         assert await client.get(OTHER) == b"new", "of this one, the target's copy counts"
         assert await source.exists(KEY, OTHER) == 0
         assert await target.exists(KEY, OTHER) == 2
+
+
+async def test_nothing_is_read_at_a_source_that_is_another_process_by_now(start_worker: StartWorker) -> None:
+    """given a key that goes in pieces, it is read at the source as long as that is what the action began with."""
+    worker = await start_worker(big_key_seconds=0.5, move_seconds=0.2)
+    source_server = worker.servers[0]
+    async with worker.client() as client, worker.direct(1) as source:
+        await client.rpush(KEY, *range(2000))
+        await worker.apply([migrating(5)])
+        assert await client.llen(KEY) == 2000
+        await source.save()
+        await source_server.kill()
+        source_server.start()
+        await source_server.ready()
+        assert await source.llen(KEY) == 2000
+        with pytest.raises(redis.exceptions.ResponseError, match=r"it goes in pieces.*nothing was run"):
+            await client.llen(KEY)
+        # As topom has it once it has begun anew.
+        worker.run_ids[source_server.address] = (await source.info("server"))["run_id"]
+        await worker.apply([migrating(6)])
+        assert await client.llen(KEY) == 2000

@@ -484,7 +484,7 @@ async def test_a_fenced_proxy_reads_from_no_replica(start: StartReplicated) -> N
     async with worker.client() as client, to(replica) as direct:
         await client.set(KEY, "value")
         await replicated_to(replica, KEY, b"value")
-        await fence(direct, INSTANCE)
+        await fence(direct, [INSTANCE])
         await worker.next(lambda m: m["type"] == "fenced")
         assert await replicated.slots_read() == 0
         worker.channel.send(

@@ -336,6 +336,6 @@ async def test_a_worker_that_one_master_has_fenced_off_does_not_go_on(start_work
     async with worker.client() as client, Talk(worker.settings.listen) as talk, worker.direct(1) as first:
         await fill(client)
         start = Cursor(0, worker.table.epoch, 2, 0).pack()
-        assert await fence(first, INSTANCE) >= 0
+        assert await fence(first, [INSTANCE])
         reply = await talk.ask("SCAN", start, "COUNT", "2000")
         assert reply.startswith(b"-ERR server " + worker.servers[0].address.encode())

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 import redis.exceptions
 
+from slots.moving import SWEPT
 from slots.table import Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
 from tests.integration.worker.harness import WorkerHarness
@@ -332,6 +333,8 @@ async def test_info_sections_are_chosen_as_in_redis(beside: WorkerHarness) -> No
 
 async def test_info_sums_the_keyspaces(beside: WorkerHarness) -> None:
     async with beside.client() as client, beside.client(db=3) as third:
+        async with beside.direct(1) as direct:
+            await direct.hset(SWEPT, "token", "own")
         assert sections(await text(beside.settings.listen, "INFO", "keyspace"))["Keyspace"] == {}
         for number in range(100):
             await client.set(f"k{number}", "1", ex=1000 if number < 30 else None)

@@ -89,11 +89,6 @@ class Streams(FakeServers):
         self.unfilled: set[str] = set()
         """Replicas that hold another master's data, or nothing."""
         self.most_at_once = 0
-        self.kept: list[str] = []
-
-    async def keep(self, address: str) -> None:
-        await super().keep(address)
-        self.kept.append(address)
 
     async def look(self, address: str) -> Replication:
         said = await super().look(address)

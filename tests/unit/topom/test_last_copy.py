@@ -35,6 +35,8 @@ TABLE = [
     ("the server loads its data", master(0, "t", loading=1), master(5), As.NEW, "", NotToFollow),
     # -- the operator's word
     ("it may be lost", master(5, "t"), EMPTIED, As.SPARE, "", None),
+    ("to be filled anew", replica(5, "s", 5, link_up=True), master(4), As.ANEW, "", None),
+    ("to be filled anew, by one that lost its data", replica(5, "s", 5), EMPTIED, As.ANEW, "", MasterLacks),
     # -- nothing there
     ("an empty server", master(0, "t"), master(5), As.POOL, "", None),
     ("an empty server that joins", master(0, "t"), EMPTIED, As.NEW, "", None),

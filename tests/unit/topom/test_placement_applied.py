@@ -13,6 +13,7 @@ from topom import topology
 from topom.detector import Condition, Judgement
 from topom.filling import Filling
 from topom.health import Health
+from topom.identities import Identities
 from topom.lastcopy import As
 from topom.placements import applying, changes, stepping
 from topom.placements.applying import Placements
@@ -358,3 +359,40 @@ async def test_a_promotion_comes_before_the_copies_of_its_group() -> None:
     assert case.groups()[1] == ["b:2", "a:1"]
     assert case.servers.told == [("c:7", "b:2")]
     assert replace(steps[0], state="copying") in (case.bench.ledger.state.placement.run or pytest.fail("none")).steps
+
+
+async def test_what_may_be_a_server_of_a_group_by_another_name_is_not_detached(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case()
+    await case.start({1: "a:1,b:1"}, "c:1,d:1")
+    monkeypatch.setattr(case.servers, "conflict", {"c:1": "c:1 and b:1 are one server", "d:1": ""}.__getitem__)
+    await case.stepping.detach(["c:1", "d:1"])
+    assert case.servers.told == [("d:1", None)]
+
+
+async def test_what_may_be_another_server_is_not_filled() -> None:
+    """The very process that was compared is told, and nobody before it was compared with all others."""
+    case = Case()
+    await case.start({1: "a:1", 2: "a:2"}, "b:7,c:7")
+    identities = Identities(case.bench.ledger, case.servers, case.condition)
+    identities.start()
+    case.filling._identities = identities
+    await case.begin(Step(1, 1, "copy", "b", "b:7"))
+    await case.look(2)
+    assert case.servers.told == []
+    assert "is being compared with the other servers" in next(iter(case.stepping.reasons.values()))
+    for server in ("a:1", "a:2", "c:7", "b:7"):
+        identities.heard(server, (await case.servers.read(server)).run_id)
+    # When: it is started anew between two looks.
+    case.servers.restarts["b:7"] = 1
+    await case.look()
+    assert case.servers.told == []
+    # When: it leads to a server of another group by now.
+    identities.heard("b:7", (await case.servers.read("a:2")).run_id)
+    await case.look()
+    assert case.servers.told == []
+    assert "are one server" in next(iter(case.stepping.reasons.values()))
+    # Then: once it is one of its own, and the others were heard since, it is filled.
+    for server in ("b:7", "a:1", "a:2", "c:7"):
+        identities.heard(server, (await case.servers.read(server)).run_id)
+    await case.look()
+    assert case.servers.told == [("b:7", "a:1")]

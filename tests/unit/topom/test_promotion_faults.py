@@ -37,6 +37,17 @@ async def test_a_master_that_a_late_command_made_a_replica_is_made_a_master_agai
         await case.settled()
 
 
+async def test_the_new_master_remembers_that_it_is_one_while_others_are_away(case: Case) -> None:
+    """last-copy: restarted by its configuration file of before, it would follow the former master."""
+    async with case.topom() as bench:
+        case.servers.all[SECOND].down = True
+        await case.promotions.promote(1, FIRST)
+        assert case.servers.kept == [FIRST]
+        assert 1 in bench.ledger.state.promotions
+        case.servers.all[SECOND].down = False
+        await case.settled()
+
+
 async def test_nobody_is_told_to_follow_a_master_of_before(case: Case) -> None:
     async with case.topom() as bench:
         locking = asyncio.Lock()
@@ -268,3 +279,21 @@ async def test_a_new_leader_expects_the_views_of_the_stored_proxies() -> None:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await bench.stop()
+
+
+async def test_a_replica_that_was_restarted_as_a_master_by_itself_is_not_taken_for_the_new_one(case: Case) -> None:
+    """run-id, last-copy: given it has no configuration file, and came up with nothing while its group was locked."""
+    case.hang_at = "replica has all"
+    async with case.topom():
+        promoting = asyncio.create_task(case.promotions.promote(1, FIRST))
+        await case.hanging.wait()
+        promoting.cancel()
+    case.hang_at = ""
+    case.servers.restarts[FIRST] = 1
+    case.servers.all[FIRST].follows = None
+    case.servers.all[FIRST].data = 0
+    async with case.topom() as bench:
+        await bench.until(lambda table: not table.groups[1].locked)
+        assert bench.ledger.table.groups[1].master == MASTER
+        await bench.until(lambda table: case.servers.all[FIRST].follows == MASTER)
+        await case.settled()

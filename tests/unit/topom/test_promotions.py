@@ -45,6 +45,7 @@ class FakeServers(ServerReplication):
         super().__init__(cast(Any, None))
         self.keys: dict[str, int] = {}
         self.restarts: dict[str, int] = {}
+        self.kept: list[str] = []
         self.all = {MASTER: FakeServer(), FIRST: FakeServer(follows=MASTER), SECOND: FakeServer(follows=MASTER)}
         self.promoting: Callable[[], None] = lambda: None
         self.promoted: Callable[[], None] = lambda: None
@@ -98,6 +99,7 @@ class FakeServers(ServerReplication):
 
     async def keep(self, address: str) -> None:
         await self._reach(address)
+        self.kept.append(address)
 
 
 class Case:
