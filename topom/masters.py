@@ -221,9 +221,8 @@ class Masters:
         if not self._has_failed(group.master):
             raise NotReady(f"{group.master} answers again")
         said = await look_at_all(self._replication, list(group.replicas))
-        silence: float | None = self._health.silence(group.servers[0])
-        if self._offsets.age(group) <= silence + self._settings.fail_seconds:
-            silence = None
+        silent = self._health.silence(group.servers[0])
+        silence = None if self._offsets.age(group) <= silent + self._settings.fail_seconds else silent
         # Who was never seen whole may hold a part, unless it was seen lately that its stream is the master's.
         joining = self._ledger.state.joining.keys() if silence is not None else ()
         answering = {
