@@ -317,11 +317,16 @@ class ClusterState:
         """This state, without the data ids of groups that may have keys of slots which they have lost unemptied.
 
         Those are all that slots were taken from by going offline. Where slots come from is not known once they are
-        offline, so when they are assigned it is every group but their new one.
+        offline, so when they are assigned it is every group but their new one. Nor is it known what was written to a
+        server while it was in no group, though it has the mark still of when it was the master of this one.
         """
         if self.table is old.table or not self.data_ids:
             return self
         lost = self.data_ids.keys() - self.table.groups.keys()
+        for group_id, group in self.table.groups.items():
+            former = old.table.groups.get(group_id)
+            if former is not None and former is not group and group.master not in (None, *former.servers):
+                lost.add(group_id)
         for before, after in zip(old.table.slots, self.table.slots, strict=True):
             if before is after or before.group_id == after.group_id:
                 continue
