@@ -97,6 +97,7 @@ class Filling:
         if self._identities is not None:
             self._identities.require(server, master)
             await self._identities.require_no_copy(group_id, server, told_as)
+        await self.require_not_needed(server, copy_of)
         await self._prepare(server, group_id)
         await self._barrier.everyone_current([server], self._barrier_seconds)
         async with self._locking:
