@@ -101,6 +101,7 @@ class Joining:
 
     ``again``: it was whole once, and follows its master no more (:mod:`topom.strays`). ``anew``: it is to forget what
     it has, and ``told`` is the run id of the process that was told so; another one may have what it had again.
+    ``copy_of`` is as it was in the pool.
     """
 
     address: str
@@ -108,6 +109,7 @@ class Joining:
     again: bool = False
     anew: bool = False
     told: str = ""
+    copy_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,15 @@ class PoolServer:
 
     ``node`` is the host that it runs on, empty where nobody said; ``datacenter`` likewise. ``wipe`` says that what it
     holds may be lost, which becoming a replica does to it; without that it is only taken while it holds no key.
+    ``copy_of`` is the group of which it has a copy, where not an operator but that says so: it may be lost as long as
+    the group's master has it.
     """
 
     address: str
     node: str = ""
     datacenter: str = ""
     wipe: bool = False
+    copy_of: int | None = None
 
     @property
     def node_name(self) -> str:
