@@ -98,7 +98,9 @@ class Barrier:
                     return
                 if stop_at_refusal and wait.refusals:
                     raise BarrierRefused(self._describe_refusals(wait))
-                until = min(deadline, loop.time() + backoff.next()) if failures else deadline
+                # A server that was started anew is known by its new process in a moment.
+                again = failures or self._unfenced(servers)
+                until = min(deadline, loop.time() + backoff.next()) if again else deadline
                 try:
                     async with asyncio.timeout_at(until):
                         await wait.event.wait()
