@@ -15,6 +15,7 @@ from sizing.connection import Connection
 from sizing.errors import CommandRefused, ServerFailed
 from sizing.options import ReadOptions
 from slots.access import ServerAccess
+from slots.moving import RESERVED_KEYS
 
 AT_ONCE = 32
 """Servers that are asked at the same time."""
@@ -28,7 +29,7 @@ class Server:
         address: host:port.
         group_id: the group it stands for; None without topom.
         is_replica: whether it is a replica.
-        keys: by number of a database that has keys, how many, expired ones included.
+        keys: by number of a database that has keys, how many, expired ones included and Slotferry's own left out.
         counts_by_position: whether its cursors count as :mod:`sizing.cursors` says.
         in_cluster_mode: whether it is a node of a Redis Cluster.
     """
@@ -136,6 +137,10 @@ def look_at(address: str, group_id: int | None, options: ReadOptions, access: Se
             info = _parsed(connection.call("INFO"))
         except CommandRefused as error:
             raise ServerFailed(address, f"refuses INFO: {error.text}") from None
+        try:
+            own_keys = int(connection.call("EXISTS", *RESERVED_KEYS))
+        except CommandRefused:  # a node of a Redis Cluster has none, nor has one that is loading
+            own_keys = 0
     if info.get("loading", "0") != "0" or info.get("async_loading", "0") != "0":
         raise ServerFailed(address, "is loading its data; try again when it has")
     is_replica = info.get("role") == "slave"
@@ -152,6 +157,8 @@ def look_at(address: str, group_id: int | None, options: ReadOptions, access: Se
         for name, said in info.items()
         if name.startswith("db") and name[2:].isdecimal() and "keys=" in said
     }
+    if keys.get(0):
+        keys[0] = max(0, keys[0] - own_keys)
     return Server(address, group_id, is_replica, keys, is_known and not in_cluster_mode, in_cluster_mode)
 
 

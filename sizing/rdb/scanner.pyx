@@ -6,7 +6,7 @@ file is held but the batch and what :mod:`sizing.rdb.input` holds. A fault ends 
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from sizing.rdb.input cimport INTEGER, PLAIN, Input, Stored
 from sizing.rdb.layout cimport REDIS_6, REDIS_7, REDIS_7_2, VALKEY_8_1, VALKEY_9, Layout
@@ -18,6 +18,9 @@ import slots.functions
 from sizing.rdb.errors import ChecksumMismatch, NotAnRdbFile, RdbError, UnsupportedRdb
 from sizing.rdb.input import MOST_CONTIGUOUS
 from sizing.rdb.values import TYPES
+from slots.reserved import RESERVED
+
+cdef bytes _RESERVED = RESERVED
 
 ALLOCATORS = ("jemalloc", "jemalloc16", "glibc")
 """What servers are built with; see :mod:`sizing.rdb.layout`."""
@@ -353,6 +356,10 @@ cdef class Scanner:
         measure(
             self._input, &self._layout, code, self._valkey, stored.length, deadline != _NONE, &found
         )
+        if stored.length >= <size_t>len(_RESERVED) and not memcmp(
+            self._keys + at, <const char*>_RESERVED, len(_RESERVED)
+        ):
+            return 0  # Slotferry's own
         self._databases[row] = self._database
         self._slots[row] = self._slot_of(<const char*>self._keys + at, stored.length, self._number_of_slots)
         self._types[row] = self.module(found.module) if found.type == MODULE else found.type

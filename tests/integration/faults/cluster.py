@@ -52,7 +52,8 @@ class FaultCluster(Cluster):
                 **(topom_settings or {}),
             },
             proxy_settings={
-                "lock_hold_seconds": 20,
+                # Less than clients wait: what is held for one that has gone may run long after.
+                "lock_hold_seconds": 8,
                 "backend_reply_seconds": 2,
                 "move_seconds": 2,
                 **(proxy_settings or {}),
