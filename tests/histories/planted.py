@@ -73,9 +73,29 @@ def complete() -> None:
     RedisMover.move = move  # type: ignore[method-assign]
 
 
+def final_fence() -> None:
+    """Workers that saw a fence dial again, and believe every process that has no mark."""
+    from proxy.allowances import Allowances
+    from proxy.knownservers import KnownServers
+
+    def end(self: Allowances) -> None:
+        return
+
+    def knows(self: KnownServers, server: str, process: str) -> bool:
+        return True
+
+    Allowances.end = end  # type: ignore[method-assign]
+    KnownServers.knows = knows  # type: ignore[method-assign]
+
+
 def by_action() -> None:
-    """What a worker has learned of keys holds for a route and all identities, whichever action it is of."""
+    """What a worker has learned of keys holds for a route and all identities, whichever action it is of.
+
+    A worker that stands down forgets it, too. So it does not: **final-fence** is switched off as well.
+    """
     from proxy import routing
+
+    final_fence()
 
     def forget(self: routing.Routing, address: str = "") -> None:
         return
@@ -97,21 +117,6 @@ def run_id() -> None:
         return self.back
 
     Beginning.keeps_target = keeps_target  # type: ignore[method-assign]
-
-
-def final_fence() -> None:
-    """Workers that saw a fence dial again, and believe every process that has no mark."""
-    from proxy.allowances import Allowances
-    from proxy.knownservers import KnownServers
-
-    def end(self: Allowances) -> None:
-        return
-
-    def knows(self: KnownServers, server: str, process: str) -> bool:
-        return True
-
-    Allowances.end = end  # type: ignore[method-assign]
-    KnownServers.knows = knows  # type: ignore[method-assign]
 
 
 def flushed() -> None:
