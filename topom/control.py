@@ -157,7 +157,7 @@ async def control(websocket: WebSocket) -> None:
 
 async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Member:
     async with asyncio.timeout(REGISTER_SECONDS):
-        frame = _parse(await websocket.receive_text())
+        frame = _parse(await _text(websocket))
     if not isinstance(frame, Register):
         raise Refused("invalid", "the first frame has to be of type register")
     member = await topom.members.register(frame, link)
@@ -210,7 +210,7 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
     """Take the proxy's frames; returns when it leaves."""
     members = topom.members
     while True:
-        frame = _parse(await websocket.receive_text())
+        frame = _parse(await _text(websocket))
         members.heard(member)
         match frame:
             case Heartbeat():
@@ -236,6 +236,13 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
                 return
             case Register():
                 raise Refused("invalid", "the proxy is registered already")
+
+
+async def _text(websocket: WebSocket) -> str:
+    try:
+        return await websocket.receive_text()
+    except KeyError:
+        raise Refused("invalid", "frames of the control stream are text") from None
 
 
 def _parse(text: str) -> ProxyFrame:

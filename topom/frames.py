@@ -53,9 +53,13 @@ class Heartbeat(_Frame):
 
     type: Literal["heartbeat"]
     epoch: int = Field(ge=0)
-    counters: dict[str, int | float] = Field(default_factory=dict, max_length=100)
+    counters: dict[str, Annotated[int | float, Field(allow_inf_nan=False)]] = Field(
+        default_factory=dict, max_length=100
+    )
     draining: bool = False
-    servers: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict, max_length=100_000)
+    servers: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict, max_length=100_000
+    )
     number: int | None = Field(default=None, ge=0)
     stands_down: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 

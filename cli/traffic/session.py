@@ -111,9 +111,15 @@ class Session(asyncio.Protocol):
 
     async def open(self) -> None:
         """Connect and greet. Raises OSError, also when that takes longer than :attr:`CONNECT_SECONDS`."""
-        async with asyncio.timeout(self.CONNECT_SECONDS):
-            await self._loop.create_connection(lambda: self, self._host, self._port)
-            await self._ready.wait()
+        try:
+            async with asyncio.timeout(self.CONNECT_SECONDS):
+                await self._loop.create_connection(lambda: self, self._host, self._port)
+                await self._ready.wait()
+        except TimeoutError:
+            # A stopped server's kernel connects. What it answers later is no reply to what the next connection sends.
+            if self._transport is not None:
+                self._transport.abort()
+            raise
         if self._transport is None:
             raise ConnectionResetError(f"{self.address} closed the connection on connecting")
 

@@ -275,6 +275,30 @@ async def test_a_proxy_asks_for_the_whole_table(topom: TopomProcess) -> None:
         assert len(SlotTable.from_wire(proxy.frames[-1]).slots) == 16
 
 
+ODD_FRAMES: tuple[str | bytes, ...] = (
+    b"\x00\xff", "", "7", "[" * 10_000, '{"type": "ack"}', '{"type": "ack", "epoch": -1}',
+    '{"type": "heartbeat", "epoch": 1, "counters": {"requests": NaN}}',
+    '{"type": "heartbeat", "epoch": 1, "servers": {"a:1": Infinity}}',
+    '{"type": "heartbeat", "epoch": 1e400}', '{"type": "nack", "epoch": 1, "reason": {}}',
+)  # fmt: skip
+
+
+async def test_an_odd_frame_ends_the_stream_that_it_came_over_and_nothing_else(topom: TopomProcess) -> None:
+    async with HandProxy(topom) as other:
+        for odd in ODD_FRAMES:
+            async with HandProxy(topom) as proxy:
+                assert proxy._socket is not None
+                await proxy._socket.send(odd)
+                async with asyncio.timeout(20):
+                    while not proxy.refusals:
+                        await asyncio.sleep(0.01)
+                assert proxy.refusals[0]["reason"] == "invalid"
+        assert (other.refusals, other.attempts) == ([], 1)
+        assert (await topom.call("GET", "/status"))["failing"] == {}
+    assert "Traceback" not in topom.log()
+    assert "exception" not in topom.log()
+
+
 async def test_who_may_not_speak(topom: TopomProcess) -> None:
     url = topom.url.replace("http", "ws") + "/api/v1/control"
     for headers in ({}, {"Authorization": "Bearer wrong"}):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from cli.traffic.driver import Traffic, TrafficError
 from cli.traffic.keys import Keys
 from cli.traffic.placement import Layout
 from cli.traffic.requests import Read, Write
+from cli.traffic.session import Session, Tally
 from slots.functions import slot
 
 PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
@@ -179,3 +181,23 @@ async def test_a_layout_from_topoms_answers() -> None:
     layout = Layout.from_api(status, slots)
     assert (layout.owners, layout.servers) == (["h:1", ""], ["h:1"])
     assert Layout.from_wire(layout.to_wire()) == layout
+
+
+async def test_a_server_that_greets_too_late_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its greeting would be taken for the reply to what the next connection sends."""
+    monkeypatch.setattr(Session, "CONNECT_SECONDS", 0.1)
+    left = asyncio.Event()
+
+    async def stopped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while await reader.read(1000):
+                pass
+        left.set()
+        writer.close()
+
+    async with await asyncio.start_server(stopped, "127.0.0.1", 0) as listening:
+        session = Session(f"127.0.0.1:{listening.sockets[0].getsockname()[1]}", 0, 3, None, Tally)
+        with pytest.raises(TimeoutError):
+            await session.open()
+        async with asyncio.timeout(10):
+            await left.wait()

@@ -12,7 +12,7 @@ from redis.exceptions import OutOfMemoryError
 
 from cli.processes import free_ports
 from cli.redis_server import RedisServer, embedded_binary, find_binary, start_redis
-from migrator.checks import Way, check
+from migrator.checks import Way, check, watch
 from migrator.connection import Connection, Timeouts
 from migrator.errors import (
     MigrationError,
@@ -30,11 +30,12 @@ from migrator.errors import (
 from migrator.settle import settle
 from migrator.trial import try_a_key
 from slots.access import ServerAccess
-from tests.integration.migrator.pairs import INSTANCE, Pair, client_of
+from tests.integration.migrator.pairs import INSTANCE, Pair, client_of, run_id_at
 
 StartServer = Callable[..., Awaitable[RedisServer]]
 
 MEBIBYTE = 1024 * 1024
+ACCESS = ServerAccess()
 
 
 @pytest.fixture
@@ -333,3 +334,26 @@ async def test_a_target_that_the_source_cannot_reach(pair: Pair) -> None:
         target.close()
     async with client_of(pair.source) as redis:
         assert await redis.keys("*") == [], "the trial key went with the script that made it"
+
+
+async def test_run_id_servers_are_watched_until_slots_are_handed_over(start: StartServer) -> None:
+    """given a server that is started anew, then it is not what was checked, however fast it is back."""
+    source, target = await start(), await start()
+    found = await check(source.address, target.address, share=1.0, databases=16, access=ACCESS, instance=INSTANCE)
+    run_ids = await run_id_at(source), await run_id_at(target)
+    assert (found.source_run_id, found.target_run_id) == run_ids
+    for server, unavailable in ((target, TargetUnavailable), (source, SourceUnavailable)):
+        async with watch(source.address, target.address, access=ACCESS, instance=INSTANCE) as watched:
+            await watched.same()
+            await server.kill()
+            server.start()
+            await server.ready()
+            with pytest.raises(unavailable):
+                await watched.same()
+        async with watch(source.address, target.address, access=ACCESS, instance=INSTANCE) as watched:
+            assert watched.run_ids != run_ids
+            run_ids = watched.run_ids
+            await watched.same()
+    async with watch(None, target.address, access=ACCESS, instance=INSTANCE) as watched:
+        assert watched.run_ids == ("", run_ids[1])
+        await watched.same()
