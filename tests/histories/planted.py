@@ -107,6 +107,7 @@ def by_action() -> None:
     routing.route_of = route_of
     routing.Routing.forget = forget  # type: ignore[method-assign]
     routing.Routing.source_lost = forget  # type: ignore[method-assign]
+    routing.Routing.stand_down = forget  # type: ignore[method-assign,assignment]
 
 
 def run_id() -> None:
