@@ -2,9 +2,13 @@
 
 A read runs at the source as one of a key that goes in pieces does (:mod:`proxy.sourcereads`). DEL and UNLINK take the
 keys away at the source, in one step with the look at the permit and the claims there (:data:`slots.moving.DELETE`):
-**one-way**, nothing that an earlier attempt has sent can arrive later, and nobody has a copy in hand. What is at the
-target under these names, such as a copy from an attempt that was settled, goes right after, before the client is
-answered. **drained**: the slot counts as in use until then.
+**one-way**, nothing that an earlier attempt has sent can arrive later, and nobody has a copy in hand.
+
+Before that the target says that it has none of the keys. By the same permit none can come there but with the source
+giving it away; so what was taken away at the source was all there was, and nothing that is written at the target
+since is touched. Keys that had left the source by then are deleted at the target, as any other. Where the target has
+a copy already, left from an attempt that was settled, nothing is deleted. **drained**: the slot counts as in use until
+the client is answered.
 
 Everything else gets the error that the move gave. **bounded**: by the limits of the two connections.
 """
@@ -94,9 +98,18 @@ class FullTargets:
         self, session: Session, slot: int, origin: Origin, target: str, error: bytes, keys: list[bytes]
     ) -> None:
         permit = self._permits.get(origin.address, target)
-        request = command(("EVAL", DELETE, 1 + len(keys), STATE, *keys, permit, session.database))
-        backend = self._reads.backend(origin.address, session.database)
-        backend.call(request, partial(self._deleted, session, slot, target, error, keys))
+        keys = list(dict.fromkeys(keys))
+
+        def looked(reply: bytes) -> None:
+            if reply != b":0\r\n":
+                self._leave(slot)
+                session.fail(error)
+                return
+            request = command(("EVAL", DELETE, 1 + len(keys), STATE, *keys, permit, session.database))
+            backend = self._reads.backend(origin.address, session.database)
+            backend.call(request, partial(self._deleted, session, slot, target, error, keys))
+
+        self._router.shared(session, target).call(command((b"EXISTS", *keys)), looked)
 
     def _deleted(self, session: Session, slot: int, target: str, error: bytes, keys: list[bytes], reply: bytes) -> None:
         if not reply.startswith(b"*"):
@@ -107,23 +120,17 @@ class FullTargets:
         reader = hiredis.Reader()
         reader.feed(reply)
         there: list[int] = reader.gets()
-        said: list[bytes] = []
-
-        def take(reply: bytes) -> None:
-            said.append(reply)
-            if len(said) == len(keys):
-                self._finish(session, slot, there, said)
-
-        backend = self._router.shared(session, target)
-        for key in keys:
-            backend.call(command((b"DEL", key)), take)
-
-    def _finish(self, session: Session, slot: int, there: list[int], said: list[bytes]) -> None:
-        self._leave(slot)
-        failed = next((reply for reply in said if reply.startswith(b"-")), None)
-        if failed is not None:
-            session.fail(failed)
+        gone = [key for key, here in zip(keys, there, strict=True) if not here]
+        if not gone:
+            self._finish(session, slot, len(keys), b":0\r\n")
             return
-        # A key that was at both was one.
-        found = sum(bool(here) or reply != b":0\r\n" for here, reply in zip(there, said, strict=True))
-        session.complete(b":%d\r\n" % found)
+        # absent-first: they are not at the source, as it has just said.
+        request = command((b"DEL", *gone))
+        self._router.shared(session, target).call(request, partial(self._finish, session, slot, len(keys) - len(gone)))
+
+    def _finish(self, session: Session, slot: int, deleted: int, reply: bytes) -> None:
+        self._leave(slot)
+        if reply.startswith(b":"):
+            session.complete(b":%d\r\n" % (deleted + int(reply[1:])))
+        else:
+            session.fail(reply)

@@ -36,9 +36,9 @@ HARMLESS = frozenset(
 """Fields of ``redis`` that run no command."""
 FORBIDDEN = frozenset(
     {"_ENV", "_G", "debug", "dofile", "getfenv", "load", "loadfile", "loadstring", "module", "rawset", "require"}
-    | {"server", "setfenv"}
+    | {"_VERSION", "server", "setfenv"}
 )
-"""Names by which something may be run, or changed, that the text does not show."""
+"""Names by which something may be run, changed or named that the text does not show."""
 OURS = frozenset({"KEYS", "ipairs", "redis", "unpack"})
 """Names that have to mean what Redis and Lua mean by them."""
 
@@ -222,8 +222,12 @@ class _Parser:
             self._for()
         elif kind == "function":
             self._bind(self._expect("name"), OTHER)
-            while self._accept(".") or self._accept(":"):
+            while self._accept("."):
                 self._expect("name")
+            if self._accept(":"):
+                # Its first parameter, which is not written.
+                self._expect("name")
+                self._bind("self", OTHER)
             self._function()
         elif kind == "local" and self._accept("function"):
             self._bind(self._expect("name"), OTHER)

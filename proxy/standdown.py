@@ -123,11 +123,12 @@ class StandDown:
     def start_alone(self, seconds: float | None, age: float, processes: Mapping[str, str]) -> None:
         """The proxy serves by a kept table, under its identity and its rule; topom was heard in the last ``age``.
 
-        ``processes`` of servers had every mark of its fence by then.
+        ``processes`` of servers had every mark of its fence by then. The age is by the time of day, which may have been
+        set back. So no group with replicas is used for it: these are asked first.
         """
         self.seconds = self._stored = seconds
         self._of_workers, self._of_next = Unfenced(seconds or 0.0), None
-        self._of_workers.heard_at = self._now() - age
+        self._of_workers.heard_at = self._now() - max(age, seconds or 0.0)
         for server, process in processes.items():
             self._of_workers.trust(server, process)
         self._news.set()

@@ -98,7 +98,9 @@ class Barrier:
                     return
                 if stop_at_refusal and wait.refusals:
                     raise BarrierRefused(self._describe_refusals(wait))
-                until = min(deadline, loop.time() + backoff.next()) if failures else deadline
+                # A server that was started anew is known by its new process in a moment.
+                again = failures or self._unfenced(servers)
+                until = min(deadline, loop.time() + backoff.next()) if again else deadline
                 try:
                     async with asyncio.timeout_at(until):
                         await wait.event.wait()
@@ -120,6 +122,7 @@ class Barrier:
     async def fence_removed(self, servers: Collection[str]) -> dict[str, str]:
         """Fence every removed instance where it is not yet known to be fenced; reasons by server that failed."""
         unfenced = self._unfenced(servers)
+        known, every = self._ledger.state.marked, len(self._ledger.state.fenced)
         before = dict(self._emptied)
         outcomes = await self._fencer.fence(
             {server: [entry.instance for entry in entries] for server, entries in unfenced.items()}
@@ -131,6 +134,10 @@ class Barrier:
                 failures[server] = outcome.problem
             elif before.get(server) != self._emptied.get(server):
                 failures[server] = "it was told to follow another server meanwhile"
+            elif len(unfenced[server]) < every and known[server].process != outcome.process:
+                # run-id: it was given what another process lacked, which is not all that this one lacks.
+                failures[server] = "it was started anew meanwhile"
+                done[server] = Marked(outcome.process, 0)
             else:
                 # Fences that are stored meanwhile have later numbers.
                 done[server] = Marked(outcome.process, max(entry.number for entry in unfenced[server]))

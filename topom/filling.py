@@ -77,12 +77,14 @@ class Filling:
         told_as: As,
         require: Callable[[], None],
         anew: bool = False,
+        copy_of: int | None = None,
     ) -> str:
         """Have a server follow the master of a group; the run id of the process that was told.
 
         Args:
             told_as, anew: as for :meth:`topom.replication.ServerReplication.follow`.
             require: raises a TopomError if, by what is stored now, it is not to be filled any more.
+            copy_of: as for :meth:`require_not_needed`.
 
         Raises:
             ProxiesNotReady: a proxy has an older table; nothing was done.
@@ -95,9 +97,11 @@ class Filling:
         if self._identities is not None:
             self._identities.require(server, master)
             await self._identities.require_no_copy(group_id, server, told_as)
+        await self.require_not_needed(server, copy_of)
         await self._prepare(server, group_id)
         await self._barrier.everyone_current([server], self._barrier_seconds)
         async with self._locking:
+            await self.require_not_needed(server, copy_of)
             decided = await self._replication.require(server, master, told_as)
             if self._identities is not None:
                 # run-id: what is told below is the very process that was compared with all others.
@@ -111,6 +115,16 @@ class Filling:
                 return await self._replication.follow(server, master, told_as, anew=anew, decided=decided)
             finally:
                 await self._unmark(server)
+
+    async def require_not_needed(self, server: str, copy_of: int | None) -> None:
+        """Raises NotToFollow, ServerFailed for a server that may have all that is left of a group, by its old copy.
+
+        Args:
+            copy_of: that group; None for a server that has none, or of which an operator has said that it may be wiped.
+        """
+        group = self._ledger.table.groups.get(copy_of) if copy_of is not None else None
+        if group is not None and group.servers:
+            await self._replication.require_not_needed(server, group.servers[0])
 
     async def _unmark(self, server: str) -> None:
         self._barrier.emptied(server)

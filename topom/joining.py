@@ -266,7 +266,9 @@ class Joins:
 
         self._note(server, group)
         try:
-            run_id = await self._filling.tell(server, master, group.id, as_what(entry), require, entry.anew)
+            run_id = await self._filling.tell(
+                server, master, group.id, as_what(entry), require, entry.anew, entry.copy_of
+            )
         except TopomError:
             self._note(server, None)
             raise

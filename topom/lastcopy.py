@@ -110,6 +110,30 @@ def refusal(
     return _of_a_member(server, mine, master, ahead, bound, sure)
 
 
+def still_needed(server: str, mine: Reading, master: str, ahead: Reading, bound: int) -> NotToFollow | None:
+    """Why an old copy of a group is not to be wiped, for whomever it is to follow; None if it may be.
+
+    Args:
+        server, master: that of the group of which the server has a copy; they say ``mine`` and ``ahead``.
+        bound: as for :func:`refusal`.
+    """
+    said = mine.replication
+    if not mine.keys or (not said.is_master and said.link_up):
+        return None
+    if not ahead.replication.is_master or ahead.loading:
+        return NotToFollow(
+            f"{server} has an old copy of what {master} is to have, which is no master with its data now"
+        )
+    missing = lacking(said, ahead.replication)
+    if mine.keys <= MOST_TIMES_THE_KEYS * ahead.keys if missing is None else missing <= bound:
+        return None
+    return MasterLacks(
+        f"{server} has an old copy with {mine.keys} keys of a group whose master {master} has {ahead.keys}, and may "
+        f"have lost its data: it is not wiped. If {server} has what is to be kept, take it from there; if that may be "
+        "lost, add it again with --wipe"
+    )
+
+
 def lacking(mine: Replication, ahead: Replication) -> int | None:
     """How many bytes of the writes that a server has run are not in another one's history; None if nobody knows.
 

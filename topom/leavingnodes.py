@@ -166,7 +166,7 @@ def taken(state: ClusterState, epoch: int, group_id: int, leaver: str, address: 
     entry = state.pool[address]
     table = topology.add_server(state.table, epoch, group_id, address, entry.datacenter, entry.node)
     new = replace(state, pool={name: one for name, one in state.pool.items() if name != address})
-    new = replace(new, joining={**new.joining, address: Joining(address, entry.wipe)})
+    new = replace(new, joining={**new.joining, address: Joining(address, entry.wipe, copy_of=entry.copy_of)})
     return interventions.with_table(new, table)
 
 

@@ -221,7 +221,8 @@ class Masters:
         if not self._has_failed(group.master):
             raise NotReady(f"{group.master} answers again")
         said = await look_at_all(self._replication, list(group.replicas))
-        silence = None if self._offsets.has_seen(group) else self._health.silence(group.servers[0])
+        silent = self._health.silence(group.servers[0])
+        silence = None if self._offsets.age(group) <= silent + self._settings.fail_seconds else silent
         # Who was never seen whole may hold a part, unless it was seen lately that its stream is the master's.
         joining = self._ledger.state.joining.keys() if silence is not None else ()
         answering = {
@@ -265,8 +266,9 @@ def best(
         settings: as for :class:`Masters`.
         excluded: replicas that are not to be chosen, whatever they have.
         leaving: servers that are not chosen where another one has as much.
-        silence: for how long the master has been silent, where it was not this topom that has asked it: what it wrote
-            while nobody led is noted nowhere, so its replica is to have had a link to it up to then. None if it was.
+        silence: for how long the master has been silent, where it was not this topom that has asked it up to then:
+            what it wrote while nobody led, or this topom was cut off from it, is noted nowhere, so its replica is to
+            have had a link to it. None if it was.
 
     Raises:
         NotReady: there is none.

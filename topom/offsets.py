@@ -11,6 +11,7 @@ nothing up: nobody waits for these questions.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -53,6 +54,7 @@ class Offsets:
         self._hears = hears
         self._part = lag_bytes // SHARE
         self._seen: dict[int, Noted] = {}
+        self._asked_at: dict[int, float] = {}
 
     def of(self, group: Group) -> Noted | None:
         """How far a group's master was when it was last asked, by this topom or one before; None if nobody knows."""
@@ -61,10 +63,12 @@ class Offsets:
                 return found
         return None
 
-    def has_seen(self, group: Group) -> bool:
-        """Whether this very topom has asked the group's master."""
+    def age(self, group: Group) -> float:
+        """How many seconds ago this very topom has asked the group's master, which said it; infinity if never."""
         found = self._seen.get(group.id)
-        return found is not None and found.server == group.servers[0]
+        if found is None or found.server != group.servers[0]:
+            return math.inf
+        return asyncio.get_running_loop().time() - self._asked_at[group.id]
 
     async def run(self) -> None:
         """Ask again and again; for ever."""
@@ -79,12 +83,15 @@ class Offsets:
         """Ask all masters that answer, and store what is news. Raises as :meth:`topom.ledger.Ledger.change`."""
         groups = [group for group in self._ledger.table.groups.values() if group.replicas]
         self._seen = {group.id: self._seen[group.id] for group in groups if group.id in self._seen}
+        self._asked_at = {number: self._asked_at[number] for number in self._seen}
         asked = {group.id: group.servers[0] for group in groups if self._hears(group.servers[0])}
+        began = asyncio.get_running_loop().time()
         said = await look_at_all(self._replication, sorted(set(asked.values())))
         for number, server in asked.items():
             found = said[server]
             if isinstance(found, Replication) and found.is_master and found.stream:
                 self._seen[number] = Noted(server, found.stream, found.offset)
+                self._asked_at[number] = began
         news = {number: noted for number, noted in self._seen.items() if self._is_news(number, noted)}
         if news or self._ledger.state.offsets.keys() - {group.id for group in groups}:
             await self._ledger.change(lambda state, epoch: with_noted(state, news))

@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from slots.replies import info_of
 from slots.table import Group
-from topom.lastcopy import As, MasterLacks, NotToFollow, refusal
+from topom.lastcopy import As, MasterLacks, NotToFollow, refusal, still_needed
 from topom.lastcopy import ServerFailed as ServerFailed
 from topom.readings import Reading, read, read_replication
 from topom.readings import Replication as Replication
@@ -132,6 +132,15 @@ class ServerReplication:
         if problem is not None:
             raise problem
         return mine.run_id
+
+    async def require_not_needed(self, address: str, master: str) -> None:
+        """Raises NotToFollow for an old copy of what this master is to have, if that may be all that there is."""
+        mine = await self.read(address)
+        problem = still_needed(address, mine, master, await self.read(master), self._bound)
+        if isinstance(problem, MasterLacks):
+            self._alarm(address, problem)
+        if problem is not None:
+            raise problem
 
     async def follow(
         self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False, decided: str = ""

@@ -101,6 +101,7 @@ class Joining:
 
     ``again``: it was whole once, and follows its master no more (:mod:`topom.strays`). ``anew``: it is to forget what
     it has, and ``told`` is the run id of the process that was told so; another one may have what it had again.
+    ``copy_of`` is as it was in the pool.
     """
 
     address: str
@@ -108,6 +109,7 @@ class Joining:
     again: bool = False
     anew: bool = False
     told: str = ""
+    copy_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,15 @@ class PoolServer:
 
     ``node`` is the host that it runs on, empty where nobody said; ``datacenter`` likewise. ``wipe`` says that what it
     holds may be lost, which becoming a replica does to it; without that it is only taken while it holds no key.
+    ``copy_of`` is the group of which it has a copy, where not an operator but that says so: it may be lost as long as
+    the group's master has it.
     """
 
     address: str
     node: str = ""
     datacenter: str = ""
     wipe: bool = False
+    copy_of: int | None = None
 
     @property
     def node_name(self) -> str:
@@ -312,11 +317,16 @@ class ClusterState:
         """This state, without the data ids of groups that may have keys of slots which they have lost unemptied.
 
         Those are all that slots were taken from by going offline. Where slots come from is not known once they are
-        offline, so when they are assigned it is every group but their new one.
+        offline, so when they are assigned it is every group but their new one. Nor is it known what was written to a
+        server while it was in no group, though it has the mark still of when it was the master of this one.
         """
         if self.table is old.table or not self.data_ids:
             return self
         lost = self.data_ids.keys() - self.table.groups.keys()
+        for group_id, group in self.table.groups.items():
+            former = old.table.groups.get(group_id)
+            if former is not None and former is not group and group.master not in (None, *former.servers):
+                lost.add(group_id)
         for before, after in zip(old.table.slots, self.table.slots, strict=True):
             if before is after or before.group_id == after.group_id:
                 continue

@@ -12,8 +12,9 @@ of those on their way to it once they are locked.
 was added, or slots were taken offline and assigned to another group. Each group has a *data id*, random, which its
 servers carry with their data once a scan has found no foreign key there. Data that carries it can only have keys of
 slots that left **complete**, so these are deleted. It is forgotten when slots leave the group by going offline, and of
-all other groups when slots that were offline are assigned. Other data is refused as a target, until an operator says
-that the keys may go.
+all other groups when slots that were offline are assigned; and when a group gets a master from outside, which may be
+one that it had before, with what was written there meanwhile. Other data is refused as a target, until an operator
+says that the keys may go.
 
 **By the same mark.** That a server is being swept is stored before the first key is deleted, and until it is known
 that nothing late can delete there. While it is stored, no slot is locked for it or assigned to it.

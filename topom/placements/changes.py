@@ -135,9 +135,9 @@ def copying(state: ClusterState, step: Step) -> ClusterState:
 def told(state: ClusterState, step: Step) -> ClusterState:
     """The state in which a server of the pool was told to follow a master: what it then holds may be lost."""
     entry = state.pool.get(step.server)
-    if entry is None or entry.wipe:
+    if entry is None or (entry.wipe and entry.copy_of in (None, step.group)):
         return state
-    return replace(state, pool={**state.pool, step.server: replace(entry, wipe=True)})
+    return replace(state, pool={**state.pool, step.server: replace(entry, wipe=True, copy_of=step.group)})
 
 
 def leaves(state: ClusterState, step: Step) -> bool:
@@ -169,13 +169,13 @@ def _without(table: SlotTable, epoch: int, group_id: int, servers: Iterable[str]
 
 
 def _pooled(state: ClusterState, group: Group, servers: Sequence[str]) -> dict[str, PoolServer]:
-    """Old copies may be wiped: all that they hold is in the group.
+    """Old copies may be wiped, as long as all that they hold is in the group (**last-copy**).
 
     What is on its way out is wanted nowhere, and may hold anything once somebody starts it again.
     """
     out = leaving_servers(state)
     return {
-        server: PoolServer(server, group.nodes.get(server, ""), group.datacenter_of(server), wipe=True)
+        server: PoolServer(server, group.nodes.get(server, ""), group.datacenter_of(server), True, group.id)
         for server in servers
         if server not in out
     }

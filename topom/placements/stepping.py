@@ -241,11 +241,16 @@ class Stepping:
 
     async def _require_spare(self, step: Step, master: str) -> None:
         """Raises HoldsKeys for a server that may have what nobody else has, if nobody said that it may be wiped."""
+        await self._filling.require_not_needed(step.server, self._copy_of(step))
         await self._replication.require(step.server, master, self._as_what(step))
 
     def _as_what(self, step: Step) -> As:
         entry = self._ledger.state.pool.get(step.server)
         return As.SPARE if entry is not None and entry.wipe else As.POOL
+
+    def _copy_of(self, step: Step) -> int | None:
+        entry = self._ledger.state.pool.get(step.server)
+        return entry.copy_of if entry is not None else None
 
     async def _tell(self, step: Step, master: str) -> None:
         def require() -> None:
@@ -254,7 +259,8 @@ class Stepping:
             if not wanted or step.server not in self._ledger.state.pool:
                 raise StepOvertaken(f"{step.server} is not in the pool any more, or the placement was ended")
 
-        await self._filling.tell(step.server, master, step.group, self._as_what(step), require)
+        told_as, copy_of = self._as_what(step), self._copy_of(step)
+        await self._filling.tell(step.server, master, step.group, told_as, require, copy_of=copy_of)
         self.reasons[key_of(step)] = f"is being filled by {master}"
         log.info("placement_copy_begun", server=step.server, master=master, group=step.group)
         await self._ledger.change(lambda state, epoch: changes.told(state, step))

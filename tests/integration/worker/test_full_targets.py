@@ -85,14 +85,23 @@ async def test_deletes_run_at_the_source(worker: WorkerHarness, command: str) ->
         assert await worker.keys(2) == []
 
 
-async def test_a_copy_at_the_target_goes_with_the_key(worker: WorkerHarness) -> None:
-    """It is left from an attempt whose outcome was not known. At both, it was one key."""
+async def test_a_key_with_a_copy_at_the_target_is_not_deleted(worker: WorkerHarness) -> None:
+    """It is left from an attempt whose outcome was not known, and would be alive once the key is gone."""
     async with worker.direct(2) as target:
-        await target.mset({KEY: "stale", OTHERS[0]: "stale"})
+        await target.set(OTHERS[0], "stale")
         async with full(worker) as client:
-            assert await client.delete(KEY, OTHERS[0], OTHERS[1]) == 3
-            assert await client.mget(KEY, *OTHERS[:2]) == [None] * 3
-            assert await worker.keys(2) == []
+            with pytest.raises(redis.exceptions.ResponseError, match="OOM"):
+                await client.delete(KEY, OTHERS[0], OTHERS[1])
+            assert await client.exists(KEY, *OTHERS[:2]) == 3
+            assert await client.delete(KEY, OTHERS[1], KEY) == 2
+
+
+async def test_what_is_deleted_at_the_source_is_not_deleted_at_the_target_as_well(worker: WorkerHarness) -> None:
+    """Somebody else may find the key gone and write it anew before the one who deletes it is answered."""
+    async with full(worker) as client, worker.direct(2) as target:
+        assert await client.delete(KEY, *OTHERS[:3], KEY) == 4
+        assert "cmdstat_del" not in await target.info("commandstats")
+        assert await client.delete(KEY) == 0
 
 
 async def test_one_way_a_key_that_somebody_carries_is_not_deleted_under_his_hands(worker: WorkerHarness) -> None:

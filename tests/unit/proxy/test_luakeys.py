@@ -222,6 +222,10 @@ OTHERS = {
     "a short name for something else, too": "local f = redis.call f = ARGV f('SELECT', 1)",
     "a short name without parentheses": "local f = redis.call f'KEYS'",
     "a call without parentheses": "redis.call'FLUSHALL'",
+    "the parameter that a method does not write": """
+        local self, t = KEYS[1], {} function t:get() return redis.call('GET', self) end return t.get('other')
+    """,
+    "a name that stands for something outside": "do local _VERSION = KEYS[1] end return redis.call('GET', _VERSION)",
     "behind what only looks like a comment": "--\rredis.call('SELECT', 1)",
     "behind a comment": "--[[ ]] redis.call('SELECT', 1)",
     "behind a comment of one line": "--[=x\nredis.call('SELECT', 1)",

@@ -229,6 +229,11 @@ async def test_replicas_are_asked_while_topom_is_silent(monkeypatch: pytest.Monk
         said["r:1"] = Look(False, False, process)
         await proxy.rule._ask()
         assert proxy.rule.grant() == {"all": 962.0, "groups": groups}
+    # one-owner: a time of day that was set back makes no allowance of an old table.
+    proxy.rule.start_alone(5.0, 1.0, kept)
+    assert proxy.rule.grant() == {"all": proxy.now, "groups": {}}
+    await proxy.rule._ask()
+    assert proxy.rule.grant()["groups"] == {"1": proxy.now + 5.0}
 
 
 async def test_many_servers_that_leave_at_a_time_hold_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:

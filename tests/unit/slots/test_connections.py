@@ -157,6 +157,23 @@ async def test_a_replica_that_shows_no_data_without_its_master_tells_that_it_has
         await redis.execute_command("ACL", "DELUSER", connections.fence_user("aa"))
 
 
+async def test_many_fences_look_for_the_oldest_marks_once_a_batch(redis: Redis) -> None:
+    """bounded: at a server with many marks, each new one took a look at all of them, and many together too long."""
+    old = {f"{number:032x}": number for number in range(connections.MOST_FENCED)}
+    instances = [f"new{number:029x}" for number in range(150)]
+    try:
+        await redis.hset(connections.FENCED, mapping=old)
+        before = (await redis.info("commandstats")).get("cmdstat_hgetall", {"calls": 0})["calls"]
+        await connections.fence(redis, instances)
+        after = (await redis.info("commandstats"))["cmdstat_hgetall"]["calls"]
+        assert after - before == 2
+        kept = {name.decode() if isinstance(name, bytes) else name for name in await redis.hkeys(connections.FENCED)}
+        assert kept == {*instances, *list(old)[150:]}
+    finally:
+        await redis.delete(connections.FENCED)
+        await redis.execute_command("ACL", "DELUSER", *map(connections.fence_user, instances))
+
+
 async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
     """given a server that forgets its users, or has none, the hash tells; it keeps to its bound."""
     try:

@@ -293,6 +293,41 @@ async def test_a_server_that_was_started_anew_is_fenced_anew(bench: MakeBench) -
         assert barrier.passed(one.ledger.table.epoch, ["s1:6379"])
 
 
+async def test_a_server_that_was_started_anew_unseen_has_all_fences_before_it_counts(bench: MakeBench) -> None:
+    """run-id: a fence of before is not taken for up there because a new one was put up at the new process."""
+    one = await bench()
+    barrier = Barrier(one.ledger, one.members, one.fencer, lambda server: "first")
+    first, second = [await FakeProxy(one, number).register() for number in range(2)]
+    await remove(one, first)
+    assert await barrier.fence_removed(["s1:6379"]) == {}
+    # When: it is started anew, which nobody has noticed yet, as the next proxy is fenced.
+    one.fencer.fenced.clear()
+    one.fencer.processes["s1:6379"] = "second"
+    await remove(one, second)
+    assert list(await barrier.fence_removed(["s1:6379"])) == ["s1:6379"]
+    assert one.fencer.fenced == {second.instance: {"s1:6379"}}
+    later = Barrier(one.ledger, one.members, one.fencer, lambda server: "second")
+    assert not later.passed(one.ledger.table.epoch, ["s1:6379"])
+    assert await later.fence_removed(["s1:6379"]) == {}
+    assert one.fencer.fenced == {proxy.instance: {"s1:6379"} for proxy in (first, second)}
+    assert later.passed(one.ledger.table.epoch, ["s1:6379"])
+
+
+async def test_a_barrier_goes_on_once_it_is_known_which_process_was_fenced(bench: MakeBench) -> None:
+    one = await bench()
+    seen = {"s1:6379": "first"}
+    barrier = Barrier(one.ledger, one.members, one.fencer, seen.get)
+    await remove(one, await FakeProxy(one, 1).register())
+    one.fencer.processes["s1:6379"] = "second"
+    reaching = asyncio.create_task(barrier.reach(one.ledger.table.epoch, ["s1:6379"], 600.0, False))
+    await eventually(lambda: "s1:6379" in one.ledger.state.marked)
+    await asyncio.sleep(0.01)
+    assert not reaching.done()
+    seen["s1:6379"] = "second"
+    async with asyncio.timeout(30):
+        await reaching
+
+
 async def test_fences_come_up_everywhere_by_themselves(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("topom.barrier.FINISH_SECONDS", 0.01)
     one = await bench()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topom.lastcopy import As, HoldsKeys, MasterLacks, NotToFollow, lacking, refusal
+from topom.lastcopy import As, HoldsKeys, MasterLacks, NotToFollow, lacking, refusal, still_needed
 from topom.readings import Reading, Replication
 
 BOUND = 1000
@@ -89,6 +89,25 @@ def test_who_may_follow_whom(
         assert str(found).startswith(told)
         assert "stop m:1 and promote r:1 with --force" in str(found)
         assert "slotferry server remove GROUP r:1" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("mine", "ahead", "kind"),
+    [
+        (master(0, "t"), EMPTIED, None),
+        (replica(100, "s", 5, link_up=True), EMPTIED, None),
+        (WITHOUT_HISTORY, master(50, "n"), None),
+        (master(5000), EMPTIED, MasterLacks),
+        (replica(5000, "s", 5000), EMPTIED, MasterLacks),
+        (replica(100, "s", 4001), OLDER, MasterLacks),
+        (replica(100, "s", 4000), OLDER, None),
+        # It had all of it, and lost most of it since.
+        (master(100, "t", 90, "s", 90), master(1), None),
+        (master(5000, "t"), replica(5000, "s", 9), NotToFollow),
+    ],
+)
+def test_which_old_copy_is_still_needed(mine: Reading, ahead: Reading, kind: type[NotToFollow] | None) -> None:
+    assert type(still_needed("r:1", mine, "m:1", ahead, BOUND)) is (kind or type(None))
 
 
 AHEAD = Replication(True, "s", 100)

@@ -328,6 +328,25 @@ async def test_a_topom_that_has_just_come_to_lead_knows_what_a_replica_lacks(kno
         case.servers.all[MASTER].down = False
 
 
+async def test_a_topom_that_was_cut_off_from_the_master_does_not_know_what_that_wrote_meanwhile() -> None:
+    """Proxies reach the master, topom and its replica do not; then it dies."""
+    case = Case()
+    async with watching(case) as (bench, masters):
+        await bench.until(lambda table: case.acknowledged > 0)
+        case.servers.replicate()
+        offsets = masters._offsets
+        await offsets.look()
+        for replica in (FIRST, SECOND):
+            case.servers.all[replica].stuck = True
+            case.servers.all[replica].down_seconds = 600
+        offsets._asked_at[1] -= 600
+        case.servers.all[MASTER].data += 1000
+        case.servers.all[MASTER].down = True
+        await eventually(lambda: "no topom saw what that wrote since" in masters.reasons.get(1, ""))
+        assert bench.ledger.table.groups[1].master == MASTER
+        case.servers.all[MASTER].down = False
+
+
 async def test_the_first_of_many_to_be_found_lost_is_not_replaced_either() -> None:
     """given servers that are lost together, topom finds one after the other."""
     case = Case()

@@ -1,5 +1,6 @@
 """How far masters are: noted whatever others think of them, stored sparsely, and known to whoever leads next."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -49,7 +50,7 @@ async def test_the_next_leader_knows_how_far_a_master_was() -> None:
         offsets = Offsets(bench.ledger, servers, heard.__contains__, 800)
         await offsets.look()
         assert offsets.of(bench.ledger.table.groups[1]) == Noted(MASTER, "stream", 1101)
-        assert not offsets.has_seen(bench.ledger.table.groups[1])
+        assert offsets.age(bench.ledger.table.groups[1]) == math.inf
         # What is known of one master says nothing of another, and goes with the group.
         other = replace(bench.ledger.table.groups[1], servers=(FIRST, MASTER))
         assert offsets.of(other) is None

@@ -38,6 +38,7 @@ class FakeServer:
     whole: bool = False
     down: bool = False
     deaf: bool = False
+    stream: str = "stream"
 
 
 class FakeServers(ServerReplication):
@@ -62,7 +63,7 @@ class FakeServers(ServerReplication):
     async def look(self, address: str) -> Replication:
         server = await self._reach(address)
         if server.follows is None:
-            return Replication(True, "stream", 100)
+            return Replication(True, server.stream, 100)
         return Replication(False, "stream", 100, parse_address(server.follows), server.whole, not server.whole)
 
     async def read(self, address: str) -> Reading:
@@ -295,6 +296,28 @@ async def test_an_old_copy_stays_while_there_are_not_enough_whole_ones() -> None
     await case.look(2)
     assert case.groups()[1] == ["a:1", new]
     assert case.bench.ledger.state.pool["b:2"].wipe
+
+
+async def test_an_old_copy_is_not_wiped_while_the_master_of_its_group_lacks_what_it_has() -> None:
+    """last-copy: it was away, and its master came up again without its data meanwhile."""
+    case = Case()
+    await case.start({1: "a:1,b:2", 2: "b:3,c:4"}, "a:7,d:8")
+    case.conditions["b:2"] = Condition.FAILED
+    await case.begin(Step(1, 1, "retire", "b", "b:2"), Step(2, 2, "copy", "b", "b:2"))
+    await case.look()
+    assert case.bench.ledger.state.pool["b:2"] == PoolServer("b:2", wipe=True, copy_of=1)
+    # When: it comes back as a master, with all that it had.
+    case.conditions["b:2"] = Condition.ALIVE
+    case.servers.of("b:2").follows, case.servers.of("b:2").stream = None, "own"
+    case.servers.keys = {"b:2": 5000, "a:1": 0, "b:3": 9000}
+    await case.look()
+    assert case.servers.told == []
+    assert "an old copy with 5000 keys of a group whose master a:1 has 0" in str(case.placements.reasons)
+    # When: the master has its data again.
+    case.servers.keys["a:1"] = 4990
+    await case.look()
+    assert case.servers.told == [("b:2", "b:3")]
+    assert case.bench.ledger.state.pool["b:2"].copy_of == 2
 
 
 async def test_a_server_that_comes_back_is_not_taken_out() -> None:

@@ -36,6 +36,7 @@ class FakeServer:
     stuck: bool = False
     """Whether it takes nothing of its master any more."""
     down: bool = False
+    down_seconds: int = 0
 
 
 class FakeServers(ServerReplication):
@@ -67,7 +68,9 @@ class FakeServers(ServerReplication):
         if server.follows is None:
             return Replication(True, "stream", server.data)
         link_up = not self.all[server.follows].down
-        return Replication(False, "stream", server.data, parse_address(server.follows), link_up)
+        return Replication(
+            False, "stream", server.data, parse_address(server.follows), link_up, down_seconds=server.down_seconds
+        )
 
     def run_id(self, address: str) -> str:
         return f"run {self.restarts.get(address, 0)} of {address}"

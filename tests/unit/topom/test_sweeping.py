@@ -83,6 +83,22 @@ def test_data_is_known_as_long_as_slots_leave_it_empty() -> None:
     assert before.with_data_ids(before) is before
 
 
+def test_data_is_not_known_of_a_server_that_was_in_no_group() -> None:
+    with_replica = replace(table(Slot(0, 1)), groups=GROUPS | {3: Group(3, ("c:1", "d:1"))})
+    state = ClusterState(1, "w", Product("test", 16, "crc32", 16), with_replica, data_ids={1: "one", 3: "three"})
+
+    def then(before: ClusterState, *servers: str) -> ClusterState:
+        epoch = before.table.epoch + 1
+        return replace(before, table=before.table.changed(epoch, groups=[Group(3, servers)])).with_data_ids(before)
+
+    promoted = then(state, "d:1", "c:1")
+    assert promoted.data_ids == state.data_ids
+    empty = then(promoted)
+    assert empty.data_ids == state.data_ids
+    # Who knows what was written there meanwhile.
+    assert then(empty, "d:1").data_ids == {1: "one"}
+
+
 class FakeSweeper(FakeMover):
     """A mover whose servers have keys of slots, one each."""
 
@@ -242,6 +258,17 @@ async def test_unknown_data_is_refused_until_an_operator_says_so(one: SweptBench
     assert await one.sweeps.allow(3, "s3:1") == 1
     one.actions.retry()
     await one.at_rest()
+
+
+async def test_keys_that_a_server_was_given_while_it_was_in_no_group_are_not_swept(one: SweptBench) -> None:
+    await one.known(3)
+    one.sweeper.keys["s3:1"] = set()
+    await one.edit(lambda table, epoch: topology.remove_server(table, epoch, 3, "s3:1"))
+    one.sweeper.keys["s3:1"] = {1, 9}
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 3, "s3:1"))
+    with pytest.raises(ForeignKeys):
+        await one.sweeps.ensure(3)
+    assert one.sweeper.keys["s3:1"] == {1, 9}
 
 
 async def test_a_sweep_ends_when_its_slots_are_in_doubt(one: SweptBench) -> None:
