@@ -73,32 +73,6 @@ def complete() -> None:
     RedisMover.move = move  # type: ignore[method-assign]
 
 
-def by_action() -> None:
-    """What a worker has learned of keys holds for a route and all identities, whichever action it is of."""
-    from proxy import routing
-
-    def forget(self: routing.Routing, address: str = "") -> None:
-        return
-
-    def route_of(*arguments: Any) -> routing.Route:
-        return replace(original(*arguments), epoch=0)
-
-    original = routing.route_of
-    routing.route_of = route_of
-    routing.Routing.forget = forget  # type: ignore[method-assign]
-    routing.Routing.source_lost = forget  # type: ignore[method-assign]
-
-
-def run_id() -> None:
-    """Nobody knows that a server has restarted since the action began."""
-    from slots.beginning import Beginning
-
-    def keeps_target(self: Beginning, source: str, target: str) -> bool:
-        return self.back
-
-    Beginning.keeps_target = keeps_target  # type: ignore[method-assign]
-
-
 def final_fence() -> None:
     """Workers that saw a fence dial again, and believe every process that has no mark."""
     from proxy.allowances import Allowances
@@ -112,6 +86,38 @@ def final_fence() -> None:
 
     Allowances.end = end  # type: ignore[method-assign]
     KnownServers.knows = knows  # type: ignore[method-assign]
+
+
+def by_action() -> None:
+    """What a worker has learned of keys holds for a route and all identities, whichever action it is of.
+
+    A worker that stands down forgets it, too. So it does not: **final-fence** is switched off as well.
+    """
+    from proxy import routing
+
+    final_fence()
+
+    def forget(self: routing.Routing, address: str = "") -> None:
+        return
+
+    def route_of(*arguments: Any) -> routing.Route:
+        return replace(original(*arguments), epoch=0)
+
+    original = routing.route_of
+    routing.route_of = route_of
+    routing.Routing.forget = forget  # type: ignore[method-assign]
+    routing.Routing.source_lost = forget  # type: ignore[method-assign]
+    routing.Routing.stand_down = forget  # type: ignore[method-assign,assignment]
+
+
+def run_id() -> None:
+    """Nobody knows that a server has restarted since the action began."""
+    from slots.beginning import Beginning
+
+    def keeps_target(self: Beginning, source: str, target: str) -> bool:
+        return self.back
+
+    Beginning.keeps_target = keeps_target  # type: ignore[method-assign]
 
 
 def flushed() -> None:

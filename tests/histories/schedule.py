@@ -115,6 +115,8 @@ ANYWHERE = (
     Kind.PROXIES_STOPPED,
 )
 """Faults that have no place: of the cluster's only topom, or of whichever server comes first."""
+ONCE = (Kind.JOURNEYS_CUT, Kind.SERVER_OLDER)
+"""Faults that come once in a run: others have to be well meanwhile, or too little is left to be judged."""
 HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.KEYS_HELD, Kind.ARRIVAL_HELD)
 AT_ONCE = 0.8
 """Faults at a time, on average: what several do together hides what each does, but some have to meet."""
@@ -144,8 +146,7 @@ def draw(
     chance = random.Random(f"faults {seed}")
     found: list[Fault] = []
     while len(found) < seconds / SHORTEST_SECONDS and sum(fault.seconds for fault in found) < AT_ONCE * seconds:
-        # One at a time: what is to be seen is what is done by those who are well meanwhile.
-        left = [it for it in kinds if it is not Kind.JOURNEYS_CUT or all(fault.kind is not it for fault in found)]
+        left = [it for it in kinds if it not in ONCE or all(fault.kind is not it for fault in found)]
         if not left:
             break
         kind = chance.choices(left, [WEIGHTS[it] for it in left])[0]
