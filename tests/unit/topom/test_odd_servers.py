@@ -83,7 +83,7 @@ async def all_that_topom_asks(address: str) -> None:
         with suppress(ServerFailed):
             await ask(address)
     await standing_of(servers, address)
-    await servers.fence(INSTANCE, [address])
+    await servers.fence({address: [INSTANCE]})
     await servers.unmarked([INSTANCE], address)
     await servers.connected([INSTANCE], [address])
     await servers.close()
