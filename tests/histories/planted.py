@@ -12,6 +12,7 @@ from typing import Any
 from slots.states import SlotState
 
 Plant = Callable[[], None]
+SLOWLY_SECONDS = 0.2
 
 
 def drained() -> None:
@@ -131,10 +132,21 @@ def flushed() -> None:
 
 
 def withheld() -> None:
-    """Keys move on while the servers are flushed: nobody knows a flush's field by its name."""
+    """Keys move on while the servers are flushed, one after the other and slowly, which by itself is no fault."""
     from proxy.slowpath import flushing
 
-    flushing.FIELD = "unknown:"
+    async def flush_each(
+        self: flushing.FlushCommands, session: Any, servers: Sequence[str], field: str, argv: list[bytes]
+    ) -> bytes | None:
+        errors = []
+        for server in servers:
+            errors.append(await original(self, session, [server], "", argv))
+            await asyncio.sleep(SLOWLY_SECONDS)
+        return next((error for error in errors if error is not None), None)
+
+    original = flushing.FlushCommands._flush_each
+    flushing.FlushCommands._flush_each = flush_each  # type: ignore[method-assign]
+    flushing.WITHHOLD = flushing.RELEASE = "return 1"
 
 
 def undeclared() -> None:
