@@ -59,7 +59,7 @@ class FullTargets:
         Args:
             error: the answer where it turns out that it cannot.
         """
-        if not isinstance(sleeper, Session):
+        if not isinstance(sleeper, Session) or sleeper.has_left():
             return False
         name, keys = self._keys_of(sleeper, slot)
         if not keys:
@@ -101,7 +101,7 @@ class FullTargets:
         keys = list(dict.fromkeys(keys))
 
         def looked(reply: bytes) -> None:
-            if reply != b":0\r\n":
+            if reply != b":0\r\n" or session.has_left():
                 self._leave(slot)
                 session.fail(error)
                 return
