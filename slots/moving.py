@@ -10,7 +10,8 @@ there, that RESTORE would bring it back. So:
 - The permit is the field ``permit`` of the hash :data:`STATE` in database 0 of the source: its run id, the target's
   address and run id, and a random part. Without it nothing moves. It does not outlive the server process that it was
   made for, however its data came back.
-- The script that sees an attempt fail that way takes the permit away in the same atomic step.
+- The script that sees an attempt fail that way takes the permit away in the same atomic step. So does whoever else
+  finds that the target may have a copy of a key that the source has.
 - Whoever finds no permit settles (:func:`settle`): at the target it ends all connections that may be a MIGRATE's.
   What still comes in for them meets a closed connection. Then it grants a new permit, if none was granted or taken
   away meanwhile.
