@@ -141,6 +141,13 @@ def flushed() -> None:
     FlushCommands._settle = settle  # type: ignore[attr-defined]
 
 
+def withheld() -> None:
+    """Keys move on while the servers are flushed: nobody knows a flush's field by its name."""
+    from proxy.slowpath import flushing
+
+    flushing.FIELD = "unknown:"
+
+
 def undeclared() -> None:
     """Scripts run while their slot moves, whatever they touch."""
     from proxy.slowpath.unnamed import KeepingToKeys
@@ -184,6 +191,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "run-id": ("all", run_id),
     "final-fence": ("worker", final_fence),
     "flushed": ("worker", flushed),
+    "withheld": ("worker", withheld),
     "undeclared": ("worker", undeclared),
     "owned": ("topom", owned),
     "shown": ("worker", shown),
