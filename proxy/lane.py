@@ -194,6 +194,7 @@ class Lane:
             moved = Moved.of(reader.gets())
             big = {batch[place] for place in moved.big}
             for move in big:
+                move.ask_again()
                 self._mover.found_big(move, self._origin)
                 self._look_again(move, asked)
             for move in batch[: moved.looked_at]:

@@ -157,7 +157,6 @@ class KeyMover:
 
     def found_big(self, move: Move, origin: Origin) -> None:
         """A key goes in pieces from ``origin``, which takes longer; whoever only reads it need not wait."""
-        move.ask_again()
         if not move.big_since:
             move.big_since = time.monotonic()
             move.deadline = max(move.deadline, move.big_since + self._settings.big_key_seconds)
