@@ -21,6 +21,7 @@ from proxy.settings import ProxySettings
 from slots import address as addresses
 from slots import moving
 from slots.moving import MOVE_SCRIPT, Moved
+from slots.replies import NotUnderstood
 
 log = structlog.get_logger()
 
@@ -37,6 +38,7 @@ NOTHING = 0
 """A bound that every key is above."""
 ASK_SECONDS = 1.0
 """How often the migrator is asked for a key."""
+PIECES = b"-it goes in pieces"
 FULL = b"OOM"
 """Part of the error of a target that is at its maxmemory."""
 FINAL_ERRORS = (b"OOM", b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"Bad data format", b"MISCONF")
@@ -68,7 +70,7 @@ class Mover(Protocol):
     def runs_at_source(self, move: Move) -> bool:
         """Whether all who wait for a key that its target does not take can do without the move."""
 
-    def refuse(self, move: Move, origin: Origin, target: str, error: bytes) -> None:
+    def refuse(self, move: Move, error: bytes) -> None:
         """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
 
     def is_current(self, move: Move, origin: Origin, target: str) -> bool:
@@ -95,7 +97,7 @@ class Lane:
         # Whoever carries keys is asked for each, however small: an empty string is larger than that.
         self._most_elements = NOTHING if origin.carried else settings.big_key_elements
         self._most_bytes = NOTHING if origin.carried else settings.big_key_bytes
-        self._why_slow = b"-topom carries it" if origin.carried else b"-it goes in pieces"
+        self._why_slow = b"-topom carries it" if origin.carried else PIECES
         self._login = settings.redis_access.migrate_login
         # Which connection to the source has had its server's run id compared with the permit.
         self._checked = 0
@@ -114,6 +116,7 @@ class Lane:
 
     def add(self, move: Move) -> None:
         """Move a key with the next call, which begins with the next turn of the event loop."""
+        move.ask_again()
         self._waiting.append(move)
         self._schedule()
 
@@ -156,6 +159,8 @@ class Lane:
         settings = self._mover.settings
         check = not self.backend.is_ready or self.backend.connects != self._checked
         permit = self._mover.permits.get(self._source, self._target)
+        for move in batch:
+            move.asked = True
         keys = [move.identity[2] for move in batch]
         asked = any(time.monotonic() - move.asked_at > ASK_SECONDS for move in batch)
         request = command(
@@ -183,22 +188,28 @@ class Lane:
     def _answered(self, batch: list[Move], asked: bool, reply: bytes) -> None:
         self._busy = False
         if reply.startswith(b"*"):
-            self._checked = self.backend.connects
-            self._script_known = True
             reader = hiredis.Reader()
             reader.feed(reply)
-            moved = Moved.of(reader.gets())
+            try:
+                moved = Moved.of(reader.gets(), len(batch))
+            except NotUnderstood as error:
+                self._failed(batch, b"-" + str(error).encode())
+                self._schedule()
+                return
+            self._checked = self.backend.connects
+            self._script_known = True
             big = {batch[place] for place in moved.big}
             for move in big:
+                move.ask_again()
                 self._mover.found_big(move, self._origin)
                 self._look_again(move, asked)
             for move in batch[: moved.looked_at]:
                 if move not in big:
                     self._mover.finish(move, None)
-            self._waiting.extendleft(reversed(batch[moved.looked_at :]))
+            self._put_back(batch[moved.looked_at :])
         elif reply.startswith(b"-NOSCRIPT"):
             self._script_known = False
-            self._waiting.extendleft(reversed(batch))
+            self._put_back(batch)
         elif reply.startswith(b"-UNSETTLED") or (b"IOERR" in reply and b"connecting" not in reply):
             self._busy = True
             self._mover.start(self._settle(batch))
@@ -206,6 +217,12 @@ class Lane:
         else:
             self._failed(batch, reply)
         self._schedule()
+
+    def _put_back(self, moves: list[Move]) -> None:
+        """Move keys with the next call, before all others."""
+        for move in moves:
+            move.ask_again()
+        self._waiting.extendleft(reversed(moves))
 
     def _look_again(self, move: Move, asked: bool) -> None:
         now = time.monotonic()
@@ -234,7 +251,7 @@ class Lane:
         finally:
             self._busy = False
         if reason is None:
-            self._waiting.extendleft(reversed(batch))
+            self._put_back(batch)
         else:
             self._failed(batch, b"-" + reason.encode())
         self._schedule()
@@ -244,11 +261,11 @@ class Lane:
         again = []
         for move in batch:
             if len(batch) == 1 or self._mover.runs_at_source(move):
-                self._mover.refuse(move, self._origin, self._target, self._error(reply))
+                self._mover.refuse(move, self._error(reply))
             else:
                 move.alone = True
                 again.append(move)
-        self._waiting.extendleft(reversed(again))
+        self._put_back(again)
 
     def _failed(self, batch: list[Move], reply: bytes) -> None:
         permit = self._mover.permits.get(self._source, self._target)
@@ -264,12 +281,17 @@ class Lane:
                 self._mover.finish(move, self._error(reply))
         if again:
             log.debug("move_retried", source=self._source, target=self._target, keys=len(again), reason=repr(reply))
-            self._waiting.extendleft(reversed(again))
+            self._put_back(again)
             self._schedule(RETRY_SECONDS)
 
     def _error(self, reply: bytes) -> bytes:
-        reason = reply[1:].strip().decode(errors="replace")
-        return (
-            f"-TRYAGAIN the key is on its way from {self._source} to {self._target} and could not be moved yet"
-            f" ({reason}); nothing was run\r\n"
-        ).encode()
+        return not_moved(self._source, self._target, reply)
+
+
+def not_moved(source: str, target: str, reply: bytes) -> bytes:
+    """The error for whoever waits for a key that could not be moved, because of this reply."""
+    reason = reply[1:].strip().decode(errors="replace")
+    return (
+        f"-TRYAGAIN the key is on its way from {source} to {target} and could not be moved yet"
+        f" ({reason}); nothing was run\r\n"
+    ).encode()

@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from slots.beginning import UNKNOWN as UNKNOWN_BEGINNING
 from slots.beginning import Beginning
+
+if TYPE_CHECKING:
+    from proxy.engine.session import Session
 
 MoveKey = tuple[int, int, bytes]
 """Number of the migration, database, key."""
@@ -32,6 +35,7 @@ class Move:
 
     ``big_since`` is when it was found to go in pieces, or 0; ``asked_at`` when the migrator was asked for it last;
     ``read_at`` where it may be read meanwhile. ``alone``: it is moved with no other, for one of those could not be.
+    ``asked``: the source has been asked, or is being; ``later`` are those who want to hear what it says after that.
     """
 
     slot: int
@@ -42,10 +46,22 @@ class Move:
     asked_at: float = 0.0
     read_at: Origin | None = None
     alone: bool = False
+    asked: bool = False
+    later: list["Waiter"] = field(default_factory=list)
+
+    def ask_again(self) -> None:
+        """The source has yet to be asked, or once more: what it says then is of use to all who wait by now."""
+        self.asked = False
+        self.waiters += self.later
+        self.later.clear()
 
 
 class Sleeper(Protocol):
     """What waits for keys to be moved: a session, or what stands for a part of its request."""
+
+    @property
+    def session(self) -> "Session | None":
+        """The session whose request at the front waits as it stands, if it is that."""
 
     def wake(self, cleared: int) -> None:
         """All keys are absent from their sources, by the table of the generation ``cleared``."""
@@ -59,6 +75,8 @@ class Sleeper(Protocol):
 
 class Errand:
     """Keys that are moved for something else than the request at the front of a session as it stands."""
+
+    session = None
 
     def __init__(self) -> None:
         self.done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
@@ -87,8 +105,6 @@ class Waiter:
     left: int
     over: bool = False
     told: bool = False
-    tried: bool = False
-    """Whether it has been tried in vain to do at the source what it waits for."""
 
     def leave(self) -> bool:
         """Wait no longer; false if that was over already."""

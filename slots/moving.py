@@ -10,12 +10,14 @@ there, that RESTORE would bring it back. So:
 - The permit is the field ``permit`` of the hash :data:`STATE` in database 0 of the source: its run id, the target's
   address and run id, and a random part. Without it nothing moves. It does not outlive the server process that it was
   made for, however its data came back.
-- The script that sees an attempt fail that way takes the permit away in the same atomic step.
+- The script that sees an attempt fail that way takes the permit away in the same atomic step. So does whoever else
+  finds that the target may have a copy of a key that the source has.
 - Whoever finds no permit settles (:func:`settle`): at the target it ends all connections that may be a MIGRATE's.
   What still comes in for them meets a closed connection. Then it grants a new permit, if none was granted or taken
   away meanwhile.
 
-What was lost with the hash (FLUSHALL, eviction, an older RDB file) costs another settling and nothing else.
+What was lost with the hash (a flush past the proxies, eviction, an older RDB file) costs another settling and nothing
+else. A flush by a client withholds the permit until it is over at every server (:mod:`slots.flushes`).
 
 A server that restarts in the middle may come back with keys as they were once. So the permit names the processes of
 both ends: whoever holds it compares them with those that the slot's action began with, and tells the script whose copy
@@ -38,21 +40,25 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from slots.connections import BY_EFFECTS, FENCED, PREFIX, RedisClient, parse_client_list
+from slots.flushes import KEEP_FLUSHES, STANDING, TAKEN_OVER_SECONDS
+from slots.replies import NotUnderstood, integer, items, one_of, understood
 from slots.reserved import RESERVED as RESERVED
 
 log = structlog.get_logger()
 
 STATE = RESERVED + b"moving"
-"""Hash in database 0 of a source: ``permit``; ``unsettled``, random, of the attempt that took the permit away; and a
-field ``claim:database:key`` for each key that goes in pieces, its value the claimant."""
+"""Hash in database 0 of a source: ``permit``; ``unsettled``, random, of the attempt that took the permit away; a field
+``claim:database:key`` for each key that goes in pieces, its value the claimant; and, at a target as well, the fields of
+flushes (:mod:`slots.flushes`)."""
 WRITING = f"{PREFIX}.migrator-writing."
 """What the names of connections begin with over which the migrator writes keys in pieces to a target."""
 WANTED = RESERVED + b"wanted"
@@ -64,7 +70,7 @@ SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server: ``swept``, the life in which it was swept; ``data``, the id of the data that it has;
 ``token``, random, of a sweep under way (:mod:`migrator.sweep`)."""
 RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT)
-OUTLAST_FLUSH = (FENCED, LEADER, SWEPT)
+OUTLAST_FLUSH = (STATE, FENCED, LEADER, SWEPT)
 """Those that a flush by a client does not take away: somebody may come late and has to find them."""
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
@@ -78,6 +84,8 @@ SETTLE_SECONDS = 5.0
 """How long ending a target's connections may take."""
 LOOK_SECONDS = 0.02
 MOST_TRIES = 10
+MOST_FLUSH_WAITS = 3
+"""How many times :data:`slots.flushes.TAKEN_OVER_SECONDS` flushes are waited for at most."""
 MIGRATE_COMMANDS = {"NULL", "auth", "select", "restore", "restore-asking"}
 """Last commands that a connection of MIGRATE may have run; NULL stands for none."""
 
@@ -169,6 +177,11 @@ for index = 2, #KEYS do
   end
 end
 redis.call('SELECT', database)
+for index = 2, #KEYS do
+  if ARGV[index + 1] == '1' and redis.call('EXISTS', KEYS[index]) == 1 then
+    return {err = 'COPIED the target has a copy of a key that is here'}
+  end
+end
 local there = {}
 for index = 2, #KEYS do
   there[index - 1] = redis.call('EXISTS', KEYS[index])
@@ -180,6 +193,7 @@ return there
 """At a source: deletes the keys behind the first, :data:`STATE`, in database ARGV[2]; gives for each if it was there.
 
 Only by the permit ARGV[1], and if none is claimed: then no attempt to move them is under way, nor any copy of them.
+What follows in ARGV says of each key whether the target has it (``1``, else ``0``): none of those may be here as well.
 """
 
 READ = (
@@ -202,35 +216,17 @@ GRANT = (
     _BEGIN
     + """
 if state('permit') ~= ARGV[1] or state('unsettled') ~= ARGV[2] then return state('permit') end
+for _, field in ipairs(redis.call('HKEYS', '__slotferry:moving')) do
+  if string.sub(field, 1, 6) == 'flush:' then return state('permit') end
+end
 redis.call('HDEL', '__slotferry:moving', 'permit')
 redis.call('HSET', '__slotferry:moving', 'permit', ARGV[3])
 return ARGV[3]
 """
 )
-"""Stores the permit ARGV[3] if ARGV[1] and ARGV[2] are still permit and token; gives the permit that holds."""
+"""Stores the permit ARGV[3] if ARGV[1] and ARGV[2] are still permit and token; gives the permit that holds.
 
-
-FLUSH = (
-    BY_EFFECTS
-    + """
-local kept = {}
-redis.call('SELECT', '0')
-for index = 2, #KEYS do kept[index] = redis.call('DUMP', KEYS[index]) end
-redis.call('SELECT', ARGV[1])
-local said = redis.pcall(unpack(ARGV, 2))
-if said.err then return {err = (string.gsub(said.err, '^@user_script: ?%d*:? ?%-?', ''))} end
-redis.call('SELECT', '0')
-redis.call('DEL', KEYS[1])
-for index = 2, #KEYS do
-  local name, mark = KEYS[index], kept[index]
-  if mark and redis.call('EXISTS', name) == 0 then redis.call('RESTORE', name, '0', mark) end
-end
-return said
-"""
-)
-"""Runs the FLUSHDB or FLUSHALL that ARGV[2] and what follows are, in database ARGV[1].
-
-KEYS[1] is :data:`STATE`, which goes whatever is flushed; the other keys stay. In one step: nobody finds a mark missing.
+None is granted while a flush stands there (:mod:`slots.flushes`).
 """
 
 
@@ -260,10 +256,8 @@ async def put_aside(server: RedisClient) -> list[bytes]:
     Nothing is lost by that, and whoever needs the name makes the key anew. Errors are those of ``server``.
     """
     kinds = [KINDS.get(key, "hash") for key in RESERVED_KEYS]
-    found: list[bytes] = await server.execute_command(
-        "EVAL", _PUT_ASIDE, len(RESERVED_KEYS), *RESERVED_KEYS, ASIDE, *kinds
-    )
-    return found
+    said = await server.execute_command("EVAL", _PUT_ASIDE, len(RESERVED_KEYS), *RESERVED_KEYS, ASIDE, *kinds)
+    return [one_of(key, *RESERVED_KEYS) for key in items(said)]
 
 
 class NotSettled(Exception):
@@ -284,10 +278,22 @@ class Moved:
     big: tuple[int, ...]
 
     @classmethod
-    def of(cls, reply: Any) -> "Moved":
-        """Read a reply; the places of big keys count from 0 here."""
-        looked_at, moved, size, big = reply
-        return cls(looked_at, moved, size, tuple(place - 1 for place in big))
+    def of(cls, reply: object, keys: int) -> "Moved":
+        """Read a reply for so many keys; the places of big ones count from 0 here. Raises NotUnderstood."""
+        looked_at, moved, size, big = items(reply, 4)
+        found = cls(integer(looked_at), integer(moved), integer(size), places(big, looked_at))
+        if not found.moved + len(found.big) <= found.looked_at <= keys:
+            # absent-first: what is not named counts as absent.
+            raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
+        return found
+
+
+def places(reply: object, most: int) -> tuple[int, ...]:
+    """Places of keys, which servers count from 1 on, from 0 on; none twice. Raises NotUnderstood."""
+    found = tuple(integer(place, least=1) - 1 for place in items(reply))
+    if len({*found}) < len(found) or max(found, default=-1) >= most:
+        raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
+    return found
 
 
 class Script:
@@ -364,7 +370,8 @@ async def settle(source: RedisClient, target: RedisClient, address: str) -> str:
     """
     for _ in range(MOST_TRIES):
         said = await source.execute_command("EVAL", READ, 0, secrets.token_hex(8))
-        run_id, permit, unsettled = (_text(part) for part in said)
+        with _answers(f"the source of keys for {address}: "):
+            run_id, permit, unsettled = (_text(part) for part in items(said, 3))
         target_run_id = run_id_of(await target.execute_command("INFO", "server"))
         if not run_id or not target_run_id:
             raise NotSettled(
@@ -376,6 +383,9 @@ async def settle(source: RedisClient, target: RedisClient, address: str) -> str:
         mine = f"{run_id} {address} {target_run_id} "
         if permit.startswith(mine):
             return permit
+        # Not before the source was asked: what is withheld there later makes the grant fail.
+        if await flushes_over(source, target):
+            continue
         ended = await end_migrations(target)
         # run-id: the connections that were ended are those of the process that the permit names.
         if run_id_of(await target.execute_command("INFO", "server")) != target_run_id:
@@ -392,11 +402,51 @@ async def settle(source: RedisClient, target: RedisClient, address: str) -> str:
     )
 
 
+@contextmanager
+def _answers(who: str = "") -> Iterator[None]:
+    """Raises NotSettled for a server that answers what none does; whoever asks says which one it is."""
+    try:
+        yield
+    except NotUnderstood as error:
+        raise NotSettled(f"{who}{error}; look at what is running there") from error
+
+
+async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
+    """Return once no flush stands at either end, and say if one did; see :mod:`slots.flushes`.
+
+    One that stands for too long is taken for dead, and taken away. Raises :class:`NotSettled` where there are others
+    all the time.
+    """
+    began = time.monotonic()
+    since: dict[bytes, float] = {}
+    dead: list[bytes] = []
+    while (now := time.monotonic()) - began < MOST_FLUSH_WAITS * TAKEN_OVER_SECONDS:
+        standing: set[bytes] = set()
+        for server in (target, source):
+            said = await server.execute_command("EVAL", STANDING, 1, STATE, *dead)
+            with _answers():
+                standing.update(items(said))
+        if dead:
+            log.warning("flushes_taken_over", flushes=len(dead))
+        if not standing:
+            return bool(since)
+        since = {field: since.get(field, now) for field in standing}
+        dead = [field for field, first in since.items() if now - first >= TAKEN_OVER_SECONDS]
+        if not dead:
+            await asyncio.sleep(LOOK_SECONDS)
+    raise NotSettled("clients flush the servers all the time, and no key moves meanwhile")
+
+
 async def end_migrations(target: RedisClient) -> int:
     """End every connection at a target that may be that of a MIGRATE; say how many. Raises :class:`NotSettled`.
 
     Connections that clients make meanwhile do not hold it up: no MIGRATE of before can be among them.
     """
+    with _answers():
+        return await _end_migrations(target)
+
+
+async def _end_migrations(target: RedisClient) -> int:
     ended = 0
     # By the second look the target has accepted whatever waited for that at the first: it does so once a turn.
     await _connections(target)
@@ -417,7 +467,7 @@ async def end_migrations(target: RedisClient) -> int:
                     if entry.get("name") or entry.get("cmd") != "NULL" or int(entry["age"]) > YOUNG_SECONDS
                 ]
                 for entry in old:
-                    ended += int(await target.execute_command("CLIENT", "KILL", "ID", entry["id"]))
+                    ended += integer(await target.execute_command("CLIENT", "KILL", "ID", entry["id"]))
                 if len(old) < len(suspects):
                     await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
@@ -428,9 +478,15 @@ async def end_migrations(target: RedisClient) -> int:
 
 async def _connections(server: RedisClient) -> list[dict[str, str]]:
     listed = await server.execute_command("CLIENT", "LIST")
-    if isinstance(listed, list):  # redis-py has parsed it
-        return listed
-    return parse_client_list(listed.decode(errors="replace") if isinstance(listed, bytes) else listed)
+    with understood("CLIENT LIST"):
+        # redis-py has parsed it
+        entries = listed if isinstance(listed, list) else parse_client_list(listed.decode(errors="replace"))
+        for entry in entries:
+            int(entry["id"]), int(entry["age"])
+    if not entries:
+        # one-way: it lists the connection that asks at least.
+        raise NotUnderstood("it answers CLIENT LIST with nobody")
+    return entries
 
 
 async def clear_source(source: RedisClient) -> None:
@@ -438,7 +494,7 @@ async def clear_source(source: RedisClient) -> None:
     await source.execute_command("EVAL", _CLEAR, 2, STATE, WANTED)
 
 
-_CLEAR = _SELECT + "return redis.call('DEL', unpack(KEYS))"
+_CLEAR = _SELECT + "local state = KEYS[1]" + KEEP_FLUSHES + "return redis.call('DEL', KEYS[2])"
 
 
 def _may_be_migration(entry: Mapping[str, str]) -> bool:

@@ -12,9 +12,10 @@ cdef class Clearing:
 
     cdef:
         Router router
-        Session session
+        readonly Session session
         int64_t generation
         int database
+        bint asks
         char* data
         size_t* sizes
         int count
