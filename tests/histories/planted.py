@@ -74,17 +74,14 @@ def complete() -> None:
 
 
 def final_fence() -> None:
-    """Workers that saw a fence dial again, and believe every process that has no mark."""
+    """Workers that saw a fence dial again, whatever they are granted, and believe every process that has no mark."""
     from proxy.allowances import Allowances
     from proxy.knownservers import KnownServers
-
-    def end(self: Allowances) -> None:
-        return
 
     def knows(self: KnownServers, server: str, process: str) -> bool:
         return True
 
-    Allowances.end = end  # type: ignore[method-assign]
+    Allowances.ended = property(lambda self: False, lambda self, ended: None)  # type: ignore[assignment]
     KnownServers.knows = knows  # type: ignore[method-assign]
 
 
@@ -162,6 +159,64 @@ def shown() -> None:
     ShownSlots.at = at  # type: ignore[method-assign]
 
 
+def _fence_known() -> None:
+    """Workers believe every process that has no mark of a fence, but give up once they have seen one."""
+    from proxy.knownservers import KnownServers
+
+    def knows(self: KnownServers, server: str, process: str) -> bool:
+        return True
+
+    KnownServers.knows = knows  # type: ignore[method-assign]
+
+
+def _fence_ended() -> None:
+    from proxy.allowances import Allowances
+
+    Allowances.ended = property(lambda self: False, lambda self, ended: None)  # type: ignore[assignment]
+
+
+def _without(module: Any, name: str, check: str) -> None:
+    text = getattr(module, name)
+    assert check in text
+    setattr(module, name, text.replace(check, "ARGV[1] == '' and 1 == 2"))
+
+
+def _permit() -> None:
+    from slots import moving
+
+    _without(
+        moving,
+        "DELETE",
+        """permit == '' or redis.call('HGET', KEYS[1], 'permit') ~= permit
+  or string.sub(permit, 1, 40) ~= string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')""",
+    )
+
+
+def _sweep_mark() -> None:
+    from migrator import sweep
+
+    _without(sweep, "DELETE", "redis.call('HGET', KEYS[1], 'token') ~= ARGV[1]")
+    _sweep_short()
+
+
+def _sweep_short() -> None:
+    from functools import partial
+
+    from migrator import sweep
+
+    sweep.Timeouts = partial(sweep.Timeouts, reply_seconds=1.5)
+
+
+def _not_swept() -> None:
+    from topom import steps, sweeping
+
+    def require_not_swept(state: Any, server: str | None) -> None:
+        return
+
+    sweeping.require_not_swept = require_not_swept
+    steps.require_not_swept = require_not_swept
+
+
 PLANTED: dict[str, tuple[str, Plant]] = {
     "drained": ("topom", drained),
     "absent-first": ("worker", absent_first),
@@ -175,5 +230,11 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "undeclared": ("worker", undeclared),
     "owned": ("topom", owned),
     "shown": ("worker", shown),
+    "fence-known": ("worker", _fence_known),
+    "fence-ended": ("worker", _fence_ended),
+    "permit": ("worker", _permit),
+    "sweep-mark": ("topom", _sweep_mark),
+    "sweep-short": ("topom", _sweep_short),
+    "not-swept": ("topom", _not_swept),
 }
 """By name: the process it is planted in, and what plants it."""
