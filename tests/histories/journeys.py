@@ -27,8 +27,8 @@ SLOW_RATE = 20
 """Keys in a second, of slots that are to be on their way for as long as a step takes."""
 SWEEP_SECONDS = 3.0
 """Within which a server is swept that has been restarted."""
-GIVEN_UP_SECONDS = 5.0
-"""How long a sweep is held up: topom may wait for longer than that."""
+STEP_SECONDS = 5.0
+"""How long slots may take to come to one group. A proxy that is cut off is fenced within that."""
 EVERY_SLOT = show(range(SLOTS))
 
 
@@ -66,7 +66,8 @@ class Journeys:
     async def go(self, fault: Fault, keep: Callable[[int], Path]) -> str:
         """Do all steps, and take back what they have done; how far they came. ``keep`` copies a server's files."""
         chance = random.Random(fault.at)
-        self._step = "nothing to do"
+        self._step = "gathering"
+        self._refused = ""
         try:
             async with asyncio.timeout(fault.seconds), self._mover.turn:
                 try:
@@ -79,8 +80,8 @@ class Journeys:
                     self._step = "done"
                 finally:
                     await asyncio.shield(self._take_back())
-        except (TopomError, TimeoutError):
-            pass
+        except (TopomError, TimeoutError) as error:
+            return f": {self._step}, and no further: {error or self._refused or type(error).__name__}"
         return f": {self._step}"
 
     async def _cut_off_while_slots_go_and_return(self, proxy: int, chance: random.Random) -> None:
@@ -164,8 +165,7 @@ class Journeys:
             async with asyncio.timeout(SWEEP_SECONDS):
                 await hold.caught.wait()
             self._step = "held up"
-            async with asyncio.timeout(GIVEN_UP_SECONDS):
-                await self._gather(here)
+            await self._gather(here)
             self._step = "returned"
         finally:
             hold.end()
@@ -185,18 +185,20 @@ class Journeys:
 
     async def _gather(self, group: int) -> None:
         """Have all slots at one group, as fast as they go."""
-        await self._order(group, 0)
-        while (await self._cluster.api.status())["slots"]["moving"]:
-            await asyncio.sleep(POLL_SECONDS)
+        async with asyncio.timeout(STEP_SECONDS):
+            await self._order(group, 0)
+            while (await self._cluster.api.status())["slots"]["moving"]:
+                await asyncio.sleep(POLL_SECONDS)
 
     async def _send(self, group: int, rate: int) -> None:
         """Have all slots on their way to a group."""
-        await self._order(group, rate)
-        while not all(
-            slot["group_id"] == group or (slot["action"] or {}).get("state") == "migrating"
-            for slot in (await self._cluster.api.slots())["slots"]
-        ):
-            await asyncio.sleep(POLL_SECONDS)
+        async with asyncio.timeout(STEP_SECONDS):
+            await self._order(group, rate)
+            while not all(
+                slot["group_id"] == group or (slot["action"] or {}).get("state") == "migrating"
+                for slot in (await self._cluster.api.slots())["slots"]
+            ):
+                await asyncio.sleep(POLL_SECONDS)
 
     async def _order(self, group: int, rate: int) -> None:
         await self._cluster.api.set_migration(keys_per_second=rate)
@@ -204,16 +206,18 @@ class Journeys:
             try:
                 await self._cluster.api.move_slots(EVERY_SLOT, group)
                 return
-            except TopomError:  # some are on their way to another group
+            except TopomError as error:  # some are on their way to another group
+                self._refused = str(error)
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _online(self, proxy: int) -> None:
         address = self._cluster.proxy_addresses[proxy]
-        while not any(
-            found["address"] == address and found["state"] == "online"
-            for found in (await self._cluster.api.status())["proxies"]
-        ):
-            await asyncio.sleep(POLL_SECONDS)
+        async with asyncio.timeout(STEP_SECONDS):
+            while not any(
+                found["address"] == address and found["state"] == "online"
+                for found in (await self._cluster.api.status())["proxies"]
+            ):
+                await asyncio.sleep(POLL_SECONDS)
 
     @staticmethod
     def _signal(pids: Sequence[int], number: signal.Signals) -> None:

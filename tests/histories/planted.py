@@ -175,6 +175,26 @@ def _fence_ended() -> None:
     Allowances.ended = property(lambda self: False, lambda self, ended: None)  # type: ignore[assignment]
 
 
+def _by_epoch() -> None:
+    from proxy import routing
+
+    def route_of(*arguments: Any) -> routing.Route:
+        return replace(original(*arguments), epoch=0)
+
+    original = routing.route_of
+    routing.route_of = route_of
+
+
+def _by_forget() -> None:
+    from proxy import routing
+
+    def forget(self: routing.Routing, address: str = "") -> None:
+        return
+
+    routing.Routing.forget = forget  # type: ignore[method-assign]
+    routing.Routing.source_lost = forget  # type: ignore[method-assign]
+
+
 def _without(module: Any, name: str, check: str) -> None:
     text = getattr(module, name)
     assert check in text
@@ -232,6 +252,8 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "shown": ("worker", shown),
     "fence-known": ("worker", _fence_known),
     "fence-ended": ("worker", _fence_ended),
+    "by-epoch": ("worker", _by_epoch),
+    "by-forget": ("worker", _by_forget),
     "permit": ("worker", _permit),
     "sweep-mark": ("topom", _sweep_mark),
     "sweep-short": ("topom", _sweep_short),
