@@ -1,136 +1,339 @@
 """What goes on while a target takes no keys, because it is at its maxmemory: reads and deletes of keys at the source.
 
-A read runs at the source as one of a key that goes in pieces does (:mod:`proxy.sourcereads`). DEL and UNLINK take the
-keys away at the source, in one step with the look at the permit and the claims there (:data:`slots.moving.DELETE`):
-**one-way**, nothing that an earlier attempt has sent can arrive later, and nobody has a copy in hand.
+Such a request is taken off those that wait for moves, and run here in parts: one for each slot, by where the slot's
+keys are. A key goes to the target only as before, once it is known to be absent from the source (**absent-first**).
 
-Before that the target says that it has none of the keys. By the same permit none can come there but with the source
-giving it away; so what was taken away at the source was all there was, and nothing that is written at the target
-since is touched. Keys that had left the source by then are deleted at the target, as any other. Where the target has
-a copy already, left from an attempt that was settled, nothing is deleted. **drained**: the slot counts as in use until
-the client is answered.
+**Reads** run at the source as those of a key that goes in pieces do (:mod:`proxy.sourcereads`). MGET, EXISTS and TOUCH
+may find some keys there and others gone: then those that are gone are read at the target first, and the others at the
+source after that, which has to have them all still. A write needs its keys at the target, so whatever the source still
+has was the same when the target was read: both replies are of that moment.
 
-Everything else gets the error that the move gave. **bounded**: by the limits of the two connections.
+**Deletes** take keys away at the source, in one step with the look at the permit and the claims there
+(:data:`slots.moving.DELETE`): **one-way**, nothing that an earlier attempt has sent can arrive later, and nobody has a
+copy in hand. So a DEL or UNLINK of a key that goes in pieces does not wait for it, be the target full or not. Before
+that the target says which keys it has. By the same permit none can come there but with the source giving it away; so
+what was taken away at the source was all there was, and nothing that is written at the target since is touched. Keys
+that had left the source are deleted at the target, as any other. Where both have a key, a copy is left from an attempt
+that was settled, and nothing is deleted.
+
+**drained**: the slots count as in use until the client is answered. Everything else gets the error that the move gave.
+**bounded**: by the number of keys, the limits of the connections, and for deletes ``big_key_seconds``.
 """
 
-from collections.abc import Callable
-from functools import partial
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
 
 import hiredis
+import structlog
 
-from proxy.engine.backend import command
-from proxy.engine.router import Router
+from proxy.engine.backend import Backend, command
+from proxy.engine.router import MIGRATING, OPEN, Router
 from proxy.engine.session import Session
-from proxy.move import Origin
+from proxy.move import Origin, Sleeper
 from proxy.permits import Permits
+from proxy.settings import ProxySettings
 from proxy.sourcereads import SourceReads, read_keys
-from slots.moving import DELETE, STATE
+from slots.moving import DELETE, STATE, processes_of
+
+log = structlog.get_logger()
 
 DELETES = frozenset({b"DEL", b"UNLINK"})
-MOST_DELETED = 1000
-"""Keys of one DEL or UNLINK that may be taken away so."""
+DIVISIBLE = frozenset({b"MGET", b"EXISTS", b"TOUCH"})
+"""Reads whose reply is made of what each of their keys gives alone."""
+MOST_KEYS = 1000
+"""Of one request that is run so."""
+READ_TRIES = 5
+"""How often a read is begun anew because keys leave the source meanwhile."""
+FIRST_WAIT, MOST_WAIT = 0.01, 0.1
+"""Seconds between two tries."""
 
-Again = Callable[[Session, int, list[bytes]], None]
+
+@dataclass(eq=False, slots=True)
+class _Part:
+    """The keys of one slot, and what has become of them: ``deleted`` so far; those of :attr:`keys` are yet to be."""
+
+    slot: int
+    keys: list[bytes]
+    deleted: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """What a session waits for. ``error`` is its answer where it turns out that it cannot be run so.
+
+    ``waits``: for whatever stands in the way of a delete, as it would for the move of a big key; else it is refused.
+    """
+
+    session: Session
+    name: bytes
+    keys: list[bytes]
+    payload: bytes
+    error: bytes
+    waits: bool
+    parts: list[_Part] = field(default_factory=list)
+    touched: bool = False
+    """Whether anything may have been deleted."""
 
 
 class FullTargets:
     """The reads and deletes of one worker's sessions whose keys a target does not take.
 
     Args:
-        router: tells the slot of a key.
+        router: tells the slot of a key, and where the slot is.
         permits: by which keys are moved, and deleted.
         reads: the reads at sources.
-        again: has keys (all of one slot) of the request at the front of a session moved once more, alone.
+        settings: limits.
+        origin: where the keys of a migrating slot come from.
+        start: runs something in the background.
     """
 
-    def __init__(self, router: Router, permits: Permits, reads: SourceReads, again: Again) -> None:
+    def __init__(
+        self,
+        router: Router,
+        permits: Permits,
+        reads: SourceReads,
+        settings: ProxySettings,
+        origin: Callable[[int], Origin | None],
+        start: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
         self._router = router
         self._permits = permits
         self._reads = reads
-        self._again = again
+        self._settings = settings
+        self._origin = origin
+        self._start = start
 
-    def can_begin(self, sleeper: object, slot: int) -> bool:
-        """Whether this is a session whose request may run at the source of a slot."""
-        return isinstance(sleeper, Session) and bool(self._keys_of(sleeper, slot)[1])
+    def can_begin(self, sleeper: Sleeper) -> bool:
+        """Whether this waits for a request that may be run here."""
+        return self._request(sleeper, b"", False) is not None
 
-    def begin(self, sleeper: object, slot: int, origin: Origin, target: str, error: bytes) -> bool:
+    def deletes(self, sleeper: Sleeper) -> bool:
+        """Whether this waits for a delete that may be run here."""
+        request = self._request(sleeper, b"", False)
+        return request is not None and request.name in DELETES
+
+    def begin(self, sleeper: Sleeper, error: bytes, waits: bool = False) -> bool:
         """Run the request of a session that waits for nothing else; false if it cannot be run so.
 
         Args:
             error: the answer where it turns out that it cannot.
+            waits: for what stands in the way of a delete.
         """
-        if not isinstance(sleeper, Session):
+        request = self._request(sleeper, error, waits)
+        if request is None:
             return False
-        name, keys = self._keys_of(sleeper, slot)
-        if not keys:
-            return False
-        self._router.loop.hold_slot(slot)
-        if name in DELETES:
-            self._delete(sleeper, slot, origin, target, error, keys)
-        else:
-            self._reads.begin(sleeper, origin, partial(self._leave, slot), partial(self._not_read, sleeper, slot, keys))
+        if any(self._router.route(part.slot)[0] not in (OPEN, MIGRATING) for part in request.parts):
+            # It waits for a lock, or is refused.
+            request.session.wake()
+            return True
+        for part in request.parts:
+            self._router.loop.hold_slot(part.slot)
+        self._start(self._run(request))
         return True
 
-    def _keys_of(self, session: Session, slot: int) -> tuple[bytes, list[bytes]]:
-        """The command at the front, and its keys if it reads or deletes these alone and they are of the slot."""
-        front = session.front()
-        if front is None:
-            return b"", []
-        argv, _ = front
+    def _request(self, sleeper: Sleeper, error: bytes, waits: bool) -> _Request | None:
+        """The request at the front of the session that waits, if it reads or deletes keys that it names."""
+        session = sleeper.session
+        front = session.front() if session is not None else None
+        if session is None or front is None:
+            return None
+        argv, payload = front
         name = argv[0].upper()
-        keys = argv[1 : MOST_DELETED + 2] if name in DELETES else read_keys(argv)
-        if len(keys) > MOST_DELETED or any(self._router.slot_of_key(key) != slot for key in keys):
-            return name, []
-        return name, keys
+        keys = argv[1 : MOST_KEYS + 2] if name in DELETES else read_keys(argv)
+        if not keys or len(keys) > MOST_KEYS:
+            return None
+        parts: dict[int, list[bytes]] = {}
+        for key in dict.fromkeys(keys) if name in DELETES else keys:
+            parts.setdefault(self._router.slot_of_key(key), []).append(key)
+        if len(parts) > 1 and name not in DELETES | DIVISIBLE:
+            return None
+        made = [_Part(*part) for part in parts.items()]
+        return _Request(session, name, keys, payload, error, waits, made)
 
-    def _leave(self, slot: int) -> bool:
-        self._router.loop.release_slot(slot)
-        return True
+    async def _run(self, request: _Request) -> None:
+        session, before = request.session, request.session.taken
+        reply: bytes | None = request.error
+        try:
+            replies = await asyncio.gather(*(self._run_part(request, part) for part in request.parts))
+            reply = self._joined(request, replies)
+        except Exception:
+            log.exception("request_not_run_at_source", command=request.name.decode(errors="replace"))
+        finally:
+            for part in request.parts:
+                self._router.loop.release_slot(part.slot)
+            if session.taken == before:
+                if reply is None:
+                    session.wake()
+                else:
+                    session.complete(reply)
 
-    def _not_read(self, session: Session, slot: int, keys: list[bytes]) -> None:
-        # Some have left, or the source did not say: a move of its own tells.
-        self._leave(slot)
-        self._again(session, slot, keys)
+    async def _run_part(self, request: _Request, part: _Part) -> bytes | None:
+        """The reply of one part; None where the slot is neither at rest nor migrates, so that all is looked at anew."""
+        # Of a key that is claimed, as of any that goes in pieces.
+        deadline = time.monotonic() + self._settings.big_key_seconds
+        wait = FIRST_WAIT
+        for tries in range(1, 1_000_000):
+            state, address, _ = self._router.route(part.slot)
+            origin = self._origin(part.slot)
+            if state == OPEN and address is not None:
+                return await self._at(address, request, part, part.keys)
+            if state != MIGRATING or address is None or origin is None:
+                return None
+            if request.name in DELETES:
+                reply = await self._delete(request, part, origin, address)
+            else:
+                reply = await self._read(request, part, origin, address)
+                if tries == READ_TRIES:
+                    break
+            if reply is not None:
+                return reply
+            if time.monotonic() + wait > deadline:
+                break
+            await asyncio.sleep(wait)
+            wait = min(MOST_WAIT, wait * 2)
+        return request.error
+
+    async def _at(self, address: str, request: _Request, part: _Part, keys: list[bytes]) -> bytes:
+        """The reply of the server that has these keys, if any has."""
+        request.touched = request.touched or request.name in DELETES
+        payload = request.payload if keys == request.keys else command((request.name, *keys))
+        reply = await _ask(self._router.shared(request.session, address), payload)
+        if reply.startswith(b":") and request.name in DELETES:
+            return b":%d\r\n" % (part.deleted + int(reply[1:]))
+        return reply
+
+    def _is_current(self, part: _Part, origin: Origin, target: str) -> bool:
+        """by-action: whether what was seen of the source holds still."""
+        state, address, _ = self._router.route(part.slot)
+        return (state, address, self._origin(part.slot)) == (MIGRATING, target, origin)
+
+    # -- reads ---------------------------------------------------------------------------------------------
+
+    async def _read(self, request: _Request, part: _Part, origin: Origin, target: str) -> bytes | None:
+        keys = part.keys
+        payload = request.payload if keys == request.keys else command((request.name, *keys))
+        seen = await self._reads.read(request.session, origin, keys, payload)
+        if seen is None or not self._is_current(part, origin, target):
+            return None
+        there, reply = seen
+        if all(there):
+            return reply
+        if not any(there):
+            return await self._at(target, request, part, keys)
+        if request.name not in DIVISIBLE:
+            return request.error
+        gone = await self._at(target, request, part, [key for key, here in zip(keys, there, strict=True) if not here])
+        if gone.startswith(b"-"):
+            return gone
+        rest = [key for key, here in zip(keys, there, strict=True) if here]
+        seen = await self._reads.read(request.session, origin, rest, command((request.name, *rest)))
+        if seen is None or not all(seen[0]) or not self._is_current(part, origin, target):
+            return None
+        if seen[1].startswith(b"-"):
+            return seen[1]
+        return _merged(there, seen[1], gone, request.session.protocol)
 
     # -- deletes -------------------------------------------------------------------------------------------
 
-    def _delete(
-        self, session: Session, slot: int, origin: Origin, target: str, error: bytes, keys: list[bytes]
-    ) -> None:
+    async def _delete(self, request: _Request, part: _Part, origin: Origin, target: str) -> bytes | None:
+        """Delete the keys that are left of a part; None to try again."""
+        session = request.session
         permit = self._permits.get(origin.address, target)
-        keys = list(dict.fromkeys(keys))
-
-        def looked(reply: bytes) -> None:
-            if reply != b":0\r\n":
-                self._leave(slot)
-                session.fail(error)
-                return
-            request = command(("EVAL", DELETE, 1 + len(keys), STATE, *keys, permit, session.database))
-            backend = self._reads.backend(origin.address, session.database)
-            backend.call(request, partial(self._deleted, session, slot, target, error, keys))
-
-        self._router.shared(session, target).call(command((b"EXISTS", *keys)), looked)
-
-    def _deleted(self, session: Session, slot: int, target: str, error: bytes, keys: list[bytes], reply: bytes) -> None:
-        if not reply.startswith(b"*"):
-            self._leave(slot)
-            # Nothing was run where the script refused; a connection that was lost says so itself.
-            session.fail(error if reply.startswith((b"-UNSETTLED", b"-CLAIMED")) else reply)
-            return
-        reader = hiredis.Reader()
-        reader.feed(reply)
-        there: list[int] = reader.gets()
-        gone = [key for key, here in zip(keys, there, strict=True) if not here]
-        if not gone:
-            self._finish(session, slot, len(keys), b":0\r\n")
-            return
+        if permit and origin.beginning.keeps_target(*processes_of(permit)):
+            # The source's copies may be old ones: whether there is a key, the target says.
+            return None if request.waits else request.error
+        at_target = self._router.shared(session, target)
+        looks = await asyncio.gather(*(_ask(at_target, command((b"EXISTS", key))) for key in part.keys))
+        failed = next((look for look in looks if look not in (b":0\r\n", b":1\r\n")), None)
+        if failed is not None:
+            return failed if failed.startswith(b"-") else request.error
+        if not self._is_current(part, origin, target):
+            return None
+        has_copy = [b"1" if look == b":1\r\n" else b"0" for look in looks]
+        request.touched = True
+        script = command(("EVAL", DELETE, 1 + len(part.keys), STATE, *part.keys, permit, session.database, *has_copy))
+        reply = await _ask(self._reads.backend(origin.address, session.database), script)
+        if reply.startswith(b"-UNSETTLED"):
+            return None if await self._permits.renew(origin.address, target) is None else request.error
+        if reply.startswith(b"-CLAIMED"):
+            return None
+        if reply.startswith(b"-COPIED"):
+            return None if request.waits else request.error
+        there = _numbers(reply, len(part.keys))
+        if there is None:
+            return reply if reply.startswith(b"-") else request.error
+        part.deleted += sum(there)
+        part.keys = [key for key, here in zip(part.keys, there, strict=True) if not here]
+        if not part.keys:
+            return b":%d\r\n" % part.deleted
         # absent-first: they are not at the source, as it has just said.
-        request = command((b"DEL", *gone))
-        self._router.shared(session, target).call(request, partial(self._finish, session, slot, len(keys) - len(gone)))
+        return await self._at(target, request, part, part.keys) if self._is_current(part, origin, target) else None
 
-    def _finish(self, session: Session, slot: int, deleted: int, reply: bytes) -> None:
-        self._leave(slot)
-        if reply.startswith(b":"):
-            session.complete(b":%d\r\n" % (deleted + int(reply[1:])))
-        else:
-            session.fail(reply)
+    # -- replies -------------------------------------------------------------------------------------------
+
+    def _joined(self, request: _Request, replies: list[bytes | None]) -> bytes | None:
+        """One reply of the parts'; None where the request is to be looked at anew."""
+        said = [reply for reply in replies if reply is not None]
+        failed = next((reply for reply in said if reply.startswith(b"-")), None)
+        if failed is None and len(said) < len(replies):
+            if not request.touched:
+                return None
+            failed = request.error
+        if failed is not None:
+            return failed.replace(b"nothing was run", b"some keys may be deleted") if len(replies) > 1 else failed
+        if len(said) == 1:
+            return said[0]
+        if request.name != b"MGET":
+            return b":%d\r\n" % sum(int(reply[1:]) for reply in said)
+        values: dict[int, list[bytes]] = {}
+        for part, reply in zip(request.parts, said, strict=True):
+            values[part.slot] = _elements(reply, request.session.protocol)[::-1]
+        return _array([values[self._router.slot_of_key(key)].pop() for key in request.keys])
+
+
+def _merged(there: list[int], at_source: bytes, at_target: bytes, protocol: int) -> bytes:
+    """One reply of two, of keys of which those are ``there`` that the source has."""
+    if at_source.startswith(b":"):
+        return b":%d\r\n" % (int(at_source[1:]) + int(at_target[1:]))
+    values = {1: _elements(at_source, protocol)[::-1], 0: _elements(at_target, protocol)[::-1]}
+    return _array([values[here].pop() for here in there])
+
+
+def _elements(reply: bytes, protocol: int) -> list[bytes]:
+    """The replies of which an MGET's consists."""
+    found = _parsed(reply)
+    assert isinstance(found, list), "MGET is answered with an array"
+    nothing = b"_\r\n" if protocol == 3 else b"$-1\r\n"
+    return [nothing if value is None else b"$%d\r\n%b\r\n" % (len(value), value) for value in found]
+
+
+def _array(items: list[bytes]) -> bytes:
+    return b"*%d\r\n%b" % (len(items), b"".join(items))
+
+
+def _numbers(reply: bytes, count: int) -> list[int] | None:
+    found = _parsed(reply)
+    if isinstance(found, list) and len(found) == count and all(type(number) is int for number in found):
+        return found
+    return None
+
+
+def _parsed(reply: bytes) -> Any:
+    reader = hiredis.Reader()
+    reader.feed(reply)
+    return reader.gets()
+
+
+async def _ask(backend: Backend, payload: bytes) -> bytes:
+    """What a server answers; an error reply where it does not."""
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def answer(reply: bytes) -> None:
+        if not answered.done():
+            answered.set_result(reply)
+
+    backend.call(payload, answer)
+    return await answered

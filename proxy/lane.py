@@ -37,6 +37,7 @@ NOTHING = 0
 """A bound that every key is above."""
 ASK_SECONDS = 1.0
 """How often the migrator is asked for a key."""
+PIECES = b"-it goes in pieces"
 FULL = b"OOM"
 """Part of the error of a target that is at its maxmemory."""
 FINAL_ERRORS = (b"OOM", b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"Bad data format", b"MISCONF")
@@ -68,7 +69,7 @@ class Mover(Protocol):
     def runs_at_source(self, move: Move) -> bool:
         """Whether all who wait for a key that its target does not take can do without the move."""
 
-    def refuse(self, move: Move, origin: Origin, target: str, error: bytes) -> None:
+    def refuse(self, move: Move, error: bytes) -> None:
         """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
 
     def is_current(self, move: Move, origin: Origin, target: str) -> bool:
@@ -95,7 +96,7 @@ class Lane:
         # Whoever carries keys is asked for each, however small: an empty string is larger than that.
         self._most_elements = NOTHING if origin.carried else settings.big_key_elements
         self._most_bytes = NOTHING if origin.carried else settings.big_key_bytes
-        self._why_slow = b"-topom carries it" if origin.carried else b"-it goes in pieces"
+        self._why_slow = b"-topom carries it" if origin.carried else PIECES
         self._login = settings.redis_access.migrate_login
         # Which connection to the source has had its server's run id compared with the permit.
         self._checked = 0
@@ -244,7 +245,7 @@ class Lane:
         again = []
         for move in batch:
             if len(batch) == 1 or self._mover.runs_at_source(move):
-                self._mover.refuse(move, self._origin, self._target, self._error(reply))
+                self._mover.refuse(move, self._error(reply))
             else:
                 move.alone = True
                 again.append(move)
@@ -268,8 +269,13 @@ class Lane:
             self._schedule(RETRY_SECONDS)
 
     def _error(self, reply: bytes) -> bytes:
-        reason = reply[1:].strip().decode(errors="replace")
-        return (
-            f"-TRYAGAIN the key is on its way from {self._source} to {self._target} and could not be moved yet"
-            f" ({reason}); nothing was run\r\n"
-        ).encode()
+        return not_moved(self._source, self._target, reply)
+
+
+def not_moved(source: str, target: str, reply: bytes) -> bytes:
+    """The error for whoever waits for a key that could not be moved, because of this reply."""
+    reason = reply[1:].strip().decode(errors="replace")
+    return (
+        f"-TRYAGAIN the key is on its way from {source} to {target} and could not be moved yet"
+        f" ({reason}); nothing was run\r\n"
+    ).encode()

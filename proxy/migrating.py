@@ -17,9 +17,8 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 from proxy.engine.router import Router
-from proxy.engine.session import Session
 from proxy.fulltargets import FullTargets
-from proxy.lane import Lane
+from proxy.lane import PIECES, Lane, not_moved
 from proxy.move import Errand, Move, MoveKey, Origin, Sleeper, Waiter
 from proxy.permits import Permits
 from proxy.settings import ProxySettings
@@ -42,7 +41,7 @@ class KeyMover:
         self._lanes: dict[tuple[Origin, str, int], Lane] = {}
         self.permits = Permits(settings, router.options.new_name)
         self.reads = SourceReads(router, settings)
-        self._full_targets = FullTargets(router, self.permits, self.reads, self._again)
+        self._full_targets = FullTargets(router, self.permits, self.reads, settings, self._sources.get, self.start)
         self.moved = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -78,9 +77,8 @@ class KeyMover:
         sleeper: Sleeper,
         wanted: dict[tuple[int, bytes], int],
         deadline: float | None = None,
-        alone: bool = False,
     ) -> None:
-        waiter = Waiter(sleeper, self._router.generation, len(wanted), tried=alone)
+        waiter = Waiter(sleeper, self._router.generation, len(wanted))
         if deadline is None:
             deadline = time.monotonic() + self._settings.move_seconds
         for (database, key), slot in wanted.items():
@@ -89,7 +87,7 @@ class KeyMover:
             identity = (migration, database, key)
             move = self._moves.get(identity)
             if move is None:
-                move = self._moves[identity] = Move(slot, identity, deadline, alone=alone)
+                move = self._moves[identity] = Move(slot, identity, deadline)
                 self._router.loop.hold_slot(slot)
                 self._lane(self._sources[slot], target, database).add(move)
             move.waiters.append(waiter)
@@ -128,35 +126,29 @@ class KeyMover:
             # by-action: it is looked for again, by the table of now.
             return
         move.read_at = origin
+        error = not_moved(origin.address, self._router.route(move.slot)[1] or "", PIECES)
         for waiter in list(move.waiters):
-            if not waiter.over and not waiter.told:
-                waiter.told = True
+            if waiter.over or waiter.told:
+                continue
+            waiter.told = True
+            if self._full_targets.deletes(waiter.sleeper):
+                waiter.leave()
+                self._full_targets.begin(waiter.sleeper, error, waits=True)
+            else:
                 waiter.sleeper.big(origin, waiter.leave)
 
     def runs_at_source(self, move: Move) -> bool:
         """Whether all who wait for a key that its target does not take can do without the move."""
-        return all(
-            waiter.over or (not waiter.tried and self._full_targets.can_begin(waiter.sleeper, move.slot))
-            for waiter in move.waiters
-        )
+        return all(waiter.over or self._full_targets.can_begin(waiter.sleeper) for waiter in move.waiters)
 
-    def refuse(self, move: Move, origin: Origin, target: str, error: bytes) -> None:
+    def refuse(self, move: Move, error: bytes) -> None:
         """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
         del self._moves[move.identity]
         for waiter in move.waiters:
-            if waiter.leave() and (
-                waiter.tried or not self._full_targets.begin(waiter.sleeper, move.slot, origin, target, error)
-            ):
+            if waiter.leave() and not self._full_targets.begin(waiter.sleeper, error):
                 waiter.sleeper.fail(error)
         # drained: not before those who go on elsewhere hold it themselves.
         self._router.loop.release_slot(move.slot)
-
-    def _again(self, session: Session, slot: int, keys: list[bytes]) -> None:
-        """Have the keys of a request moved that could not be run at the source; an error is an error then."""
-        if session.closed or slot not in self._sources:
-            session.wake()
-        else:
-            self._move(session, {(session.database, key): slot for key in keys}, alone=True)
 
     def is_current(self, move: Move, origin: Origin, target: str) -> bool:
         """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""

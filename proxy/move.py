@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from slots.beginning import UNKNOWN as UNKNOWN_BEGINNING
 from slots.beginning import Beginning
+
+if TYPE_CHECKING:
+    from proxy.engine.session import Session
 
 MoveKey = tuple[int, int, bytes]
 """Number of the migration, database, key."""
@@ -47,6 +50,10 @@ class Move:
 class Sleeper(Protocol):
     """What waits for keys to be moved: a session, or what stands for a part of its request."""
 
+    @property
+    def session(self) -> "Session | None":
+        """The session whose request at the front waits as it stands, if it is that."""
+
     def wake(self, cleared: int) -> None:
         """All keys are absent from their sources, by the table of the generation ``cleared``."""
 
@@ -59,6 +66,8 @@ class Sleeper(Protocol):
 
 class Errand:
     """Keys that are moved for something else than the request at the front of a session as it stands."""
+
+    session = None
 
     def __init__(self) -> None:
         self.done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
@@ -87,8 +96,6 @@ class Waiter:
     left: int
     over: bool = False
     told: bool = False
-    tried: bool = False
-    """Whether it has been tried in vain to do at the source what it waits for."""
 
     def leave(self) -> bool:
         """Wait no longer; false if that was over already."""

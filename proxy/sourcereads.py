@@ -10,9 +10,10 @@ action began with, it may have older data, and nothing is read there (:mod:`slot
 **bounded**: a reply is kept whole, up to the session's output limit.
 """
 
+import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from proxy.engine.backend import Backend, command
 from proxy.engine.router import Router
@@ -27,6 +28,8 @@ from slots.moving import run_id_of
 MULTI = command(("MULTI",))
 EXEC = command(("EXEC",))
 WHO = command(("INFO", "server"))
+Seen = tuple[list[int], bytes]
+"""How many of the keys of each look there are, and the reply."""
 
 
 @dataclass(eq=False, slots=True)
@@ -63,14 +66,11 @@ class SourceReads:
         self._settings = settings
         self._readings: dict[tuple[str, int, int], Reading] = {}
 
-    def begin(
-        self, session: Session, origin: Origin, leave: Callable[[], bool], otherwise: Callable[[], None] = lambda: None
-    ) -> None:
+    def begin(self, session: Session, origin: Origin, leave: Callable[[], bool]) -> None:
         """Read at the source, if the request at the front of ``session`` is a read of keys of one slot.
 
         Args:
             leave: takes the session off those who wait for the move; false if it does not wait there any more.
-            otherwise: called where the source was asked and the session has no reply by that.
         """
         front = session.front()
         if front is None:
@@ -79,37 +79,48 @@ class SourceReads:
         keys = read_keys(argv)
         if not keys or len({self._router.slot_of_key(key) for key in keys}) != 1:
             return
+
+        def answered(seen: Seen | None) -> None:
+            if seen is not None and seen[0] == [len(keys)] and leave():
+                session.complete(seen[1])
+
+        self._transact(session, origin, [keys], request, answered)
+
+    async def read(self, session: Session, origin: Origin, keys: list[bytes], request: bytes) -> Seen | None:
+        """Which of the keys a request reads are there, and the reply of the same step; None if that is not known."""
+        answered: asyncio.Future[Seen | None] = asyncio.get_running_loop().create_future()
+
+        def answer(seen: Seen | None) -> None:
+            if not answered.done():
+                answered.set_result(seen)
+
+        self._transact(session, origin, [[key] for key in keys], request, answer)
+        return await answered
+
+    def _transact(
+        self,
+        session: Session,
+        origin: Origin,
+        looks: list[list[bytes]],
+        request: bytes,
+        done: Callable[[Seen | None], None],
+    ) -> None:
         reading = self._reading(origin.address, session.database, session.protocol)
         reading.identify()
         said: list[bytes] = []
-        for payload in (MULTI, command(("EXISTS", *keys)), request):
+        for payload in (MULTI, *(command(("EXISTS", *keys)) for keys in looks), request):
             reading.backend.call(payload, said.append)
-        whom = partial(reading.leads_to, origin.beginning.source)
-        reading.backend.call(EXEC, partial(self._answered, session, leave, otherwise, whom, len(keys), said))
 
-    def _answered(
-        self,
-        session: Session,
-        leave: Callable[[], bool],
-        otherwise: Callable[[], None],
-        is_source: Callable[[], bool],
-        keys: int,
-        said: list[bytes],
-        reply: bytes,
-    ) -> None:
-        if not is_source():
-            otherwise()
-            return
-        header, _, rest = reply.partition(b"\r\n")
-        there, _, answer = rest.partition(b"\r\n")
-        if header == b"*2" and there == b":%d" % keys:
-            if leave():
-                session.complete(answer)
-        elif reply.startswith(b"-EXECABORT") and said[2].startswith(b"-"):
-            if leave():
-                session.complete(said[2])
-        else:
-            otherwise()
+        def ended(reply: bytes) -> None:
+            if not reading.leads_to(origin.beginning.source):
+                done(None)
+            elif reply.startswith(b"-EXECABORT") and said[-1].startswith(b"-"):
+                # It is refused whatever is there.
+                done(([len(keys) for keys in looks], said[-1]))
+            else:
+                done(_seen(reply, len(looks)))
+
+        reading.backend.call(EXEC, ended)
 
     def backend(self, source: str, database: int) -> Backend:
         """The connection to a source for what runs there in a database."""
@@ -146,6 +157,13 @@ class SourceReads:
         """End every connection; who waits for a reply goes on waiting for the move."""
         for reading in list(self._readings.values()):
             reading.backend.reset(reason)
+
+
+def _seen(reply: bytes, looks: int) -> Seen | None:
+    header, *there = reply.split(b"\r\n", looks + 1)
+    if header != b"*%d" % (looks + 1) or not all(re.fullmatch(rb":[0-9]{1,9}", line) for line in there[:looks]):
+        return None
+    return [int(line[1:]) for line in there[:looks]], there[looks]
 
 
 def read_keys(argv: list[bytes]) -> list[bytes]:

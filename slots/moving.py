@@ -169,6 +169,11 @@ for index = 2, #KEYS do
   end
 end
 redis.call('SELECT', database)
+for index = 2, #KEYS do
+  if ARGV[index + 1] == '1' and redis.call('EXISTS', KEYS[index]) == 1 then
+    return {err = 'COPIED the target has a copy of a key that is here'}
+  end
+end
 local there = {}
 for index = 2, #KEYS do
   there[index - 1] = redis.call('EXISTS', KEYS[index])
@@ -180,6 +185,7 @@ return there
 """At a source: deletes the keys behind the first, :data:`STATE`, in database ARGV[2]; gives for each if it was there.
 
 Only by the permit ARGV[1], and if none is claimed: then no attempt to move them is under way, nor any copy of them.
+What follows in ARGV says of each key whether the target has it (``1``, else ``0``): none of those may be here as well.
 """
 
 READ = (

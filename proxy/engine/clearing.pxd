@@ -12,7 +12,7 @@ cdef class Clearing:
 
     cdef:
         Router router
-        Session session
+        readonly Session session
         int64_t generation
         int database
         char* data

@@ -254,6 +254,11 @@ cdef class Session(ClientConnection):
         if not self.closed and self.stopped:
             self.router.mover.reads.begin(self, origin, leave)
 
+    @property
+    def session(self):
+        """See :class:`proxy.move.Sleeper`."""
+        return self
+
     def front(self):
         """The request at the front: its arguments and its bytes. None if it was typed by hand, or there is none."""
         cdef int index

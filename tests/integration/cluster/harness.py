@@ -23,6 +23,7 @@ from cli.local import LocalCluster
 from cli.processes import ManagedProcess
 from cli.traffic.driver import Traffic
 from cli.traffic.placement import Layout
+from migrator.sweep import look
 from slots.functions import slot, slots_of
 from slots.moving import RESERVED
 
@@ -141,6 +142,21 @@ class Cluster(LocalCluster):
                     if layout.owners[place] != server:
                         wrong.append(f"{name!r} of slot {place} is on {server} instead of {layout.owners[place]}")
         return wrong
+
+    async def swept(self, group: int) -> None:
+        """Wait until a group's master is marked as swept, as it is now.
+
+        Whoever writes keys of other slots straight to it before that, has it refuse them for ever: nobody knows whose
+        they are.
+        """
+        address = await self.master_of(group)
+
+        async def is_swept() -> bool:
+            async with plain_client(address) as server:
+                standing = await look(server)
+            return bool(standing.life) and standing.swept_in == standing.life
+
+        await eventually(is_swept, bool, f"{address} to be swept")
 
     async def fence_users(self, server: str) -> list[str]:
         """ACL users at a server that fence a proxy off it."""

@@ -7,7 +7,6 @@ import pytest
 
 from cli.calls import TopomRefused
 from cli.redis_server import start_redis
-from migrator.sweep import look
 from slots.functions import slot
 from slots.moving import RESERVED
 from tests.integration.cluster.conftest import StartCluster
@@ -19,18 +18,6 @@ SLOTS = 1024
 
 def slot_of(name: str) -> int:
     return slot("crc32", name.encode(), SLOTS)
-
-
-async def known(cluster: Cluster, group: int) -> None:
-    """Wait until a group's master is marked as swept, as it is now."""
-    address = cluster.groups[group][0]
-
-    async def is_swept() -> bool:
-        async with plain_client(address) as server:
-            standing = await look(server)
-        return bool(standing.life) and standing.swept_in == standing.life
-
-    await eventually(is_swept, bool, f"{address} to be swept")
 
 
 async def names_at(address: str) -> set[str]:
@@ -62,7 +49,7 @@ async def test_what_came_back_with_older_data_is_not_seen_and_removed(start_clus
     left = [name for name in NAMES if slot_of(name) in leaving]
     async with plain_client(cluster.proxy_addresses[0]) as client:
         await client.mset(dict.fromkeys(NAMES, "before"))
-        await known(cluster, 1)
+        await cluster.swept(1)
         gone, kept = left[::2], sorted({*NAMES} - {*left[::2]})
         await come_back_with_older_data(cluster, 1, "0-255", 2, gone)
 
@@ -72,7 +59,7 @@ async def test_what_came_back_with_older_data_is_not_seen_and_removed(start_clus
         # At once, and whoever asks: whatever is there, each key is seen once.
         assert await eventually(listed, lambda keys: True, "the server to answer") == kept
         assert sorted([key.decode() async for key in client.scan_iter(count=100)]) == kept
-        await known(cluster, 1)
+        await cluster.swept(1)
         assert await client.dbsize() == len(kept)
         assert not await names_at(cluster.groups[1][0]) & {*left}
         assert [text.split()[0] for text in await events(cluster, "server_swept")] == [str(len(left))]
@@ -84,7 +71,7 @@ async def test_what_came_back_with_older_data_is_not_seen_and_removed(start_clus
         await cluster.at_rest()
         assert [name for name in gone if await client.exists(name)] == []
         assert await listed() == kept
-        await known(cluster, 2)
+        await cluster.swept(2)
         assert await client.dbsize() == len(kept)
         assert await cluster.misplaced() == []
 
@@ -97,7 +84,7 @@ async def test_a_sweep_goes_on_after_topom_and_the_server_were_killed_in_the_mid
     address = cluster.groups[1][0]
     async with plain_client(cluster.proxy_addresses[0]) as client:
         await client.mset(dict.fromkeys(NAMES, "before"))
-        await known(cluster, 1)
+        await cluster.swept(1)
         gone = left[::2]
         kept = sorted({*NAMES} - {*gone})
         async with plain_client(address) as direct:
@@ -120,7 +107,7 @@ async def test_a_sweep_goes_on_after_topom_and_the_server_were_killed_in_the_mid
         server.start()
         await server.ready()
         await cluster.api.set_migration(keys_per_second=0)
-        await known(cluster, 1)
+        await cluster.swept(1)
         assert await names_at(address) == set()
         assert await client.dbsize() == len(kept)
         await cluster.api.move_slots("0-511", 1)
@@ -134,7 +121,7 @@ async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: Sta
     left = [name for name in NAMES if slot_of(name) < 512]
     async with plain_client(cluster.proxy_addresses[0]) as client:
         await client.mset(dict.fromkeys(NAMES, "before"))
-        await known(cluster, 1)
+        await cluster.swept(1)
         async with plain_client(cluster.groups[1][0]) as direct:
             await direct.save()
         await cluster.api.move_slots("0-511", 2)
@@ -151,7 +138,7 @@ async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: Sta
         assert len(there) > 20
         await client.mset(dict.fromkeys(left, "after"))
         await cluster.api.set_migration(keys_per_second=0)
-        await known(cluster, 1)
+        await cluster.swept(1)
         assert await names_at(address) == {*left}
         assert await client.mget(left) == [b"after"] * len(left)
         # What group 2 has of these slots was not moved away from there, so it may be needed.

@@ -1,8 +1,9 @@
 """A target at its maxmemory takes no keys: reads and deletes of those at the source go on there, writes are refused."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import redis.asyncio
@@ -11,10 +12,11 @@ import redis.exceptions
 from slots.moving import STATE
 from slots.states import SlotState
 from tests.integration.worker.conftest import StartWorker
-from tests.integration.worker.harness import LIMIT, WorkerHarness
+from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.test_slot_states import KEY, SLOT, migrate_key
 
 OTHERS = [f"{{{KEY}}}{number}" for number in range(100)]
+ELSEWHERE = [key for key in (f"elsewhere{number}" for number in range(40)) if slot_of(key) != SLOT][:20]
 
 
 @pytest.fixture
@@ -23,18 +25,20 @@ async def worker(start_worker: StartWorker) -> WorkerHarness:
 
 
 @asynccontextmanager
-async def full(worker: WorkerHarness) -> AsyncIterator[redis.asyncio.Redis]:
-    """A client, while the slot of the keys moves and the target takes none of them."""
-    async with worker.client() as client, worker.direct(2) as target:
+async def full(worker: WorkerHarness, moved: Iterable[str] = (), **options: Any) -> AsyncIterator[redis.asyncio.Redis]:
+    """A client, while the slot of the keys moves and the target takes none of them any more; it has those moved."""
+    async with worker.client(**options) as client, worker.direct(2) as target:
         await client.mset(dict.fromkeys([KEY, *OTHERS], "0"))
-        await target.config_set("maxmemory", "1")
         await migrate_key(worker)
+        for key in moved:
+            await client.set(key, "moved")
+        await target.config_set("maxmemory", "1")
         yield client
         # Nothing stands in the way any more, of the lock either.
         await target.config_set("maxmemory", "0")
         for key in await worker.keys(1):
             assert await client.set(key, "1")
-        assert await worker.keys(1) == []
+        assert [key for key in await worker.keys(1) if slot_of(key.decode()) == SLOT] == []
         await worker.act([SLOT], SlotState.FINISHED)
 
 
@@ -121,3 +125,77 @@ async def test_one_way_a_key_that_somebody_carries_is_not_deleted_under_his_hand
         await source.hset(STATE, "permit", "another")
         assert await client.delete(OTHERS[1]) == 1
         assert await source.hget(STATE, "permit") not in (permit, b"another")
+
+
+async def elsewhere(worker: WorkerHarness, client: redis.asyncio.Redis) -> None:
+    """Keys of many slots: some at rest, some on their way."""
+    await client.mset({key: key for key in ELSEWHERE})
+    moving = [slot_of(key) for key in ELSEWHERE[:10]]
+    for state in (SlotState.PREPARING, SlotState.PREPARED, SlotState.MIGRATING):
+        await worker.act(moving, state)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_keys_of_several_slots_are_read_where_each_is(worker: WorkerHarness, protocol: int) -> None:
+    async with worker.client() as writer:
+        await elsewhere(worker, writer)
+    async with full(worker, moved=OTHERS[:30], protocol=protocol) as client, asyncio.timeout(LIMIT):
+        assert await client.get(ELSEWHERE[0]) == ELSEWHERE[0].encode()
+        keys = [*OTHERS[20:40], *ELSEWHERE, f"{{{KEY}}}nothing", OTHERS[0], OTHERS[0], OTHERS[99], OTHERS[99]]
+        found = await client.mget(keys)
+        assert found == [
+            *[b"moved"] * 10,
+            *[b"0"] * 10,
+            *(key.encode() for key in ELSEWHERE),
+            None,
+            *[b"moved"] * 2,
+            *[b"0"] * 2,
+        ]
+        assert await client.exists(*keys) == len(keys) - 1
+        assert await client.touch(*keys) == len(keys) - 1
+        assert len(await worker.keys(1)) == 71 + len(ELSEWHERE)
+
+
+@pytest.mark.parametrize("command", ["DEL", "UNLINK"])
+async def test_keys_of_several_slots_are_deleted_where_each_is(worker: WorkerHarness, command: str) -> None:
+    async with worker.client() as writer:
+        await elsewhere(worker, writer)
+    async with full(worker, moved=OTHERS[:30]) as client, asyncio.timeout(LIMIT):
+        keys = [*OTHERS[20:40], *ELSEWHERE, f"{{{KEY}}}nothing", OTHERS[0], OTHERS[0], OTHERS[99], OTHERS[99]]
+        assert await client.execute_command(command, *keys) == 42
+        assert await client.execute_command(command, *keys) == 0
+        assert await client.mget(keys) == [None] * len(keys)
+        assert len(await worker.keys(1)) == 101 - 30 - 11
+        assert len(await worker.keys(2)) == 30 - 11
+
+
+async def test_some_keys_moved_and_some_not(worker: WorkerHarness) -> None:
+    async with full(worker, moved=OTHERS[:50]) as client, asyncio.timeout(LIMIT):
+        assert await client.mget(OTHERS) == [*[b"moved"] * 50, *[b"0"] * 50]
+        # More than are looked for at once.
+        assert await client.mget(OTHERS * 5) == [*[b"moved"] * 50, *[b"0"] * 50] * 5
+        # What needs all its keys at one server cannot be made of parts.
+        with pytest.raises(redis.exceptions.ResponseError, match=r"OOM .*; nothing was run$"):
+            await client.execute_command("LCS", OTHERS[0], OTHERS[99])
+        assert await client.execute_command("LCS", OTHERS[98], OTHERS[99]) == b"0"
+        assert await client.execute_command("LCS", OTHERS[0], OTHERS[1]) == b"moved"
+        assert await client.delete(*OTHERS[40:60]) == 20
+        assert await client.exists(*OTHERS) == 80
+
+
+async def test_a_big_key_is_deleted_at_the_source_unless_somebody_carries_it(worker: WorkerHarness) -> None:
+    bigs = [f"{{{KEY}}}big{number}" for number in range(3)]
+    async with worker.client() as client, worker.direct(1) as source:
+        await client.mset(dict.fromkeys(bigs, b"x" * 200_000))
+        async with full(worker, moved=OTHERS[:1]) as client, asyncio.timeout(LIMIT):
+            assert await client.delete(bigs[0]) == 1
+            assert await client.unlink(bigs[1], *OTHERS[:2], *ELSEWHERE) == 3
+            await source.hset(STATE, f"claim:0:{bigs[2]}", "somebody")
+            before = (await source.info("commandstats"))["cmdstat_eval"]["calls"]
+            deleting = asyncio.create_task(client.delete(*bigs, *OTHERS[2:4]))
+            while (await source.info("commandstats"))["cmdstat_eval"]["calls"] < before + 5:
+                await asyncio.sleep(0.01)
+            assert await client.strlen(bigs[2]) == 200_000
+            await source.hdel(STATE, f"claim:0:{bigs[2]}")
+            assert await deleting == 3
+            assert await client.exists(*bigs) == 0
