@@ -25,9 +25,9 @@ from tests.histories.workload import Workload
 
 SLOW_RATE = 20
 """Keys in a second, of slots that are to be on their way for as long as a step takes."""
-SWEEP_SECONDS = 3.0
+SWEEP_SECONDS = 5.0
 """Within which a server is swept that has been restarted."""
-STEP_SECONDS = 5.0
+STEP_SECONDS = 8.0
 """How long slots may take to come to one group. A proxy that is cut off is fenced within that."""
 EVERY_SLOT = show(range(SLOTS))
 
@@ -176,7 +176,7 @@ class Journeys:
         for link in self._cluster.control_links:
             await link.accept()
         with suppress(TopomError):  # the run's end sees to it
-            await self._cluster.api.set_migration(keys_per_second=RATES[1])
+            await self._cluster.api.set_migration(keys_per_second=RATES[1], latency_goal_milliseconds=10)
 
     async def _cut(self, proxy: int) -> None:
         link = self._cluster.control_links[proxy]
@@ -201,7 +201,8 @@ class Journeys:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _order(self, group: int, rate: int) -> None:
-        await self._cluster.api.set_migration(keys_per_second=rate)
+        # On a busy machine the migrator would take its time.
+        await self._cluster.api.set_migration(keys_per_second=rate, latency_goal_milliseconds=0)
         while True:
             try:
                 await self._cluster.api.move_slots(EVERY_SLOT, group)

@@ -73,16 +73,22 @@ def complete() -> None:
     RedisMover.move = move  # type: ignore[method-assign]
 
 
-def final_fence() -> None:
-    """Workers that saw a fence dial again, whatever they are granted, and believe every process that has no mark."""
-    from proxy.allowances import Allowances
+def known_servers() -> None:
+    """Workers believe every process that has no mark of a fence, also one that was started since."""
     from proxy.knownservers import KnownServers
 
     def knows(self: KnownServers, server: str, process: str) -> bool:
         return True
 
-    Allowances.ended = property(lambda self: False, lambda self, ended: None)  # type: ignore[assignment]
     KnownServers.knows = knows  # type: ignore[method-assign]
+
+
+def final_fence() -> None:
+    """Workers that saw a fence dial again, whatever they are granted, and believe every process that has no mark."""
+    from proxy.allowances import Allowances
+
+    known_servers()
+    Allowances.ended = property(lambda self: False, lambda self, ended: None)  # type: ignore[assignment,method-assign]
 
 
 def by_action() -> None:
@@ -128,13 +134,13 @@ def flushed() -> None:
 
 
 def undeclared() -> None:
-    """Scripts run while their slot moves, whatever they touch."""
-    from proxy.slowpath.unnamed import KeepingToKeys
+    """Every script is taken for one that keeps to its keys: all run while their slot moves."""
+    from proxy.slowpath import unnamed
 
-    def refusal(self: KeepingToKeys, name: bytes, script: bytes) -> bytes | None:
-        return None
+    def keeps_to_keys(script: bytes) -> bool:
+        return True
 
-    KeepingToKeys.refusal = refusal  # type: ignore[method-assign]
+    unnamed.keeps_to_keys = keeps_to_keys
 
 
 def owned() -> None:
@@ -159,82 +165,19 @@ def shown() -> None:
     ShownSlots.at = at  # type: ignore[method-assign]
 
 
-def _fence_known() -> None:
-    """Workers believe every process that has no mark of a fence, but give up once they have seen one."""
-    from proxy.knownservers import KnownServers
+def sweep_mark() -> None:
+    """What a sweep deletes is deleted whenever it comes, and topom gives a sweep up sooner than it would.
 
-    def knows(self: KnownServers, server: str, process: str) -> bool:
-        return True
-
-    KnownServers.knows = knows  # type: ignore[method-assign]
-
-
-def _fence_ended() -> None:
-    from proxy.allowances import Allowances
-
-    Allowances.ended = property(lambda self: False, lambda self, ended: None)  # type: ignore[assignment]
-
-
-def _by_epoch() -> None:
-    from proxy import routing
-
-    def route_of(*arguments: Any) -> routing.Route:
-        return replace(original(*arguments), epoch=0)
-
-    original = routing.route_of
-    routing.route_of = route_of
-
-
-def _by_forget() -> None:
-    from proxy import routing
-
-    def forget(self: routing.Routing, address: str = "") -> None:
-        return
-
-    routing.Routing.forget = forget  # type: ignore[method-assign]
-    routing.Routing.source_lost = forget  # type: ignore[method-assign]
-
-
-def _without(module: Any, name: str, check: str) -> None:
-    text = getattr(module, name)
-    assert check in text
-    setattr(module, name, text.replace(check, "ARGV[1] == '' and 1 == 2"))
-
-
-def _permit() -> None:
-    from slots import moving
-
-    _without(
-        moving,
-        "DELETE",
-        """permit == '' or redis.call('HGET', KEYS[1], 'permit') ~= permit
-  or string.sub(permit, 1, 40) ~= string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')""",
-    )
-
-
-def _sweep_mark() -> None:
-    from migrator import sweep
-
-    _without(sweep, "DELETE", "redis.call('HGET', KEYS[1], 'token') ~= ARGV[1]")
-    _sweep_short()
-
-
-def _sweep_short() -> None:
+    So that one is given up within a schedule.
+    """
     from functools import partial
 
     from migrator import sweep
 
-    sweep.Timeouts = partial(sweep.Timeouts, reply_seconds=1.5)
-
-
-def _not_swept() -> None:
-    from topom import steps, sweeping
-
-    def require_not_swept(state: Any, server: str | None) -> None:
-        return
-
-    sweeping.require_not_swept = require_not_swept
-    steps.require_not_swept = require_not_swept
+    mark = "redis.call('HGET', KEYS[1], 'token') ~= ARGV[1]"
+    assert mark in sweep.DELETE
+    sweep.DELETE = sweep.DELETE.replace(mark, "ARGV[1] == ''")
+    sweep.Timeouts = partial(sweep.Timeouts, reply_seconds=1.5)  # type: ignore[misc,assignment]
 
 
 PLANTED: dict[str, tuple[str, Plant]] = {
@@ -245,18 +188,12 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "complete": ("topom", complete),
     "by-action": ("worker", by_action),
     "run-id": ("all", run_id),
+    "known-servers": ("worker", known_servers),
     "final-fence": ("worker", final_fence),
     "flushed": ("worker", flushed),
     "undeclared": ("worker", undeclared),
     "owned": ("topom", owned),
     "shown": ("worker", shown),
-    "fence-known": ("worker", _fence_known),
-    "fence-ended": ("worker", _fence_ended),
-    "by-epoch": ("worker", _by_epoch),
-    "by-forget": ("worker", _by_forget),
-    "permit": ("worker", _permit),
-    "sweep-mark": ("topom", _sweep_mark),
-    "sweep-short": ("topom", _sweep_short),
-    "not-swept": ("topom", _not_swept),
+    "sweep-mark": ("topom", sweep_mark),
 }
 """By name: the process it is planted in, and what plants it."""

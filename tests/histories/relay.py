@@ -21,7 +21,7 @@ RESTORE = b"RESTORE"
 FINISH = b"return 'lost' end"
 """Within the first bytes of the script by which copies that were carried become keys: a while after RESTORE."""
 KEYS_WITHIN = 256
-SWEEPING = b"'token') ~= ARGV[1] then return -1"
+SWEEPING = b"gone = gone + redis.call('EXISTS', KEYS[place])"
 """In the script that deletes keys of slots that a server does not own."""
 
 
