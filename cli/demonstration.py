@@ -125,7 +125,7 @@ async def _stay(cluster: LocalCluster) -> None:
     say("")
     say("It stays up until Ctrl-C:")
     say(f"  a client      redis-cli -h {host} -p {port}")
-    say(f"  topom's API   {cluster.topom_url}/docs")
+    say(f"  topom's API   {cluster.topom_url}/openapi.json")
     say(f"  its token     {cluster.token}")
     say(f"  the verbs     SLOTFERRY_TOPOM={cluster.topom_url} SLOTFERRY_TOKEN={cluster.token} slotferry status")
     for group_id, servers in cluster.groups.items():

@@ -30,8 +30,6 @@ OTHER_FILES = 256
 """Kept free of the API's connections: for servers, the store, the proxies' streams, logs."""
 MOST_FILES = 65_536
 """That are asked of the system."""
-CONNECTION = "connection"
-"""In the state of a scope: the :class:`Connection` over which the request came."""
 
 
 class Entrance:
@@ -109,11 +107,10 @@ class Connection(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, {**app_state, CONNECTION: self}, _loop)
+        super().__init__(config, server_state, app_state, _loop)
         self.conn = _Heeding(lambda request: entrance.heeds(self, request))
         self._entrance = entrance
         self._timer: asyncio.TimerHandle | None = None
-        self.on_lost: Callable[[], None] = _nothing
 
     def drop(self) -> None:
         """Close it at once, whatever is owed to it."""
@@ -128,7 +125,6 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
         super().connection_lost(exc)
-        self.on_lost()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         # Its head is whole, and whether it goes on is decided at once, by the token.
@@ -153,6 +149,3 @@ class Connection(H11Protocol):
             self._timer.cancel()
             self._timer = None
         self._entrance.gone(self)
-
-
-def _nothing() -> None: ...

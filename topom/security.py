@@ -1,4 +1,4 @@
-"""The bearer token: a secret, asked for everywhere but at the health check and the API's description.
+"""The bearer token: a secret, asked for everywhere but at the health check.
 
 While it is changed there are two of them: whoever has either is let in, so that nobody has to change at the same time
 as anybody else.

@@ -60,6 +60,8 @@ class Faults:
         """What was done and taken back, in words."""
         self.server_seconds = 0.0
         """For how long servers, or their links, stood still in all."""
+        self.evicted: set[int] = set()
+        """Groups whose masters have lost their marks."""
         self._cluster = cluster
         self._losses = losses
         self._now = now
@@ -204,6 +206,7 @@ class Faults:
                 await client.delete(*(key for key in RESERVED_KEYS if key != FENCED))
         except (RedisError, OSError, TimeoutError):
             return None
+        self.evicted.add(place + 1)
 
         async def undo() -> None:
             return

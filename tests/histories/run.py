@@ -7,6 +7,7 @@ search have limits of their own.
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -86,7 +87,7 @@ async def run(
     report.findings += [Finding("reading at the end", text) for text in missing]
     report.findings += [Finding("listing", text) for text in lister.findings(losses.excuses_key)]
     report.lists = lister.asked
-    report.findings += await _look_at_servers(cluster, workload, losses)
+    report.findings += await _look_at_servers(cluster, workload, losses, faults.evicted)
     late = LATE_SECONDS + faults.server_seconds
     # In a thread: relays and heartbeats have to go on meanwhile.
     judged = [partition for partition in workload.partitions if not losses.excuses(partition)]
@@ -130,13 +131,16 @@ async def _come_to_rest(cluster: HistoriesCluster, mover: Mover) -> None:
     await mover.look()
 
 
-async def _look_at_servers(cluster: HistoriesCluster, workload: Workload, losses: Losses) -> list[Finding]:
+async def _look_at_servers(
+    cluster: HistoriesCluster, workload: Workload, losses: Losses, evicted: set[int]
+) -> list[Finding]:
     databases = {*DATABASES, FLUSHED_DATABASE, BALLAST_DATABASE}
     try:
         wrong = await misplaced(cluster, databases)
         until = time.monotonic() + SWEEP_SECONDS
         while wrong and losses.older and time.monotonic() < until:
-            # owned: what a server has brought back is gone again soon.
+            # owned: what a server has brought back is gone again soon, or an operator is asked.
+            await _answer_for_keys(cluster, evicted.intersection(one.group for one in losses.older))
             await asyncio.sleep(0.1)
             wrong = await misplaced(cluster, databases)
         found = [Finding("placement", text) for text in wrong]
@@ -152,6 +156,15 @@ async def _look_at_servers(cluster: HistoriesCluster, workload: Workload, losses
     except (RedisError, OSError) as error:
         return [Finding("reading at the end", f"a server or a proxy does not answer: {error}")]
     return found
+
+
+async def _answer_for_keys(cluster: HistoriesCluster, groups: set[int]) -> None:
+    """Do as an operator where a server has lost what says whose data it has: nobody else knows that its keys may go."""
+    for group in await cluster.api.groups() if groups else ():
+        for server in group["servers"]:
+            if group["id"] in groups and "was never seen without them" in server["foreign"]:
+                with suppress(TopomError):  # asked again soon
+                    await cluster.api.sweep_server(group["id"], server["address"])
 
 
 def judge(partitions: Sequence[Partition], late_seconds: float, report: Report) -> None:

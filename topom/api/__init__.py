@@ -1,7 +1,7 @@
 """The HTTP API, a file a resource, and the control stream beside it.
 
-Everything asks for the bearer token but ``/healthz`` and the API's description (:mod:`topom.api.door`). A topom that
-does not lead passes requests on (:mod:`topom.api.forwarding`). Every error is answered as
+Everything asks for the bearer token but ``/healthz`` (:mod:`topom.api.door`). A topom that does not lead passes
+requests on (:mod:`topom.api.forwarding`). Every error is answered as
 ``{"error": "<type>", "message": "<a sentence for the operator>"}``.
 """
 

@@ -1,33 +1,33 @@
 """Who has no token gets nothing: the head of a request is looked at, and nothing read after it, before that is sure.
 
-Without the token there are the health check and the API's description, which take no body. With it, a body has a limit
-in bytes and in time.
+Without the token there is the health check, which takes no body. With it, a body has a limit in bytes and in time.
 
-**bounded**: what a request may bring, and how long each piece of it may take.
+**bounded**: what a request may bring, how long each piece of it may take, and how long all of it.
 """
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import NoReturn
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from topom.entrance import CONNECTION, Connection
 from topom.security import authorised
 
 MAXIMUM_BODY_BYTES = 1024 * 1024
 PIECE_SECONDS = 10.0
 """How long the next piece of a body may take to come."""
+BODY_SECONDS = 60.0
+"""How long a whole body may take to come, and beyond that a second for each :data:`SLOWEST_BYTES` it may have."""
+SLOWEST_BYTES = 256 * 1024
 HEALTH = "/healthz"
-DESCRIPTION = frozenset({"/docs", "/docs/oauth2-redirect", "/openapi.json"})
-MOST_DESCRIBED = 8
-"""Connections without the token that are being sent the description, which is long, at a time."""
 UNAUTHORISED = "the bearer token is missing or wrong; it is in the file named token in topom's data folder"
 CLOSE_REFUSED = 1008
 
 
-class _TooMuch(Exception):
-    """More came than was announced or is allowed, or it took too long."""
+class _BodyRefused(Exception):
+    """More came than is allowed, or it took too long. Whoever reads the body may make something else of it."""
 
 
 class Door:
@@ -42,7 +42,6 @@ class Door:
         self._app = app
         self._tokens = tokens
         self._larger = larger
-        self._described: set[Connection] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -56,8 +55,6 @@ class Door:
             await send({"type": "websocket.close", "code": CLOSE_REFUSED})
         elif scope["method"] not in ("GET", "HEAD") or _announces_body(headers):
             await self._refuse(scope, receive, send)
-        elif scope["path"] in DESCRIPTION:
-            await self._describe(scope, receive, send)
         elif scope["path"] == HEALTH:
             await self._app(scope, receive, send)
         else:
@@ -73,40 +70,61 @@ class Door:
             message = f"the body may have {most} bytes at most"
             await _answer(413, "BodyTooLarge", message, {})(scope, receive, send)
             return
-        received = 0
-        whole = False
-
-        async def limited() -> Message:
-            nonlocal received, whole
-            if whole:
-                return await receive()  # until the client goes
-            try:
-                async with asyncio.timeout(PIECE_SECONDS):
-                    message = await receive()
-            except TimeoutError:
-                raise _TooMuch(f"nothing more of the body came for {PIECE_SECONDS:g} s") from None
-            whole = not message.get("more_body", False)
-            received += len(message.get("body", b""))
-            if received > most:
-                raise _TooMuch(f"the body is larger than {most} bytes")
-            return message
-
-        await self._app(scope, limited, send)
-
-    async def _describe(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: Connection | None = scope.get("state", {}).get(CONNECTION)
-        if connection is not None and connection not in self._described:
-            if len(self._described) >= MOST_DESCRIBED:
-                message = "too many without the token ask for the API's description; try again in a while"
-                await _answer(503, "TooManyRequests", message, {})(scope, receive, send)
-                return
-            self._described.add(connection)
-            connection.on_lost = lambda: self._described.discard(connection)
-        await self._app(scope, receive, send)
+        body = _Body(receive, send, most)
+        try:
+            await self._app(scope, body.receive, body.send)
+        except Exception:
+            if body.refusal is None:
+                raise
+        if body.refusal is not None:
+            if body.answered:
+                raise _BodyRefused("a part of the answer was sent before all of the body had come")
+            await body.refusal(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         # What comes of a body is dropped until its time is over: who is cut off at once does not read the answer.
         await _answer(401, "Unauthorised", UNAUTHORISED, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+
+
+class _Body:
+    """The body of one request, and the answer to it: ``refusal`` whatever else is said, once too much has come."""
+
+    def __init__(self, receive: Receive, send: Send, most: int) -> None:
+        self.refusal: JSONResponse | None = None
+        self.answered = False
+        self._receive = receive
+        self._send = send
+        self._most = most
+        self._received = 0
+        self._whole = False
+        self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS + most / SLOWEST_BYTES
+
+    async def receive(self) -> Message:
+        """The next piece of the body."""
+        if self._whole:
+            return await self._receive()  # until the client goes
+        clock = asyncio.get_running_loop().time
+        message: Message | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(min(clock() + PIECE_SECONDS, self._deadline)):
+                message = await self._receive()
+        if message is None or clock() > self._deadline:
+            self._refuse(408, "BodyTooSlow", f"nothing of the body came for {PIECE_SECONDS:g} s, or it took too long")
+        self._whole = not message.get("more_body", False)
+        self._received += len(message.get("body", b""))
+        if self._received > self._most:
+            self._refuse(413, "BodyTooLarge", f"the body may have {self._most} bytes at most")
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Pass on a part of the answer, unless the body is refused by then."""
+        if self.refusal is None or self.answered:
+            self.answered = True
+            await self._send(message)
+
+    def _refuse(self, status: int, error: str, message: str) -> NoReturn:
+        self.refusal = _answer(status, error, message, {})
+        raise _BodyRefused(message)
 
 
 def _announces_body(headers: Mapping[bytes, bytes]) -> bool:

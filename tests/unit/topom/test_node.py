@@ -241,6 +241,19 @@ async def test_a_follower_hears_a_proxy_before_it_sends_it_to_the_leader(two: To
         await stream
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+async def test_a_body_that_is_too_large_is_refused_by_whichever_topom(two: Topoms, name: str) -> None:
+    """Also one that does not say beforehand how large it is."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b" " * 500_000
+
+    async with httpx.AsyncClient(transport=two.network.transports[name], headers=AUTHORISED) as client:
+        refused = await client.post(f"http://{name}/api/v1/groups", content=pieces())
+    assert (refused.status_code, refused.json()["error"]) == (413, "BodyTooLarge")
+
+
 async def test_a_follower_answers_reads_from_the_store_and_says_so(two: Topoms) -> None:
     await two.ask("a", "POST", "/slots/assign", {"slots": "0-3", "group_id": 1})
     await follows(two, "b")
