@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cli.calls import TopomError
+from cli.processes import ProcessError
 from slots.ranges import show
 from tests.histories.cluster import GROUPS, PROXIES, SLOTS, HistoriesCluster
 from tests.histories.losses import Losses, Older
@@ -61,15 +62,16 @@ class Journeys:
         self._losses = losses
         self._now = now
         self._restart = restart
+        self._step = "waiting"
+        self._refused = ""
         self._pids = pids
 
     async def go(self, fault: Fault, keep: Callable[[int], Path]) -> str:
         """Do all steps, and take back what they have done; how far they came. ``keep`` copies a server's files."""
         chance = random.Random(fault.at)
-        self._step = "gathering"
-        self._refused = ""
         try:
             async with asyncio.timeout(fault.seconds), self._mover.turn:
+                self._step, self._refused = "gathering", ""
                 try:
                     if fault.kind is Kind.JOURNEYS_CUT:
                         await self._cut_off_while_slots_go_and_return(fault.place, chance)
@@ -80,7 +82,7 @@ class Journeys:
                     self._step = "done"
                 finally:
                     await asyncio.shield(self._take_back())
-        except (TopomError, TimeoutError) as error:
+        except (TopomError, ProcessError, OSError) as error:  # a timeout is an OSError
             return f": {self._step}, and no further: {error or self._refused or type(error).__name__}"
         return f": {self._step}"
 

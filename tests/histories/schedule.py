@@ -123,8 +123,8 @@ ANYWHERE = (
 """Faults that have no place: of the cluster's only topom, or of whichever server comes first."""
 JOURNEYS = (Kind.JOURNEYS_CUT, Kind.FENCE_FORGOTTEN, Kind.SWEEP_HELD)
 """Faults of several steps (:mod:`tests.histories.journeys`)."""
-ONCE = (*JOURNEYS, Kind.SERVER_OLDER)
-"""Faults that come once in a run: others have to be well meanwhile, or too little is left to be judged."""
+ONCE = (Kind.SERVER_OLDER,)
+"""Faults that come once in a run, as one of the journeys does: or too little is left to be judged."""
 HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.KEYS_HELD, Kind.ARRIVAL_HELD)
 AT_ONCE = 0.8
 """Faults at a time, on average: what several do together hides what each does, but some have to meet."""
@@ -157,7 +157,9 @@ def draw(
         len(found) < seconds / SHORTEST_SECONDS
         and sum(min(fault.seconds, LONGEST_SECONDS) for fault in found) < AT_ONCE * seconds
     ):
-        left = [it for it in kinds if it not in ONCE or all(fault.kind is not it for fault in found)]
+        had = {fault.kind for fault in found}
+        over = had.intersection(ONCE) | {it for it in JOURNEYS if had.intersection(JOURNEYS)}
+        left = [it for it in kinds if it not in over]
         if not left:
             break
         kind = chance.choices(left, [WEIGHTS[it] for it in left])[0]
