@@ -3,7 +3,8 @@
 The scripts that move keys take a claimed key for one that is at the source, even when it has expired there meanwhile
 (**absent-first**): else a client could make it anew at the target, and the last step of the copy would replace that.
 A claim is a field of the hash :data:`slots.moving.STATE` at the source and is given back in the same atomic step in
-which the key is deleted there. Claims of earlier calls are dropped once the connections of those are ended.
+which the key is deleted there. Claims of earlier calls are dropped once the connections of those are ended,
+and with them the permit.
 """
 
 from __future__ import annotations
@@ -111,8 +112,16 @@ return held
 
 _DROP = """
 redis.call('SELECT', '0')
+local dropped = false
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if string.sub(field, 1, 6) == 'claim:' then redis.call('HDEL', KEYS[1], field) end
+  if string.sub(field, 1, 6) == 'claim:' then
+    redis.call('HDEL', KEYS[1], field)
+    dropped = true
+  end
+end
+if dropped then
+  redis.call('HDEL', KEYS[1], 'permit')
+  redis.call('HSET', KEYS[1], 'unsettled', ARGV[1])
 end
 """
 
@@ -195,5 +204,9 @@ class Claims:
 
 
 async def drop_claims(source: Connection) -> None:
-    """Drop all claims: of calls whose connections are ended, at both servers."""
-    await source.call("EVAL", _DROP, 1, STATE)
+    """Drop all claims: of calls whose connections are ended, at both servers.
+
+    With them goes the permit: a copy may be a key at the target already, and who was told before that there is none is
+    not to delete the one at the source (:data:`slots.moving.DELETE`).
+    """
+    await source.call("EVAL", _DROP, 1, STATE, secrets.token_hex(8))

@@ -117,7 +117,7 @@ class Transfer:
         return self._manner.beginning.keeps_target(*moving.processes_of(self.permit))
 
     async def end_under_way(self) -> None:
-        """See to it that no attempt of unknown outcome, by anybody, can arrive at the target any more.
+        """See to it that no attempt of unknown outcome, by anybody, can arrive at the target any more, and no flush.
 
         It does not need the permit: a source that evicts everything evicts that, too.
 
@@ -129,6 +129,8 @@ class Transfer:
         if not str(reply).startswith(moving.UNSETTLED):
             raise self._failure(str(reply), self._timeouts.migrate_seconds)
         try:
+            # Keys may be gone from the source by a flush that has not come to the target yet (slots/flushes.py).
+            await moving.flushes_over(self._connection, self._checking)
             await moving.end_migrations(self._checking)
         except moving.NotSettled as error:
             raise TargetUnavailable(f"target {self._target}: {error}") from error

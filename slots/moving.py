@@ -10,12 +10,14 @@ there, that RESTORE would bring it back. So:
 - The permit is the field ``permit`` of the hash :data:`STATE` in database 0 of the source: its run id, the target's
   address and run id, and a random part. Without it nothing moves. It does not outlive the server process that it was
   made for, however its data came back.
-- The script that sees an attempt fail that way takes the permit away in the same atomic step.
+- The script that sees an attempt fail that way takes the permit away in the same atomic step. So does whoever else
+  finds that the target may have a copy of a key that the source has.
 - Whoever finds no permit settles (:func:`settle`): at the target it ends all connections that may be a MIGRATE's.
   What still comes in for them meets a closed connection. Then it grants a new permit, if none was granted or taken
   away meanwhile.
 
-What was lost with the hash (FLUSHALL, eviction, an older RDB file) costs another settling and nothing else.
+What was lost with the hash (a flush past the proxies, eviction, an older RDB file) costs another settling and nothing
+else. A flush by a client withholds the permit until it is over at every server (:mod:`slots.flushes`).
 
 A server that restarts in the middle may come back with keys as they were once. So the permit names the processes of
 both ends: whoever holds it compares them with those that the slot's action began with, and tells the script whose copy
@@ -38,6 +40,7 @@ import asyncio
 import hashlib
 import re
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,13 +49,15 @@ from typing import Any
 import structlog
 
 from slots.connections import BY_EFFECTS, FENCED, PREFIX, RedisClient, parse_client_list
+from slots.flushes import KEEP_FLUSHES, STANDING, TAKEN_OVER_SECONDS
 from slots.reserved import RESERVED as RESERVED
 
 log = structlog.get_logger()
 
 STATE = RESERVED + b"moving"
-"""Hash in database 0 of a source: ``permit``; ``unsettled``, random, of the attempt that took the permit away; and a
-field ``claim:database:key`` for each key that goes in pieces, its value the claimant."""
+"""Hash in database 0 of a source: ``permit``; ``unsettled``, random, of the attempt that took the permit away; a field
+``claim:database:key`` for each key that goes in pieces, its value the claimant; and, at a target as well, the fields of
+flushes (:mod:`slots.flushes`)."""
 WRITING = f"{PREFIX}.migrator-writing."
 """What the names of connections begin with over which the migrator writes keys in pieces to a target."""
 WANTED = RESERVED + b"wanted"
@@ -64,7 +69,7 @@ SWEPT = RESERVED + b"swept"
 """Hash in database 0 of a server: ``swept``, the life in which it was swept; ``data``, the id of the data that it has;
 ``token``, random, of a sweep under way (:mod:`migrator.sweep`)."""
 RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT)
-OUTLAST_FLUSH = (FENCED, LEADER, SWEPT)
+OUTLAST_FLUSH = (STATE, FENCED, LEADER, SWEPT)
 """Those that a flush by a client does not take away: somebody may come late and has to find them."""
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
@@ -78,6 +83,8 @@ SETTLE_SECONDS = 5.0
 """How long ending a target's connections may take."""
 LOOK_SECONDS = 0.02
 MOST_TRIES = 10
+MOST_FLUSH_WAITS = 3
+"""How many times :data:`slots.flushes.TAKEN_OVER_SECONDS` flushes are waited for at most."""
 MIGRATE_COMMANDS = {"NULL", "auth", "select", "restore", "restore-asking"}
 """Last commands that a connection of MIGRATE may have run; NULL stands for none."""
 
@@ -208,35 +215,17 @@ GRANT = (
     _BEGIN
     + """
 if state('permit') ~= ARGV[1] or state('unsettled') ~= ARGV[2] then return state('permit') end
+for _, field in ipairs(redis.call('HKEYS', '__slotferry:moving')) do
+  if string.sub(field, 1, 6) == 'flush:' then return state('permit') end
+end
 redis.call('HDEL', '__slotferry:moving', 'permit')
 redis.call('HSET', '__slotferry:moving', 'permit', ARGV[3])
 return ARGV[3]
 """
 )
-"""Stores the permit ARGV[3] if ARGV[1] and ARGV[2] are still permit and token; gives the permit that holds."""
+"""Stores the permit ARGV[3] if ARGV[1] and ARGV[2] are still permit and token; gives the permit that holds.
 
-
-FLUSH = (
-    BY_EFFECTS
-    + """
-local kept = {}
-redis.call('SELECT', '0')
-for index = 2, #KEYS do kept[index] = redis.call('DUMP', KEYS[index]) end
-redis.call('SELECT', ARGV[1])
-local said = redis.pcall(unpack(ARGV, 2))
-if said.err then return {err = (string.gsub(said.err, '^@user_script: ?%d*:? ?%-?', ''))} end
-redis.call('SELECT', '0')
-redis.call('DEL', KEYS[1])
-for index = 2, #KEYS do
-  local name, mark = KEYS[index], kept[index]
-  if mark and redis.call('EXISTS', name) == 0 then redis.call('RESTORE', name, '0', mark) end
-end
-return said
-"""
-)
-"""Runs the FLUSHDB or FLUSHALL that ARGV[2] and what follows are, in database ARGV[1].
-
-KEYS[1] is :data:`STATE`, which goes whatever is flushed; the other keys stay. In one step: nobody finds a mark missing.
+None is granted while a flush stands there (:mod:`slots.flushes`).
 """
 
 
@@ -382,6 +371,9 @@ async def settle(source: RedisClient, target: RedisClient, address: str) -> str:
         mine = f"{run_id} {address} {target_run_id} "
         if permit.startswith(mine):
             return permit
+        # Not before the source was asked: what is withheld there later makes the grant fail.
+        if await flushes_over(source, target):
+            continue
         ended = await end_migrations(target)
         # run-id: the connections that were ended are those of the process that the permit names.
         if run_id_of(await target.execute_command("INFO", "server")) != target_run_id:
@@ -396,6 +388,30 @@ async def settle(source: RedisClient, target: RedisClient, address: str) -> str:
         f"the permit to move keys to {address} did not last in {MOST_TRIES} attempts: others failed as well, or "
         "the source evicts whatever it is given"
     )
+
+
+async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
+    """Return once no flush stands at either end, and say if one did; see :mod:`slots.flushes`.
+
+    One that stands for too long is taken for dead, and taken away. Raises :class:`NotSettled` where there are others
+    all the time.
+    """
+    began = time.monotonic()
+    since: dict[bytes, float] = {}
+    dead: list[bytes] = []
+    while (now := time.monotonic()) - began < MOST_FLUSH_WAITS * TAKEN_OVER_SECONDS:
+        standing: set[bytes] = set()
+        for server in (target, source):
+            standing.update(await server.execute_command("EVAL", STANDING, 1, STATE, *dead))
+        if dead:
+            log.warning("flushes_taken_over", flushes=len(dead))
+        if not standing:
+            return bool(since)
+        since = {field: since.get(field, now) for field in standing}
+        dead = [field for field, first in since.items() if now - first >= TAKEN_OVER_SECONDS]
+        if not dead:
+            await asyncio.sleep(LOOK_SECONDS)
+    raise NotSettled("clients flush the servers all the time, and no key moves meanwhile")
 
 
 async def end_migrations(target: RedisClient) -> int:
@@ -444,7 +460,7 @@ async def clear_source(source: RedisClient) -> None:
     await source.execute_command("EVAL", _CLEAR, 2, STATE, WANTED)
 
 
-_CLEAR = _SELECT + "return redis.call('DEL', unpack(KEYS))"
+_CLEAR = _SELECT + "local state = KEYS[1]" + KEEP_FLUSHES + "return redis.call('DEL', KEYS[2])"
 
 
 def _may_be_migration(entry: Mapping[str, str]) -> bool:

@@ -11,7 +11,7 @@ begin by the time that all have answered, all are asked again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from proxy.engine.session import Session
@@ -26,10 +26,6 @@ ALWAYS_MOVING = (
     f"TRYAGAIN slots began to move during each of {ATTEMPTS} attempts to ask all servers; what they said was not put "
     "together"
 )
-
-
-Settle = Callable[[list[str]], Awaitable[bytes | None]]
-"""Sees to it that nothing which a move has sent can arrive at these servers any more; None, or the error."""
 
 
 class FanOutError(Exception):
@@ -75,12 +71,8 @@ class FanOut:
         self._limit = services.settings.session_output_limit_bytes
         self._moves = moves
 
-    async def ask(self, session: Session, request: bytes, settle: Settle | None = None) -> Said:
-        """Have every master run a request. Raises :class:`FanOutError`.
-
-        With ``settle``, it is called with both ends of every move once the sources have answered, and then both ends
-        are asked (again): a move that is turned round has something on its way to what is its source by now.
-        """
+    async def ask(self, session: Session, request: bytes) -> Said:
+        """Have every master run a request. Raises :class:`FanOutError`."""
         for _ in range(ATTEMPTS):
             moves = self._moves()
             begun, shown = moves.begun, moves.shown
@@ -92,11 +84,6 @@ class FanOut:
             first = [master for group, master in masters.items() if group not in targets or group in sources]
             budget = _Budget(self._limit)
             said_first = await self._ask(session, first, request, budget)
-            if settle is not None:
-                targets |= sources & masters.keys()
-                error = await settle([masters[group] for group in sorted(targets)])
-                if error is not None:
-                    raise FanOutError(error)
             said = Said(
                 said_first,
                 await self._ask(session, [masters[group] for group in sorted(targets)], request, budget),

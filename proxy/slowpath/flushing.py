@@ -1,33 +1,50 @@
 """FLUSHDB and FLUSHALL: what was there when the command came, and was not written since, is gone when it is answered.
 
-While slots move, keys are on their way, too. They are in three places: at the source; at the target, where MIGRATE or
-a mover has written them; and on the way between, in a socket's buffer at a target that is slow to read, or in the
-memory of a migrator which carries them. So:
+For each key there is one moment at which it goes, however its slot moves: nothing that was acknowledged after that is
+taken away, also where the client gets an error (which means that some keys may be gone, and that it is to be done
+again). How that is upheld while slots move is said in :mod:`slots.flushes`. Here it is run:
 
-1. The sources are flushed. With the keys go the permit to move any and the claims on those that are carried
-   (:mod:`slots.moving`): what is sent from now on was written later.
-2. Every connection at a target over which a mover writes is ended by the target, with all that it had sent. A migrator
-   begins anew, at a source that has nothing of before.
-3. The targets are flushed.
+1. The permit to move keys is withheld, at every server. With it go the claims on keys that are carried.
+2. Every connection at an end of a move over which a mover writes is ended by that server, with all that it had sent: a
+   key on its way is not in a socket's buffer of a server that is slow to read, nor in the memory of a migrator, when
+   the servers are flushed. A move that is turned round may have something on its way to what is its source by now.
+3. Every server is flushed.
+4. Keys may move again.
+
+**drained**: a flush counts as under way for every slot, so none begins to move or is turned round in the middle of it,
+and what this worker has seen of moves is all that there are. A flush lets a lock be taken first: flushes that follow
+each other closely do not hold it up. A failover does not wait for a master that is lost: the flush gives an error then.
 
 What is known to be absent from a source (**one-way**) stays so: a flush only takes keys away. The marks that have to
 outlive whoever is late (:data:`slots.moving.OUTLAST_FLUSH`) are kept, in the same step.
 
-**bounded**: the second step by ``backend_reply_seconds`` for each server; an error says that the flush is not whole.
+The masters of groups without slots are flushed, too: they may have keys of slots that are offline by now.
+
+**bounded**: each step by ``backend_reply_seconds`` for each server, the wait for a lock by ``lock_drain_seconds``.
 """
 
 import asyncio
-from collections.abc import Callable
+import secrets
+import time
+from collections.abc import Callable, Collection
 
 from proxy.engine.backend import command
 from proxy.engine.session import AFTER_OWED, Session
-from proxy.slowpath import replies
+from proxy.slowpath import everywhere, replies
 from proxy.slowpath.connection import SYNTAX_ERROR
+from proxy.slowpath.everywhere import NO_SERVER
 from proxy.slowpath.family import Family, Handler, Outcome
-from proxy.slowpath.fanout import FanOut, FanOutError
 from proxy.slowpath.moves import Moves
 from proxy.slowpath.services import Services
-from slots.moving import FLUSH, OUTLAST_FLUSH, STATE
+from slots.flushes import FIELD, FLUSH, RELEASE, WITHHOLD
+from slots.moving import OUTLAST_FLUSH, STATE
+
+LOOK_SECONDS = 0.005
+"""How often it is looked whether a lock has been taken."""
+INTERRUPTED = replies.error(
+    "TRYAGAIN a server was replaced, or keys moved again, while the servers were flushed; not everything may be gone"
+)
+NO_SCRIPTS = b"-NOPERM"
 
 
 class FlushCommands(Family):
@@ -40,7 +57,8 @@ class FlushCommands(Family):
 
     def __init__(self, services: Services, moves: Callable[[], Moves]) -> None:
         self._services = services
-        self._fan_out = FanOut(services, moves)
+        self._router = services.router
+        self._moves = moves
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name."""
@@ -56,26 +74,80 @@ class FlushCommands(Family):
         return self._flush(session, argv)
 
     async def _flush(self, session: Session, argv: list[bytes]) -> bytes:
-        keeping = command(("EVAL", FLUSH, 1 + len(OUTLAST_FLUSH), STATE, *OUTLAST_FLUSH, session.database, *argv))
+        loop = self._router.loop
+        latest = time.monotonic() + self._services.settings.lock_drain_seconds
+        while loop.on_drained is not None and time.monotonic() < latest:
+            await asyncio.sleep(LOOK_SECONDS)
+        slots = range(loop.number_of_slots)
+        for slot in slots:
+            # drained
+            loop.hold_slot(slot)
         try:
-            try:
-                await self._fan_out.ask(session, keeping, self._settle)
-            except FanOutError as error:
-                if not error.reply.startswith(b"-NOPERM"):
-                    raise
-                # Without scripts nothing moves.
-                await self._fan_out.ask(session, command(tuple(argv)))
-        except FanOutError as error:
-            return error.reply
-        return replies.OK
+            return await self._flush_all(session, argv)
+        finally:
+            for slot in slots:
+                loop.release_slot(slot)
 
-    async def _settle(self, addresses: list[str]) -> bytes | None:
-        permits = self._services.router.mover.permits
-        reasons = await asyncio.gather(*(permits.end_under_way(address) for address in addresses))
-        for address, reason in zip(addresses, reasons, strict=True):
+    async def _flush_all(self, session: Session, argv: list[bytes]) -> bytes:
+        moves = self._moves()
+        masters, seen = moves.masters, self._seen()
+        servers = self._services.every_master()
+        if not servers:
+            return NO_SERVER
+        ends = {masters[group] for edge in moves.edges for group in edge if group in masters}
+        if not ends:
+            return await self._flush_each(session, servers, "", argv) or replies.OK
+        field = FIELD + secrets.token_hex(8)
+        error = await self._withhold(session, servers, field) or await self._settle(sorted(ends))
+        if error is None and seen != self._seen():
+            error = INTERRUPTED
+        if error is None:
+            error = await self._flush_each(session, servers, field, argv)
+        release = command(("EVAL", RELEASE, 1, STATE, field))
+        if error is not None:
+            # bounded: a server that does not answer has been waited for. What comes late is refused there.
+            for address in servers:
+                self._router.shared(session, address).call(release, _drop)
+            return error
+        released = await self._ask(session, servers, release)
+        held = all(reply == b":1\r\n" or reply.startswith(NO_SCRIPTS) for reply in released.values())
+        # run-id: a server that was started anew may have data of before.
+        return replies.OK if held and seen == self._seen() else INTERRUPTED
+
+    def _seen(self) -> tuple[int, int]:
+        """Another identity of the proxy, or another master of a group, makes another."""
+        moves = self._moves()
+        return moves.known_since, moves.masters_changed
+
+    async def _withhold(self, session: Session, servers: Collection[str], field: str) -> bytes | None:
+        heard = await self._ask(session, servers, command(("EVAL", WITHHOLD, 1, STATE, field)))
+        may = {address: reply for address, reply in heard.items() if not reply.startswith(NO_SCRIPTS)}
+        return everywhere.first_error(may)
+
+    async def _settle(self, ends: Collection[str]) -> bytes | None:
+        permits = self._router.mover.permits
+        reasons = await asyncio.gather(*(permits.end_under_way(address) for address in ends))
+        for address, reason in zip(ends, reasons, strict=True):
             if reason is not None:
                 return replies.error(
-                    f"TRYAGAIN keys on their way to {address} may still arrive there ({reason}); not everything was"
-                    " flushed"
+                    f"TRYAGAIN keys on their way to {address} may still arrive there ({reason}); nothing was flushed"
                 )
         return None
+
+    async def _flush_each(
+        self, session: Session, servers: Collection[str], field: str, argv: list[bytes]
+    ) -> bytes | None:
+        keeping = command(("EVAL", FLUSH, len(OUTLAST_FLUSH), *OUTLAST_FLUSH, field, session.database, *argv))
+        heard = await self._ask(session, servers, keeping)
+        without = [address for address, reply in heard.items() if reply.startswith(NO_SCRIPTS)]
+        # Where scripts may not run nothing moves.
+        heard |= await self._ask(session, without, command(tuple(argv)))
+        return everywhere.first_error(heard)
+
+    async def _ask(self, session: Session, servers: Collection[str], request: bytes) -> dict[str, bytes]:
+        """What servers say, over the connections that the session's other requests go over."""
+        return await everywhere.ask_each([self._router.shared(session, address) for address in servers], request)
+
+
+def _drop(reply: bytes) -> None:
+    """A reply that nobody waits for."""

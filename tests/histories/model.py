@@ -125,7 +125,6 @@ COMMANDS: dict[str, Callable[[Value, Sequence[bytes]], Effect]] = {
     "INCR": _incr,
     "DEL": _delete,
     "FLUSHDB": _flush,
-    "FLUSHDB again": _flush,
     "EXISTS": _exists,
     "PEXPIRE": _pexpire,
     "RPUSH": _rpush,
@@ -136,10 +135,6 @@ COMMANDS: dict[str, Callable[[Value, Sequence[bytes]], Effect]] = {
     "HGET": _hget,
 }
 """What each command makes of a key's value. LRANGE is taken to be of all elements."""
-
-
-FLUSHED_AGAIN = (Call("FLUSHDB again"),)
-"""While a slot moves, source and target are flushed one after the other: what is written meanwhile may be gone."""
 
 
 def nothing(keys: int) -> State:
@@ -161,8 +156,6 @@ class Model:
         """The states that an operation may leave behind; none if it cannot have been answered so."""
         starts = self._expired(state, operation)
         found: list[State] = []
-        if operation.calls == FLUSHED_AGAIN:
-            found += starts
         for start in starts:
             after = self._run(start, operation)
             if after is not None and after not in found:

@@ -133,6 +133,13 @@ def flushed() -> None:
     FlushCommands._settle = settle  # type: ignore[attr-defined]
 
 
+def withheld() -> None:
+    """Keys move on while the servers are flushed: nobody knows a flush's field by its name."""
+    from proxy.slowpath import flushing
+
+    flushing.FIELD = "unknown:"
+
+
 def undeclared() -> None:
     """Every script is taken for one that keeps to its keys: all run while their slot moves."""
     from proxy.slowpath import unnamed
@@ -191,6 +198,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "known-servers": ("worker", known_servers),
     "final-fence": ("worker", final_fence),
     "flushed": ("worker", flushed),
+    "withheld": ("worker", withheld),
     "undeclared": ("worker", undeclared),
     "owned": ("topom", owned),
     "shown": ("worker", shown),

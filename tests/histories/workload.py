@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tests.histories.model import FLUSHED_AGAIN, call
+from tests.histories.model import call
 from tests.histories.operations import Call, Form, Operation, Outcome, Partition
 
 OPERATIONS = 120
@@ -84,7 +84,7 @@ class Workload:
     def flush(self, operation: Operation, others: Sequence[Partition]) -> None:
         """Note a flush in all partitions that it has emptied, ``others`` and those made since, and may yet empty."""
         for partition in {id(it): it for it in (*others, *self.flushed)}.values():
-            _note_flush(partition, operation)
+            partition.operations.append(replace(operation))
         if operation.outcome is Outcome.UNKNOWN:
             self._flushes.append(operation)
 
@@ -96,13 +96,9 @@ class Workload:
         partition = Partition(kind, keys, database)
         if kind == "flushed":
             for operation in self._flushes:
-                _note_flush(partition, operation)
+                partition.operations.append(replace(operation))
         self.partitions.append(partition)
         return partition
-
-
-def _note_flush(partition: Partition, operation: Operation) -> None:
-    partition.operations += [replace(operation), replace(operation, calls=FLUSHED_AGAIN)]
 
 
 def _lifetime(chance: random.Random) -> int:

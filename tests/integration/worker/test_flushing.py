@@ -1,16 +1,18 @@
 """FLUSHDB and FLUSHALL leave nothing that was there when they came, and Slotferry's own marks where they are."""
 
 import asyncio
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import redis.exceptions
 
 from slots import connections
+from slots.flushes import STANDING
 from slots.moving import LEADER, STATE, WRITING
 from slots.states import SlotState
-from slots.table import Slot
+from slots.table import Action, Group, Slot
+from tests.integration.breaking_relay import BreakingRelay, Direction, Fault, migrating_servers
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness
@@ -19,41 +21,122 @@ from tests.integration.worker.test_slot_states import KEY, SLOT, frozen, migrate
 FLUSHES = [("FLUSHALL",), ("FLUSHALL", "ASYNC"), ("FLUSHDB",)]
 
 
-def sockets_with_unread_bytes(port: int) -> int:
-    """How many connections at a port of this machine, closed by the other end or not, hold what nobody has read."""
-    found = 0
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, _, state, queues, *_ = line.split()
-        if int(local.partition(":")[2], 16) == port and state in ("01", "08"):
-            found += int(queues.partition(":")[2], 16) > 0
-    return found
+@asynccontextmanager
+async def target_behind_relay(worker: WorkerHarness) -> AsyncIterator[BreakingRelay]:
+    """Have the worker and the source reach the target through a relay."""
+    async with BreakingRelay(worker.servers[1].port) as relay:
+        worker.run_ids[relay.address] = worker.run_ids[worker.servers[1].address]
+        await worker.apply([Slot(index, 2) for index in range(512) if index != SLOT], [Group(2, (relay.address,))])
+        yield relay
+
+
+@asynccontextmanager
+async def flush_held_at_target(
+    worker: WorkerHarness, relay: BreakingRelay
+) -> AsyncIterator[tuple[Fault, "asyncio.Task[bool]"]]:
+    """A flush that is done at the source and has yet to arrive at the target, over a connection of its own."""
+    async with worker.client(db=3) as flushing, worker.direct(1) as source:
+        fault = relay.hold(directions=frozenset({Direction.TO_SERVER}), containing=b"FLUSHALL")
+        flush = asyncio.create_task(flushing.flushall())
+
+        async def held() -> bool:
+            return fault.met > 0 and not await source.exists(KEY)
+
+        await until(held)
+        yield fault, flush
+        fault.mend()
+        await asyncio.gather(flush, return_exceptions=True)
+
+
+async def looks_at(worker: WorkerHarness, group: int) -> int:
+    """How often fields of flushes were listed at a server."""
+    async with worker.direct(group) as server:
+        stats: dict[str, dict[str, int]] = await server.info("commandstats")
+        return stats.get("cmdstat_hkeys", {"calls": 0})["calls"]
+
+
+async def test_what_is_written_after_a_flush_is_not_taken_away(start_worker: StartWorker) -> None:
+    """The key is gone at the source, and would be made anew at the target, which has yet to be flushed."""
+    worker = await start_worker(backend_reply_seconds=LIMIT)
+    async with target_behind_relay(worker) as relay, worker.client() as client:
+        await client.set(KEY, "old")
+        await migrate_key(worker)
+
+        async def write() -> None:
+            assert await client.get(KEY) is None
+            await client.set(KEY, "new")
+
+        async with flush_held_at_target(worker, relay) as (fault, flush):
+            looks = await looks_at(worker, 2)
+            writing = asyncio.create_task(write())
+
+            async def written_or_waiting() -> bool:
+                return writing.done() or await looks_at(worker, 2) > looks
+
+            await until(written_or_waiting)
+            fault.mend()
+            assert await flush
+            await writing
+        assert await client.get(KEY) == b"new"
+        async with worker.direct(1) as source, worker.direct(2) as target:
+            assert not await target.exists(STATE)
+            assert not any(field.startswith(b"flush:") for field in await source.hkeys(STATE))
+
+
+async def test_drained_no_slot_begins_to_move_while_the_servers_are_flushed(start_worker: StartWorker) -> None:
+    worker = await start_worker(backend_reply_seconds=LIMIT, lock_drain_seconds=LIMIT)
+    async with target_behind_relay(worker) as relay:
+        await migrate_key(worker)
+        async with flush_held_at_target(worker, relay) as (fault, flush):
+            other = next(slot.id for slot in worker.table.slots if slot.action is None and slot.group_id == 1)
+            epoch = worker.push([Slot(other, 1, Action(SlotState.PREPARED, 2))])
+            await worker.next(lambda message: message["type"] == "counters")
+            worker.messages[:] = [message for message in worker.messages if message["type"] != "counters"]
+            await worker.next(lambda message: message["type"] == "counters")
+            assert not any(message["type"] in ("ack", "nack") for message in worker.messages)
+            fault.mend()
+            assert await flush
+            assert (await worker.verdict(epoch))["type"] == "ack"
+
+
+async def test_a_flush_that_was_taken_over_is_not_done_at_the_target(start_worker: StartWorker) -> None:
+    """Whoever waited for it has written there since."""
+    worker = await start_worker(backend_reply_seconds=LIMIT)
+    async with target_behind_relay(worker) as relay, worker.direct(1) as source, worker.direct(2) as target:
+        await migrate_key(worker)
+        async with flush_held_at_target(worker, relay) as (fault, flush):
+            for server in (target, source):
+                fields = await server.execute_command("EVAL", STANDING, 1, STATE)
+                assert len(fields) == 1
+                assert await server.execute_command("EVAL", STANDING, 1, STATE, *fields) == []
+            async with worker.client() as client:
+                assert await client.get(KEY) is None
+                await client.set(KEY, "new")
+                fault.mend()
+                with pytest.raises(redis.exceptions.TryAgainError, match="keys move again"):
+                    await flush
+                assert await client.get(KEY) == b"new"
 
 
 @pytest.mark.parametrize("words", FLUSHES)
-async def test_nothing_comes_back_from_a_socket_at_a_stalled_target(
-    start_worker: StartWorker, words: tuple[str, ...]
-) -> None:
-    """A MIGRATE of unknown outcome has left its RESTORE in a connection that the target has yet to accept."""
-    worker = await start_worker(backend_reply_seconds=LIMIT)
-    await worker.apply([Slot(index, 2) for index in range(1024) if index != SLOT])
-    port = worker.servers[1].port
-
-    async with worker.client() as client, worker.direct(1) as source, Talk(worker.settings.listen) as talk:
+async def test_nothing_comes_back_from_the_way_to_the_target(start_worker: StartWorker, words: tuple[str, ...]) -> None:
+    """A MIGRATE of unknown outcome has left its RESTORE between the servers."""
+    worker = await start_worker()
+    async with target_behind_relay(worker) as relay, worker.client() as client, worker.direct(1) as source:
         await client.set(KEY, "old")
         await migrate_key(worker)
-        # The worker is connected to the target: what it sends there is read before a connection is accepted.
-        await client.set("another", "1")
-        async with frozen(worker, 2):
-            with pytest.raises(redis.exceptions.ResponseError, match="IOERR"):
-                await source.execute_command("MIGRATE", "127.0.0.1", port, KEY, 0, 200)
-            talk.send(*words)
-            await talk.writer.drain()
+        fault = relay.hold(migrating_servers, frozenset({Direction.TO_SERVER}))
+        with pytest.raises(redis.exceptions.ResponseError, match="IOERR"):
+            await source.execute_command("MIGRATE", "127.0.0.1", relay.address.split(":")[1], KEY, 0, 200)
+        relay.restrict_to_present(fault)
+        await client.execute_command(*words)
+        fault.mend()
 
-            async def flushed() -> bool:
-                return not await source.exists(KEY) and sockets_with_unread_bytes(port) >= 2
+        async def left() -> bool:
+            return relay.count_present(fault) == 0
 
-            await until(flushed)
-        assert await talk.reply() == b"+OK\r\n"
+        assert fault.only
+        await until(left)
         assert await worker.keys(1) == await worker.keys(2) == []
         assert await client.get(KEY) is None
         # Nothing stands in the way of whoever moves keys next.
@@ -83,7 +166,7 @@ async def test_a_flush_of_another_database_takes_the_permit_too(start_worker: St
         assert await client.get(KEY) == b"1"
         assert await source.hexists(STATE, "permit")
         await client.flushdb()
-        assert not await source.exists(STATE)
+        assert not await source.hexists(STATE, "permit")
         assert await worker.keys(1, 3) == await worker.keys(2, 3) == []
 
 
@@ -102,15 +185,29 @@ async def test_marks_outlast_a_flush(worker: WorkerHarness, words: tuple[str, ..
 
 
 async def test_a_flush_that_cannot_be_whole_says_so(start_worker: StartWorker) -> None:
-    """The target does not say what it has on the way."""
+    """The target cannot be told that keys are not to move."""
     worker = await start_worker(backend_reply_seconds=0.5)
-    async with worker.client() as client, Talk(worker.settings.listen) as talk:
+    async with worker.client() as client, Talk(worker.settings.listen) as talk, worker.direct(1) as source:
         await client.set(KEY, "old")
         await migrate_key(worker)
         async with frozen(worker, 2):
             reply = await talk.ask("FLUSHALL")
-        assert reply.startswith(b"-TRYAGAIN keys on their way to " + worker.servers[1].address.encode()), reply
+            assert reply.startswith(b"-ERR server " + worker.servers[1].address.encode()), reply
+            assert await source.get(KEY) == b"old", "nothing was flushed anywhere"
         async with asyncio.timeout(LIMIT):
             while await talk.ask("FLUSHALL") != b"+OK\r\n":
                 await asyncio.sleep(0.01)
         await worker.act([SLOT], SlotState.FINISHED)
+
+
+async def test_a_flush_reaches_keys_of_slots_that_are_offline(worker: WorkerHarness) -> None:
+    """Also at a group that has no slot any more."""
+    async with worker.client() as client, worker.direct(2) as direct:
+        await client.mset({f"key-{number}": "1" for number in range(50)})
+        await worker.apply([Slot(index) for index in range(512, 1024)])
+        assert await worker.keys(2)
+        await client.flushall()
+        assert await worker.keys(1) == await worker.keys(2) == []
+        await direct.set("not-through-the-proxy", "1")
+        await client.flushdb()
+        assert await worker.keys(2) == []

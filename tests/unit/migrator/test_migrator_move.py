@@ -11,7 +11,7 @@ from migrator.errors import KeysRemain, NotApart, SourceRefused, TargetRefused, 
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
-from slots import moving
+from slots import flushes, moving
 from slots.access import ServerAccess
 
 Start = Callable[[Callable[[list[bytes]], bytes | None]], Awaitable[Any]]
@@ -35,6 +35,8 @@ def source_with(replies: Callable[[int], bytes]) -> Callable[[list[bytes]], byte
                 return b"*-1\r\n"
             case b"SCAN":
                 return b"*2\r\n$1\r\n0\r\n" + (b"*1\r\n$3\r\nkey\r\n" if state["there"] else b"*0\r\n")
+            case b"EVAL" if command[1] == flushes.STANDING.encode():
+                return b"*0\r\n"
             case b"EVAL" if command[1] == moving.READ.encode():
                 return array(RUN_ID, state["permit"], b"")
             case b"EVAL" if command[1] == moving.GRANT.encode():
@@ -72,6 +74,8 @@ def target(run_id: bytes = b"b" * 40) -> Callable[[list[bytes]], bytes]:
     def answer(command: list[bytes]) -> bytes:
         if command[0] == b"INFO":
             return b"+run_id:%b\r\n" % run_id
+        if command[:2] == [b"EVAL", flushes.STANDING.encode()]:
+            return b"*0\r\n"
         return b"$0\r\n\r\n" if command[:2] == [b"CLIENT", b"LIST"] else b"+PONG\r\n"
 
     return answer
