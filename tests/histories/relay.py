@@ -72,9 +72,10 @@ class KeysHold(Hold):
         self.caught = asyncio.Event()
         """Set when there was a first one."""
         self._until = math.inf
+        self._link: object = None
 
-    def takes(self, data: bytes) -> bool:
-        """Whether a connection is to be held up over which ``data`` are sent."""
+    def takes(self, data: bytes, link: object = None) -> bool:
+        """Whether a connection of a link is to be held up over which ``data`` are sent."""
         now = time.monotonic()
         if self.over or now > self._until or self._names not in data:
             return False
@@ -83,11 +84,12 @@ class KeysHold(Hold):
         if not self.caught.is_set():
             self.caught.set()
             self._until = now + CATCHING_SECONDS
+            self._link = link
         return True
 
-    def passed(self, data: bytes) -> None:
-        """Hear what has passed to a server for which something is held up."""
-        if self._until_passed and self._until_passed in data:
+    def passed(self, data: bytes, link: object) -> None:
+        """Hear what has passed over a link."""
+        if link is self._link and self._until_passed and self._until_passed in data:
             self.end()
 
 
@@ -110,8 +112,7 @@ class Relay:
         self._writers: set[asyncio.StreamWriter] = set()
         self._later: Holds = []
         """What holds up connections that are yet to come."""
-        self._keys_hold: KeysHold | None = None
-        self._held_here: KeysHold | None = None
+        self._catching: list[KeysHold] = []
 
     @property
     def address(self) -> str:
@@ -158,14 +159,12 @@ class Relay:
         return hold
 
     def catch(self, hold: KeysHold) -> None:
-        """Let a hold take what it is meant for; one at a time."""
-        self._keys_hold = hold
+        """Let a hold take what it is meant for."""
+        self._catching = [*(it for it in self._catching if not it.over), hold]
 
     def release(self) -> None:
         """End every hold."""
-        if self._keys_hold is not None:
-            self._keys_hold.end()
-        for holds in (self._later, *self._links.values()):
+        for holds in (self._catching, self._later, *self._links.values()):
             for hold in holds:
                 hold.end()
 
@@ -206,15 +205,15 @@ class Relay:
             data = b"first"
             while data:
                 data = await reader.read(CHUNK_BYTES)
-                if requests and self._keys_hold is not None and self._keys_hold.takes(data):
-                    holds.append(self._keys_hold)
-                    self._held_here = self._keys_hold
+                if requests:
+                    holds += [it for it in self._catching if it.takes(data, self)]
                 while held := [it for it in holds if not it.over and (it.requests or not requests)]:
                     await held[0].wait()
                 holds[:] = [it for it in holds if not it.over]
                 writer.write(data)
-                if requests and self._held_here is not None:
-                    self._held_here.passed(data)
+                if requests:
+                    for hold in self._catching:
+                        hold.passed(data, self)
                 await writer.drain()
         except OSError:
             pass
