@@ -28,6 +28,8 @@ cdef class Session(ClientConnection):
     cdef:
         Router router
         int64_t cleared
+        # Its keys are looked for at their sources anew, whatever is known of them.
+        bint asks
         # Which of the shared connections its requests go over, and the one for small replies.
         readonly int lane
         int first_lane

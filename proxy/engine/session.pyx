@@ -330,6 +330,7 @@ cdef class Session(ClientConnection):
         cdef int index
         cdef int found = 0
         self.loop.command = self.last_number = row.number if row != NULL else 0
+        self.asks = row == NULL or row.takes_away
         if row == NULL or self.attention or (self.read_only and row.writes):
             self.loop.requests += 1
             return decide(self, arguments, count, data, size)
@@ -452,7 +453,9 @@ cdef class Session(ClientConnection):
     cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED:
         """Wait while any of the keys' slots is locked, or any key may still be at its slot's source.
 
-        absent-first: for a slot in migration, VERDICT_TAKEN means that every key was seen absent from the source.
+        absent-first: for a slot in migration, VERDICT_TAKEN means that every key was seen absent from the source. If
+        the request may take a key away, it was so since that came: a source that has restarted unheard may have it back,
+        and what is written at the target counts for more than that, but what is missing there does not.
         """
         cdef Router router = self.router
         cdef route_t* route
@@ -474,12 +477,14 @@ cdef class Session(ClientConnection):
                 router.holding.hold(self, slot)
                 return VERDICT_WAIT
             if route.state == ROUTE_MIGRATING and self.cleared != router.generation:
-                if not router.absent.has(route.migration, self.database, keys[index].data, keys[index].size):
+                if self.asks or not router.absent.has(
+                    route.migration, self.database, keys[index].data, keys[index].size
+                ):
                     if missing is None:
                         missing = []
                     missing.append((slot, keys[index].data[:keys[index].size]))
         if missing is not None:
-            router.mover.need(self, self.database, missing)
+            router.mover.need(self, self.database, missing, None, self.asks)
             return VERDICT_WAIT
         return VERDICT_TAKEN
 
