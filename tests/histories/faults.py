@@ -21,14 +21,18 @@ from cli.processes import ManagedProcess, ProcessError
 from slots.connections import FENCED
 from slots.moving import RESERVED_KEYS
 from tests.histories.cluster import HistoriesCluster
-from tests.histories.journeys import Journeys
+from tests.histories.journeys import SLOW_RATE, Journeys
 from tests.histories.losses import Losses, Older
-from tests.histories.moves import Mover
+from tests.histories.moves import RATES, Mover
 from tests.histories.relay import FINISH, RESTORE, KeysHold
 from tests.histories.schedule import JOURNEYS, LONGEST_SECONDS, SERVERS, Fault, Kind
 from tests.histories.workload import Workload
 from tests.integration.cluster.harness import plain_client
 
+LEAVING_SECONDS = 2.0
+LOOK_SECONDS = 0.02
+MOVED_SECONDS = 0.5
+"""After which clients have had some keys moved."""
 FLUSHED = b":flushed:", b"FLUSHDB"
 """In the names of keys that a flush takes away, and what comes with it: right behind that they arrive."""
 
@@ -122,7 +126,7 @@ class Faults:
                 running = [number for number, proxy in enumerate(cluster.proxies) if proxy.running]
                 return self._signal([pid for number in running for pid in self._pids(number)], False)
             case Kind.SERVER_OLDER:
-                return self._come_back_older(fault.place)
+                return self._come_back_older(fault)
             case Kind.MARKS_EVICTED:
                 return await self._evict_marks(fault.place)
             case Kind.TARGET_FULL:
@@ -161,8 +165,9 @@ class Faults:
 
         return undo
 
-    def _come_back_older(self, place: int) -> Undo | None:
-        """Keep what a server has in its files; later it is killed, and comes back with that."""
+    def _come_back_older(self, fault: Fault) -> Undo | None:
+        """Keep what a server has in its files; later it is killed, mostly amid a move, and comes back with that."""
+        place = fault.place
         server = self._cluster.redis_servers[place]
         if not server.running:
             return None
@@ -172,12 +177,28 @@ class Faults:
             if not server.running:
                 shutil.rmtree(kept)
                 return
+            if random.Random(fault.at).randrange(3):
+                await self._leaving(place + 1)
             before, killed = await self._losses.look(), self._now()
             await self._restart_with(place, kept)
+            with suppress(TopomError):  # the run's end sees to it
+                await self._cluster.api.set_migration(keys_per_second=RATES[1])
             # From when it may answer; what topom says of a moment later is what it said before, unless slots went on.
             self._losses.older.append(Older(place + 1, killed, self._now(), before, await self._losses.look()))
 
         return undo
+
+    async def _leaving(self, group: int) -> None:
+        """Wait until keys have begun to leave a group, and have the rest stay for a while; but not for long."""
+        with suppress(TimeoutError, TopomError):
+            async with asyncio.timeout(LEAVING_SECONDS):
+                while True:
+                    look = await self._losses.look()
+                    if look and any(place.group == group and place.state == "migrating" for place in look.places):
+                        await self._cluster.api.set_migration(keys_per_second=SLOW_RATE)
+                        await asyncio.sleep(MOVED_SECONDS)
+                        return
+                    await asyncio.sleep(LOOK_SECONDS)
 
     def _keep(self, place: int) -> Path:
         """A copy of a server's files."""

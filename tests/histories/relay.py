@@ -69,6 +69,8 @@ class KeysHold(Hold):
         self._marks = marks
         self._names = names
         self._until_passed = until
+        self.later = bool(until)
+        """Whether it also holds up connections that are yet to come: nobody settles what is on its way meanwhile."""
         self.caught = asyncio.Event()
         """Set when there was a first one."""
         self._until = math.inf
@@ -206,7 +208,9 @@ class Relay:
             while data:
                 data = await reader.read(CHUNK_BYTES)
                 if requests:
-                    holds += [it for it in self._catching if it.takes(data, self)]
+                    caught = [it for it in self._catching if it.takes(data, self)]
+                    holds += caught
+                    self._later += [it for it in caught if it.later]
                 while held := [it for it in holds if not it.over and (it.requests or not requests)]:
                     await held[0].wait()
                 holds[:] = [it for it in holds if not it.over]
