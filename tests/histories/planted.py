@@ -29,7 +29,12 @@ def absent_first() -> None:
     from proxy.migrating import KeyMover
 
     def need(
-        self: KeyMover, session: Any, database: int, missing: Sequence[tuple[int, bytes]], deadline: float | None = None
+        self: KeyMover,
+        session: Any,
+        database: int,
+        missing: Sequence[tuple[int, bytes]],
+        deadline: float | None = None,
+        asks: bool = False,
     ) -> None:
         for slot, key in missing:
             _, _, migration = self._router.route(slot)
@@ -97,7 +102,7 @@ def by_action() -> None:
 
     final_fence()
 
-    def forget(self: routing.Routing, address: str = "") -> None:
+    def forget(self: routing.Routing, groups: Collection[int] = ()) -> None:
         return
 
     def route_of(*arguments: Any) -> routing.Route:
@@ -106,8 +111,14 @@ def by_action() -> None:
     original = routing.route_of
     routing.route_of = route_of
     routing.Routing.forget = forget  # type: ignore[method-assign]
-    routing.Routing.source_lost = forget  # type: ignore[method-assign]
-    routing.Routing.stand_down = forget  # type: ignore[method-assign,assignment]
+    routing.Routing.stand_down = forget  # type: ignore[method-assign]
+
+
+def unheard() -> None:
+    """Workers take a key away at the target by what they know of the source, which may have restarted unheard."""
+    from slots.commands import Command
+
+    Command.takes_away = property(lambda self: False)  # type: ignore[method-assign, assignment]
 
 
 def run_id() -> None:
@@ -176,6 +187,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "fencing": ("topom", fencing),
     "complete": ("topom", complete),
     "by-action": ("worker", by_action),
+    "unheard": ("worker", unheard),
     "run-id": ("all", run_id),
     "final-fence": ("worker", final_fence),
     "flushed": ("worker", flushed),
