@@ -15,7 +15,8 @@ from enum import Enum
 
 from migrator.connection import Connection
 from slots.connections import BY_EFFECTS
-from slots.moving import LOOK_AT, STATE, UNLINK, UNSETTLED
+from slots.moving import LOOK_AT, STATE, UNLINK, UNSETTLED, places
+from slots.replies import NotUnderstood, integer, items
 
 _CLAIM = """
 local state, key, permit, database, token = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
@@ -170,7 +171,8 @@ class Claims:
             if error.reply.startswith(UNSETTLED):
                 return Claimed.UNSETTLED
             raise
-        return Claimed(said)
+        with self._source.understood("EVAL"):
+            return Claimed(said)
 
     async def take_and_dump(
         self, database: int, keys: list[bytes], permit: str, most_elements: int, most_bytes: int, enough_bytes: int
@@ -186,21 +188,39 @@ class Claims:
             if error.reply.startswith(UNSETTLED):
                 return None
             raise
-        done, size, big, taken, payloads, deadlines = said
-        return Dumped(
-            done, size, tuple(place - 1 for place in big), [keys[place - 1] for place in taken], payloads, deadlines
-        )
+        with self._source.understood("EVAL"):
+            return _dumped(said, keys)
 
     async def hold(self, database: int, *keys: bytes) -> bool:
         """Whether all claims are there still. A client that flushes the source takes them along with the keys."""
-        held: int = await self._source.call("EVAL", _HELD, 1 + len(keys), STATE, *keys, database, self._token)
-        return held == len(keys)
+        held = await self._source.call("EVAL", _HELD, 1 + len(keys), STATE, *keys, database, self._token)
+        with self._source.understood("EVAL"):
+            return integer(held) == len(keys)
 
     async def release(self, database: int, *keys: bytes, delete: bool) -> bool:
         """Give claims back, and UNLINK the keys in the same step if they have moved. False if one was lost before."""
         arguments = (*keys, database, self._token, "1" if delete else "0")
-        released: int = await self._source.call("EVAL", _RELEASE, 1 + len(keys), STATE, *arguments)
-        return released == len(keys)
+        released = await self._source.call("EVAL", _RELEASE, 1 + len(keys), STATE, *arguments)
+        with self._source.understood("EVAL"):
+            return integer(released) == len(keys)
+
+
+def _dumped(reply: object, keys: list[bytes]) -> Dumped:
+    """What :data:`_TAKE_AND_DUMP` gave for these keys. Raises NotUnderstood."""
+    done, size, big, taken, payloads, deadlines = items(reply, 6)
+    if integer(done) > len(keys):
+        raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
+    found = places(taken, done)
+    if not all(isinstance(payload, bytes) for payload in items(payloads, len(found))):
+        raise NotUnderstood(f"it answers DUMP with what is no payload: {payloads!r:.50}")
+    return Dumped(
+        done,
+        integer(size),
+        places(big, done),
+        [keys[place] for place in found],
+        payloads,
+        [integer(deadline, least=-1) for deadline in items(deadlines, len(found))],
+    )
 
 
 async def drop_claims(source: Connection) -> None:

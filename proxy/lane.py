@@ -21,6 +21,7 @@ from proxy.settings import ProxySettings
 from slots import address as addresses
 from slots import moving
 from slots.moving import MOVE_SCRIPT, Moved
+from slots.replies import NotUnderstood
 
 log = structlog.get_logger()
 
@@ -187,11 +188,16 @@ class Lane:
     def _answered(self, batch: list[Move], asked: bool, reply: bytes) -> None:
         self._busy = False
         if reply.startswith(b"*"):
-            self._checked = self.backend.connects
-            self._script_known = True
             reader = hiredis.Reader()
             reader.feed(reply)
-            moved = Moved.of(reader.gets())
+            try:
+                moved = Moved.of(reader.gets(), len(batch))
+            except NotUnderstood as error:
+                self._failed(batch, b"-" + str(error).encode())
+                self._schedule()
+                return
+            self._checked = self.backend.connects
+            self._script_known = True
             big = {batch[place] for place in moved.big}
             for move in big:
                 move.ask_again()
