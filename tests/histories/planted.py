@@ -114,13 +114,6 @@ def by_action() -> None:
     routing.Routing.stand_down = forget  # type: ignore[method-assign]
 
 
-def unheard() -> None:
-    """Workers take a key away at the target by what they know of the source, which may have restarted unheard."""
-    from slots.commands import Command
-
-    Command.takes_away = property(lambda self: False)  # type: ignore[method-assign, assignment]
-
-
 def run_id() -> None:
     """Nobody knows that a server has restarted since the action began."""
     from slots.beginning import Beginning
@@ -187,7 +180,6 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "fencing": ("topom", fencing),
     "complete": ("topom", complete),
     "by-action": ("worker", by_action),
-    "unheard": ("worker", unheard),
     "run-id": ("all", run_id),
     "final-fence": ("worker", final_fence),
     "flushed": ("worker", flushed),
