@@ -117,13 +117,6 @@ def by_action() -> None:
     routing.Routing.stand_down = forget  # type: ignore[method-assign]
 
 
-def unheard() -> None:
-    """Workers take a key away at the target by what they know of the source, which may have restarted unheard."""
-    from slots.commands import Command
-
-    Command.takes_away = property(lambda self: False)  # type: ignore[method-assign, assignment]
-
-
 def run_id() -> None:
     """Nobody knows that a server has restarted since the action began."""
     from slots.beginning import Beginning
@@ -205,7 +198,6 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "fencing": ("topom", fencing),
     "complete": ("topom", complete),
     "by-action": ("worker", by_action),
-    "unheard": ("worker", unheard),
     "run-id": ("all", run_id),
     "known-servers": ("worker", known_servers),
     "final-fence": ("worker", final_fence),
