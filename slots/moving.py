@@ -260,6 +260,48 @@ async def put_aside(server: RedisClient) -> list[bytes]:
     return [one_of(key, *RESERVED_KEYS) for key in items(said)]
 
 
+_OURS = {
+    STATE: rb"permit|unsettled|claim:.*|flush:.*",
+    WANTED: rb"[0-9]+:.*",
+    FENCED: rb"[0-9a-f]{32}",
+    LEADER: rb"term|alone",
+    SWEPT: rb"swept|data|token",
+}
+"""What the fields, or elements, of ours look like."""
+_SAMPLE = (
+    _SELECT
+    + """
+local found = {}
+for index, key in ipairs(KEYS) do
+  local kind, some = redis.call('TYPE', key).ok, {}
+  if kind == 'hash' then
+    local page = redis.call('HSCAN', key, '0', 'COUNT', '10')[2]
+    for place = 1, #page, 2 do some[#some + 1] = page[place] end
+  elseif kind == 'list' then some = redis.call('LRANGE', key, '0', '9') end
+  found[index] = {kind, some}
+end
+return found
+"""
+)
+
+
+async def strangers(server: RedisClient) -> list[bytes]:
+    """Names of ours under which a server has what no process of ours has made, by its type and some of its fields.
+
+    Errors are those of ``server``, and :class:`slots.replies.NotUnderstood`.
+    """
+    said = await server.execute_command("EVAL", _SAMPLE, len(RESERVED_KEYS), *RESERVED_KEYS)
+    found = []
+    for key, sample in zip(RESERVED_KEYS, items(said, len(RESERVED_KEYS)), strict=True):
+        kind, some = items(sample, 2)
+        ours = kind == KINDS.get(key, "hash").encode() and all(
+            isinstance(part, bytes) and re.fullmatch(_OURS[key], part, re.DOTALL) for part in items(some)
+        )
+        if kind != b"none" and not ours:
+            found.append(key)
+    return found
+
+
 class NotSettled(Exception):
     """Connections of earlier attempts could not be ended at the target in time."""
 
