@@ -31,6 +31,7 @@ from migrator.manner import UNBOUNDED, WHOLE, Manner
 from migrator.pieces.deadlines import NEVER
 from migrator.transfer import MOST_SETTLINGS, Transfer
 from slots.moving import WRITING, Moved
+from slots.replies import one_of
 
 EXPIRY_MILLISECONDS = 30_000
 """After which a copy that was not made the key is gone."""
@@ -153,11 +154,16 @@ class Carrier:
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
                 raise self._target.refusal(reply)
+            with self._target.understood("RESTORE"):
+                one_of(reply, b"OK")
         if not await self._claims.hold(database, *dumped.keys):
             raise CopyLost(f"claims have gone from source {self._source.address}: somebody flushed it")
         names = [name for pair in zip(temporary, dumped.keys, strict=True) for name in pair]
         keeps_target = "1" if self._transfer.keeps_target else "0"
         said = await self._target.call("EVAL", _FINISH, len(names), *names, keeps_target, *dumped.deadlines)
+        with self._target.understood("EVAL"):
+            # What is not said to be done is not deleted at the source.
+            one_of(said, b"done", b"lost")
         if said == b"lost":
             raise CopyLost(
                 f"copies at target {self._target.address} were gone when they were to become the keys; somebody "

@@ -3,7 +3,8 @@
 The scripts that move keys take a claimed key for one that is at the source, even when it has expired there meanwhile
 (**absent-first**): else a client could make it anew at the target, and the last step of the copy would replace that.
 A claim is a field of the hash :data:`slots.moving.STATE` at the source and is given back in the same atomic step in
-which the key is deleted there. Claims of earlier calls are dropped once the connections of those are ended.
+which the key is deleted there. Claims of earlier calls are dropped once the connections of those are ended,
+and with them the permit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from enum import Enum
 
 from migrator.connection import Connection
 from slots.connections import BY_EFFECTS
-from slots.moving import LOOK_AT, STATE, UNLINK, UNSETTLED
+from slots.moving import LOOK_AT, STATE, UNLINK, UNSETTLED, places
+from slots.replies import NotUnderstood, integer, items
 
 _CLAIM = """
 local state, key, permit, database, token = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
@@ -111,8 +113,16 @@ return held
 
 _DROP = """
 redis.call('SELECT', '0')
+local dropped = false
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if string.sub(field, 1, 6) == 'claim:' then redis.call('HDEL', KEYS[1], field) end
+  if string.sub(field, 1, 6) == 'claim:' then
+    redis.call('HDEL', KEYS[1], field)
+    dropped = true
+  end
+end
+if dropped then
+  redis.call('HDEL', KEYS[1], 'permit')
+  redis.call('HSET', KEYS[1], 'unsettled', ARGV[1])
 end
 """
 
@@ -161,7 +171,8 @@ class Claims:
             if error.reply.startswith(UNSETTLED):
                 return Claimed.UNSETTLED
             raise
-        return Claimed(said)
+        with self._source.understood("EVAL"):
+            return Claimed(said)
 
     async def take_and_dump(
         self, database: int, keys: list[bytes], permit: str, most_elements: int, most_bytes: int, enough_bytes: int
@@ -177,23 +188,45 @@ class Claims:
             if error.reply.startswith(UNSETTLED):
                 return None
             raise
-        done, size, big, taken, payloads, deadlines = said
-        return Dumped(
-            done, size, tuple(place - 1 for place in big), [keys[place - 1] for place in taken], payloads, deadlines
-        )
+        with self._source.understood("EVAL"):
+            return _dumped(said, keys)
 
     async def hold(self, database: int, *keys: bytes) -> bool:
         """Whether all claims are there still. A client that flushes the source takes them along with the keys."""
-        held: int = await self._source.call("EVAL", _HELD, 1 + len(keys), STATE, *keys, database, self._token)
-        return held == len(keys)
+        held = await self._source.call("EVAL", _HELD, 1 + len(keys), STATE, *keys, database, self._token)
+        with self._source.understood("EVAL"):
+            return integer(held) == len(keys)
 
     async def release(self, database: int, *keys: bytes, delete: bool) -> bool:
         """Give claims back, and UNLINK the keys in the same step if they have moved. False if one was lost before."""
         arguments = (*keys, database, self._token, "1" if delete else "0")
-        released: int = await self._source.call("EVAL", _RELEASE, 1 + len(keys), STATE, *arguments)
-        return released == len(keys)
+        released = await self._source.call("EVAL", _RELEASE, 1 + len(keys), STATE, *arguments)
+        with self._source.understood("EVAL"):
+            return integer(released) == len(keys)
+
+
+def _dumped(reply: object, keys: list[bytes]) -> Dumped:
+    """What :data:`_TAKE_AND_DUMP` gave for these keys. Raises NotUnderstood."""
+    done, size, big, taken, payloads, deadlines = items(reply, 6)
+    if integer(done) > len(keys):
+        raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
+    found = places(taken, done)
+    if not all(isinstance(payload, bytes) for payload in items(payloads, len(found))):
+        raise NotUnderstood(f"it answers DUMP with what is no payload: {payloads!r:.50}")
+    return Dumped(
+        done,
+        integer(size),
+        places(big, done),
+        [keys[place] for place in found],
+        payloads,
+        [integer(deadline, least=-1) for deadline in items(deadlines, len(found))],
+    )
 
 
 async def drop_claims(source: Connection) -> None:
-    """Drop all claims: of calls whose connections are ended, at both servers."""
-    await source.call("EVAL", _DROP, 1, STATE)
+    """Drop all claims: of calls whose connections are ended, at both servers.
+
+    With them goes the permit: a copy may be a key at the target already, and who was told before that there is none is
+    not to delete the one at the source (:data:`slots.moving.DELETE`).
+    """
+    await source.call("EVAL", _DROP, 1, STATE, secrets.token_hex(8))

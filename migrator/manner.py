@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from migrator.connection import Connection
 from migrator.errors import TooFewReplicas
 from slots.beginning import Beginning
+from slots.replies import integer
 
 UNBOUNDED = 1 << 52
 """More than any key has; scripts count in doubles."""
@@ -43,7 +44,9 @@ class Confirmation:
         if not self.replicas:
             return
         limit = self.seconds + target.reply_seconds
-        have: int = await target.call("WAIT", self.replicas, max(1, int(self.seconds * 1000)), limit=limit)
+        said = await target.call("WAIT", self.replicas, max(1, int(self.seconds * 1000)), limit=limit)
+        with target.understood("WAIT"):
+            have = integer(said)
         if have < self.replicas:
             raise TooFewReplicas(
                 f"target {target.address} has {have} replicas that took the last keys within {self.seconds:g} s, and "

@@ -88,7 +88,8 @@ class Transfer:
             took = self._connection.seconds
             self.longest_seconds = max(self.longest_seconds, took)
             if not isinstance(reply, hiredis.ReplyError):
-                return Moved.of(reply), took
+                with self._connection.understood("EVALSHA"):
+                    return Moved.of(reply, len(keys)), took
             text = str(reply)
             if text.startswith(moving.UNSETTLED) and settlings < MOST_SETTLINGS:
                 settlings += 1

@@ -77,6 +77,10 @@ class _Request:
     touched: bool = False
     """Whether anything may have been deleted."""
 
+    def is_left(self) -> bool:
+        """Whether its client has left before anything was deleted: then nothing is (:mod:`proxy.engine.session`)."""
+        return not self.touched and self.session.has_left()
+
 
 class FullTargets:
     """The reads and deletes of one worker's sessions whose keys a target does not take.
@@ -176,6 +180,8 @@ class FullTargets:
         deadline = time.monotonic() + self._settings.big_key_seconds
         wait = FIRST_WAIT
         for tries in range(1, 1_000_000):
+            if request.is_left():
+                break
             state, address, _ = self._router.route(part.slot)
             origin = self._origin(part.slot)
             if state == OPEN and address is not None:
@@ -252,6 +258,8 @@ class FullTargets:
             return failed if failed.startswith(b"-") else request.error
         if not self._is_current(part, origin, target):
             return None
+        if request.is_left():
+            return request.error
         has_copy = [b"1" if look == b":1\r\n" else b"0" for look in looks]
         request.touched = True
         script = command(("EVAL", DELETE, 1 + len(part.keys), STATE, *part.keys, permit, session.database, *has_copy))

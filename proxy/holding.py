@@ -3,7 +3,8 @@
 **drained** rests on this: while a slot is locked nothing new is sent for it. **bounded**: a session holds one
 request and what its socket buffer takes behind it, for as long as ``lock_hold_seconds``; then the request is
 answered ``-TRYAGAIN``. An acknowledged lock is not given up when the time is over, because topom may have handed
-the slot on by then; only the waiting is.
+the slot on by then; only the waiting is. Who has left by the time of being let go has nothing run
+(:mod:`proxy.engine.session`).
 """
 
 import time
@@ -41,9 +42,9 @@ class Holding:
         """Have every held request looked at again; one whose slot is still locked comes back."""
         held, self._held = self._held, {}
         for session, (deadline, _) in held.items():
-            waiting = session.unparsed
+            waiting = session.taken
             session.wake()
-            if session in self._held and session.unparsed == waiting:
+            if session in self._held and session.taken == waiting:
                 # bounded: it is the same request, and tables may come faster than its time runs out.
                 self._held[session] = (deadline, self._held[session][1])
 

@@ -21,6 +21,7 @@ from proxy.settings import ProxySettings
 from slots import address as addresses
 from slots import moving
 from slots.moving import MOVE_SCRIPT, Moved
+from slots.replies import NotUnderstood
 
 log = structlog.get_logger()
 
@@ -115,6 +116,7 @@ class Lane:
 
     def add(self, move: Move) -> None:
         """Move a key with the next call, which begins with the next turn of the event loop."""
+        move.ask_again()
         self._waiting.append(move)
         self._schedule()
 
@@ -157,6 +159,8 @@ class Lane:
         settings = self._mover.settings
         check = not self.backend.is_ready or self.backend.connects != self._checked
         permit = self._mover.permits.get(self._source, self._target)
+        for move in batch:
+            move.asked = True
         keys = [move.identity[2] for move in batch]
         asked = any(time.monotonic() - move.asked_at > ASK_SECONDS for move in batch)
         request = command(
@@ -184,22 +188,28 @@ class Lane:
     def _answered(self, batch: list[Move], asked: bool, reply: bytes) -> None:
         self._busy = False
         if reply.startswith(b"*"):
-            self._checked = self.backend.connects
-            self._script_known = True
             reader = hiredis.Reader()
             reader.feed(reply)
-            moved = Moved.of(reader.gets())
+            try:
+                moved = Moved.of(reader.gets(), len(batch))
+            except NotUnderstood as error:
+                self._failed(batch, b"-" + str(error).encode())
+                self._schedule()
+                return
+            self._checked = self.backend.connects
+            self._script_known = True
             big = {batch[place] for place in moved.big}
             for move in big:
+                move.ask_again()
                 self._mover.found_big(move, self._origin)
                 self._look_again(move, asked)
             for move in batch[: moved.looked_at]:
                 if move not in big:
                     self._mover.finish(move, None)
-            self._waiting.extendleft(reversed(batch[moved.looked_at :]))
+            self._put_back(batch[moved.looked_at :])
         elif reply.startswith(b"-NOSCRIPT"):
             self._script_known = False
-            self._waiting.extendleft(reversed(batch))
+            self._put_back(batch)
         elif reply.startswith(b"-UNSETTLED") or (b"IOERR" in reply and b"connecting" not in reply):
             self._busy = True
             self._mover.start(self._settle(batch))
@@ -207,6 +217,12 @@ class Lane:
         else:
             self._failed(batch, reply)
         self._schedule()
+
+    def _put_back(self, moves: list[Move]) -> None:
+        """Move keys with the next call, before all others."""
+        for move in moves:
+            move.ask_again()
+        self._waiting.extendleft(reversed(moves))
 
     def _look_again(self, move: Move, asked: bool) -> None:
         now = time.monotonic()
@@ -235,7 +251,7 @@ class Lane:
         finally:
             self._busy = False
         if reason is None:
-            self._waiting.extendleft(reversed(batch))
+            self._put_back(batch)
         else:
             self._failed(batch, b"-" + reason.encode())
         self._schedule()
@@ -249,7 +265,7 @@ class Lane:
             else:
                 move.alone = True
                 again.append(move)
-        self._waiting.extendleft(reversed(again))
+        self._put_back(again)
 
     def _failed(self, batch: list[Move], reply: bytes) -> None:
         permit = self._mover.permits.get(self._source, self._target)
@@ -265,7 +281,7 @@ class Lane:
                 self._mover.finish(move, self._error(reply))
         if again:
             log.debug("move_retried", source=self._source, target=self._target, keys=len(again), reason=repr(reply))
-            self._waiting.extendleft(reversed(again))
+            self._put_back(again)
             self._schedule(RETRY_SECONDS)
 
     def _error(self, reply: bytes) -> bytes:

@@ -5,6 +5,12 @@ until it is. The key is moved with MIGRATE, which is atomic at the source: after
 have it, and, **one-way**, will not have it again in this migration; the engine remembers that, so a hot key pays
 once. All sessions that wait for a key share one move, and keys asked for meanwhile share the next call.
 
+That holds for a source that goes on. One that was started anew with older data may have the key back before this proxy
+hears of it: it may pause, or the source's host have gone without a word. What is written at the target then counts for
+more than what the source has (:mod:`slots.beginning`); but of a key that is taken away there, nothing is left to count.
+So a request that may take a key away (:attr:`slots.commands.Command.takes_away`) has its keys looked for at the source
+each time, and by a call that goes there after the request has come.
+
 Moves go over connections of their own, so other traffic to the source is not queued behind them.
 
 The script that moves keys, what becomes of an attempt whose outcome is not known, and the permit without which nothing
@@ -16,7 +22,7 @@ import time
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
-from proxy.engine.router import Router
+from proxy.engine.router import MIGRATING, Router
 from proxy.fulltargets import FullTargets
 from proxy.lane import PIECES, Lane, not_moved
 from proxy.move import Errand, Move, MoveKey, Origin, Sleeper, Waiter
@@ -53,21 +59,30 @@ class KeyMover:
             self._sources[slot] = origin
 
     def need(
-        self, session: Sleeper, database: int, missing: Sequence[tuple[int, bytes]], deadline: float | None = None
+        self,
+        session: Sleeper,
+        database: int,
+        missing: Sequence[tuple[int, bytes]],
+        deadline: float | None = None,
+        asks: bool = False,
     ) -> None:
         """Move keys (each with its slot) that the request at the front of ``session`` names, then wake it.
 
         Called by the engine; ``session`` is woken or failed from the event loop, never from within this call.
-        ``deadline``, on the monotonic clock, is ``move_seconds`` from now unless told otherwise.
+        ``deadline``, on the monotonic clock, is ``move_seconds`` from now unless told otherwise. ``asks`` if what the
+        source is being asked by now says too little.
         """
-        self._move(session, {(database, key): slot for slot, key in missing}, deadline)
+        self._move(session, {(database, key): slot for slot, key in missing}, deadline, asks=asks)
 
     def move(self, slot: int, keys: Iterable[tuple[int, bytes]]) -> "asyncio.Future[bytes | None]":
-        """Move keys (each with its database) of one slot, which migrates; None once they are absent, else an error."""
+        """Move keys (each with its database) of one slot, which migrates; None once they are absent, else an error.
+
+        The source is asked by a call that goes there later than this one is made.
+        """
         errand = Errand()
         wanted = dict.fromkeys(keys, slot)
         if wanted:
-            self._move(errand, wanted)
+            self._move(errand, wanted, asks=True)
         else:
             errand.wake(self._router.generation)
         return errand.done
@@ -77,6 +92,7 @@ class KeyMover:
         sleeper: Sleeper,
         wanted: dict[tuple[int, bytes], int],
         deadline: float | None = None,
+        asks: bool = False,
     ) -> None:
         waiter = Waiter(sleeper, self._router.generation, len(wanted))
         if deadline is None:
@@ -88,12 +104,19 @@ class KeyMover:
             move = self._moves.get(identity)
             if move is None:
                 move = self._moves[identity] = Move(slot, identity, deadline)
-                self._router.loop.hold_slot(slot)
-                self._lane(self._sources[slot], target, database).add(move)
+                self._begin(move, target)
+            elif asks and move.asked:
+                # absent-first: what the source says to a call of before may be older than this request.
+                move.later.append(waiter)
+                continue
             move.waiters.append(waiter)
             if move.read_at is not None:
                 # Not now: the session has not stopped yet.
                 asyncio.get_running_loop().call_soon(self.found_big, move, move.read_at)
+
+    def _begin(self, move: Move, target: str) -> None:
+        self._router.loop.hold_slot(move.slot)
+        self._lane(self._sources[move.slot], target, move.identity[1]).add(move)
 
     def _lane(self, source: Origin, target: str, database: int) -> Lane:
         name = (source, target, database)
@@ -105,10 +128,10 @@ class KeyMover:
     def finish(self, move: Move, error: bytes | None) -> None:
         """A move is over: the key is absent from its source (``error`` None), or could not be moved."""
         migration, database, key = move.identity
-        del self._moves[move.identity]
         if error is None:
             self.moved += 1
             self._router.absent.remember(migration, database, key)
+        self._end(move)
         self._router.loop.release_slot(move.slot)
         for waiter in move.waiters:
             waiter.left -= 1
@@ -116,6 +139,21 @@ class KeyMover:
                 waiter.sleeper.fail(error)
             elif not waiter.left and waiter.leave():
                 waiter.sleeper.wake(waiter.generation)
+
+    def _end(self, move: Move) -> None:
+        """A move is over; for those who have come too late for what the source has said, it is asked again."""
+        del self._moves[move.identity]
+        later = [waiter for waiter in move.later if not waiter.over]
+        state, target, migration = self._router.route(move.slot)
+        if not later:
+            return
+        if state == MIGRATING and migration == move.identity[0] and target is not None:
+            deadline = time.monotonic() + self._settings.move_seconds
+            again = self._moves[move.identity] = Move(move.slot, move.identity, deadline, waiters=later)
+            self._begin(again, target)
+        else:
+            # By the table of now, they are looked at afresh.
+            move.waiters.extend(later)
 
     def found_big(self, move: Move, origin: Origin) -> None:
         """A key goes in pieces from ``origin``, which takes longer; whoever only reads it need not wait."""
@@ -144,6 +182,8 @@ class KeyMover:
     def refuse(self, move: Move, error: bytes) -> None:
         """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
         del self._moves[move.identity]
+        # Those that go on there ask the source by themselves.
+        move.ask_again()
         for waiter in move.waiters:
             if waiter.leave() and not self._full_targets.begin(waiter.sleeper, error):
                 waiter.sleeper.fail(error)
@@ -157,7 +197,7 @@ class KeyMover:
 
     def drop(self, move: Move) -> None:
         """Move nothing; whoever waits looks again, by the table of now."""
-        del self._moves[move.identity]
+        self._end(move)
         self._router.loop.release_slot(move.slot)
         for waiter in move.waiters:
             waiter.left -= 1

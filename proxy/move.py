@@ -35,6 +35,7 @@ class Move:
 
     ``big_since`` is when it was found to go in pieces, or 0; ``asked_at`` when the migrator was asked for it last;
     ``read_at`` where it may be read meanwhile. ``alone``: it is moved with no other, for one of those could not be.
+    ``asked``: the source has been asked, or is being; ``later`` are those who want to hear what it says after that.
     """
 
     slot: int
@@ -45,6 +46,14 @@ class Move:
     asked_at: float = 0.0
     read_at: Origin | None = None
     alone: bool = False
+    asked: bool = False
+    later: list["Waiter"] = field(default_factory=list)
+
+    def ask_again(self) -> None:
+        """The source has yet to be asked, or once more: what it says then is of use to all who wait by now."""
+        self.asked = False
+        self.waiters += self.later
+        self.later.clear()
 
 
 class Sleeper(Protocol):

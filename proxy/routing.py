@@ -194,24 +194,12 @@ class Routing:
         What it has learned may be wrong although the route looks the same, and what it has acknowledged binds nobody.
         """
         self._firm.clear()
-        self._look_again(list(self._routes))
-
-    def source_lost(self, address: str) -> None:
-        """A connection to a server has ended; if slots move from there, what is known of their keys is no more.
-
-        **by-action**: it may have been started anew, with keys that had left.
-        """
-        self._look_again([slot for slot, route in self._routes.items() if route.source == address])
-
-    def _look_again(self, slots: Collection[int]) -> None:
-        """Know nothing of the keys of those of these slots that migrate."""
-        for slot in slots:
+        for slot in self._routes:
             state, address, _ = self._router.route(slot)
             if state == MIGRATING:
                 self._migrations += 1
                 self._router.set_route(slot, MIGRATING, address, self._migrations)
-        if slots:
-            self._router.next_generation()
+        self._router.next_generation()
 
     def stand_down(self, groups: frozenset[int]) -> None:
         """Hold requests for the slots of these groups, and of others no longer, but for those that the table locks."""

@@ -274,8 +274,6 @@ class Worker:
             session.close()
 
     def _disconnected(self, address: str) -> None:
-        # Not now: a session may be in the middle of a request.
-        asyncio.get_running_loop().call_soon(self._routing.source_lost, address)
         self._replicas.server_lost(address)
         self._slow_path.server_lost(address)
 

@@ -18,8 +18,10 @@ With S for the server that the slot set out from, and T for the one that it was 
 T was swept of the slot's keys before the action began (**owned**, :mod:`migrator.sweep`), so that as begun it has no
 older ones. A run id that is not known is nobody's: that of a server whose group has had another master since.
 
-What no evidence brings back: a key that was deleted at T is alive again if S comes back with data in which it had not
-left yet, as it would be at any server that is started from older data.
+What no evidence brings back: a key that was deleted at T before S came back with data in which it had not left yet is
+alive again, as it would be at any server that is started from older data. One that is deleted after that is not: who
+takes a key away at T has seen since it was told to that S does not have it (**absent-first**, :mod:`proxy.migrating`).
+What expires at T is as what was deleted before.
 """
 
 from dataclasses import dataclass

@@ -67,7 +67,8 @@ class Command:
     for a command that has subcommands: look at those first, as :func:`find` does. ``learned`` rows come from a server
     (:mod:`slots.learned`). ``at_source`` says that it may be read at the source of a slot that moves while its keys are
     there (**absent-first**): it looks at nothing but its named keys, changes nothing that is stored, waits for nothing,
-    and runs no code of a client's.
+    and runs no code of a client's. ``keeps`` says of one that writes that it leaves its keys there, and never takes one
+    away: the last element, or the key at once.
     """
 
     name: str
@@ -82,11 +83,17 @@ class Command:
     container: bool = False
     learned: bool = False
     at_source: bool = False
+    keeps: bool = False
 
     @property
     def writes(self) -> bool:
         """Whether the command may change a key, or do something else that others notice."""
         return "write" in self.flags or self.name in MAY_WRITE
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether a key that it names may be gone by it; also where that is not known."""
+        return not self.keeps and "readonly" not in self.flags
 
     @property
     def from_replica(self) -> bool:
@@ -112,6 +119,7 @@ def table() -> dict[str, Command]:
             keys=row["keys"],
             reason=row["reason"],
             at_source=row["source"] == "reads",
+            keeps=row["source"] == "keeps",
             container=row["name"] in containers,
         )
         for row in rows

@@ -157,27 +157,20 @@ async def is_fenced(client: "Redis", instance: str) -> bool:
     return bool(await fenced_among(client, [instance]))
 
 
-async def forget_old_marks(client: "Redis", user_seconds: float, field_seconds: float) -> list[str]:
-    """Have the server of ``client`` forget the marks of fences that are older than this; the instances.
-
-    A user says nothing of when it was made: one without a field gets one, where it can be written, and is as old as
-    that from then on. Errors are those of ``client``.
-    """
+async def marks_of(client: "Redis") -> set[str]:
+    """The proxies of which the server of ``client`` has marks of fences. Errors are those of ``client``."""
     users = [name.decode(errors="replace") for name in await client.execute_command("ACL", "USERS")]
-    ours = {name.removeprefix(FENCE_USERS) for name in users if name.startswith(FENCE_USERS)}
-    now = (await client.time())[0]
-    held: dict[Any, Any] = await client.hgetall(FENCED)
-    fields = {name.decode(errors="replace"): int(at) if at.isdigit() else 0 for name, at in held.items()}
-    old = [instance for instance in ours if fields.get(instance, now) < now - user_seconds]
-    if old:
-        await client.execute_command("ACL", "DELUSER", *map(fence_user, old))
-    late = [instance for instance, at in fields.items() if at < now - field_seconds]
-    with suppress(ResponseError):  # a replica has what its master has
-        for instance in ours - fields.keys():
-            await client.hsetnx(FENCED, instance, str(now))
-        if late:
-            await client.hdel(FENCED, *late)
-    return sorted({*old, *late})
+    held: list[Any] = await client.hkeys(FENCED)
+    fields = [name.decode(errors="replace") for name in held]
+    return {name.removeprefix(FENCE_USERS) for name in users if name.startswith(FENCE_USERS)} | {*fields}
+
+
+async def forget_marks(client: "Redis", instances: Collection[str]) -> None:
+    """Have the server of ``client`` forget the marks of these fences. Errors are those of ``client``."""
+    for some in _batches(instances):
+        await client.execute_command("ACL", "DELUSER", *map(fence_user, some))
+        with suppress(ResponseError):  # a replica has what its master has
+            await client.hdel(FENCED, *some)
 
 
 def _batches(instances: Collection[str]) -> Iterator[list[str]]:

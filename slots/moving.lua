@@ -53,9 +53,10 @@ if #small > 0 then
     return reply.err and string.find(reply.err, 'BUSYKEY', 1, true)
   end
   local reply = migrate(small, false)
-  if busy(reply) and truth == 'source' then
+  local copied = busy(reply)
+  if copied and truth == 'source' then
     reply = migrate(small, true)
-  elseif busy(reply) then
+  elseif copied then
     for _, key in ipairs(small) do
       reply = migrate({key}, false)
       if busy(reply) then
@@ -66,7 +67,8 @@ if #small > 0 then
     end
   end
   if reply.err then
-    if string.find(reply.err, 'IOERR', 1, true) and not string.find(reply.err, 'connecting', 1, true) then
+    -- Also one that cannot connect: it may do so to repeat what the target has executed without its answer getting here.
+    if copied or string.find(reply.err, 'IOERR', 1, true) then
       redis.call('SELECT', '0')
       redis.call('HDEL', state, 'permit')
       redis.call('HSET', state, 'unsettled', unsettled)

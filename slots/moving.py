@@ -10,7 +10,8 @@ there, that RESTORE would bring it back. So:
 - The permit is the field ``permit`` of the hash :data:`STATE` in database 0 of the source: its run id, the target's
   address and run id, and a random part. Without it nothing moves. It does not outlive the server process that it was
   made for, however its data came back.
-- The script that sees an attempt fail that way takes the permit away in the same atomic step.
+- The script that sees an attempt fail that way takes the permit away in the same atomic step. So does whoever else
+  finds that the target may have a copy of a key that the source has.
 - Whoever finds no permit settles (:func:`settle`): at the target it ends all connections that may be a MIGRATE's.
   What still comes in for them meets a closed connection. Then it grants a new permit, if none was granted or taken
   away meanwhile.
@@ -40,15 +41,16 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from slots.connections import BY_EFFECTS, FENCED, PREFIX, RedisClient, parse_client_list
 from slots.flushes import KEEP_FLUSHES, STANDING, TAKEN_OVER_SECONDS
+from slots.replies import NotUnderstood, integer, items, one_of, understood
 from slots.reserved import RESERVED as RESERVED
 
 log = structlog.get_logger()
@@ -254,9 +256,49 @@ async def put_aside(server: RedisClient) -> list[bytes]:
     Nothing is lost by that, and whoever needs the name makes the key anew. Errors are those of ``server``.
     """
     kinds = [KINDS.get(key, "hash") for key in RESERVED_KEYS]
-    found: list[bytes] = await server.execute_command(
-        "EVAL", _PUT_ASIDE, len(RESERVED_KEYS), *RESERVED_KEYS, ASIDE, *kinds
-    )
+    said = await server.execute_command("EVAL", _PUT_ASIDE, len(RESERVED_KEYS), *RESERVED_KEYS, ASIDE, *kinds)
+    return [one_of(key, *RESERVED_KEYS) for key in items(said)]
+
+
+_OURS = {
+    STATE: rb"permit|unsettled|claim:.*|flush:.*",
+    WANTED: rb"[0-9]+:.*",
+    FENCED: rb"[0-9a-f]{32}",
+    LEADER: rb"term|alone",
+    SWEPT: rb"swept|data|token",
+}
+"""What the fields, or elements, of ours look like."""
+_SAMPLE = (
+    _SELECT
+    + """
+local found = {}
+for index, key in ipairs(KEYS) do
+  local kind, some = redis.call('TYPE', key).ok, {}
+  if kind == 'hash' then
+    local page = redis.call('HSCAN', key, '0', 'COUNT', '10')[2]
+    for place = 1, #page, 2 do some[#some + 1] = page[place] end
+  elseif kind == 'list' then some = redis.call('LRANGE', key, '0', '9') end
+  found[index] = {kind, some}
+end
+return found
+"""
+)
+
+
+async def strangers(server: RedisClient) -> list[bytes]:
+    """Names of ours under which a server has what no process of ours has made, by its type and some of its fields.
+
+    Errors are those of ``server``, and :class:`slots.replies.NotUnderstood`.
+    """
+    said = await server.execute_command("EVAL", _SAMPLE, len(RESERVED_KEYS), *RESERVED_KEYS)
+    found = []
+    for key, sample in zip(RESERVED_KEYS, items(said, len(RESERVED_KEYS)), strict=True):
+        kind, some = items(sample, 2)
+        ours = kind == KINDS.get(key, "hash").encode() and all(
+            isinstance(part, bytes) and re.fullmatch(_OURS[key], part, re.DOTALL) for part in items(some)
+        )
+        if kind != b"none" and not ours:
+            found.append(key)
     return found
 
 
@@ -278,10 +320,22 @@ class Moved:
     big: tuple[int, ...]
 
     @classmethod
-    def of(cls, reply: Any) -> "Moved":
-        """Read a reply; the places of big keys count from 0 here."""
-        looked_at, moved, size, big = reply
-        return cls(looked_at, moved, size, tuple(place - 1 for place in big))
+    def of(cls, reply: object, keys: int) -> "Moved":
+        """Read a reply for so many keys; the places of big ones count from 0 here. Raises NotUnderstood."""
+        looked_at, moved, size, big = items(reply, 4)
+        found = cls(integer(looked_at), integer(moved), integer(size), places(big, looked_at))
+        if not found.moved + len(found.big) <= found.looked_at <= keys:
+            # absent-first: what is not named counts as absent.
+            raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
+        return found
+
+
+def places(reply: object, most: int) -> tuple[int, ...]:
+    """Places of keys, which servers count from 1 on, from 0 on; none twice. Raises NotUnderstood."""
+    found = tuple(integer(place, least=1) - 1 for place in items(reply))
+    if len({*found}) < len(found) or max(found, default=-1) >= most:
+        raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
+    return found
 
 
 class Script:
@@ -358,7 +412,8 @@ async def settle(source: RedisClient, target: RedisClient, address: str) -> str:
     """
     for _ in range(MOST_TRIES):
         said = await source.execute_command("EVAL", READ, 0, secrets.token_hex(8))
-        run_id, permit, unsettled = (_text(part) for part in said)
+        with _answers(f"the source of keys for {address}: "):
+            run_id, permit, unsettled = (_text(part) for part in items(said, 3))
         target_run_id = run_id_of(await target.execute_command("INFO", "server"))
         if not run_id or not target_run_id:
             raise NotSettled(
@@ -389,6 +444,15 @@ async def settle(source: RedisClient, target: RedisClient, address: str) -> str:
     )
 
 
+@contextmanager
+def _answers(who: str = "") -> Iterator[None]:
+    """Raises NotSettled for a server that answers what none does; whoever asks says which one it is."""
+    try:
+        yield
+    except NotUnderstood as error:
+        raise NotSettled(f"{who}{error}; look at what is running there") from error
+
+
 async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
     """Return once no flush stands at either end, and say if one did; see :mod:`slots.flushes`.
 
@@ -401,7 +465,9 @@ async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
     while (now := time.monotonic()) - began < MOST_FLUSH_WAITS * TAKEN_OVER_SECONDS:
         standing: set[bytes] = set()
         for server in (target, source):
-            standing.update(await server.execute_command("EVAL", STANDING, 1, STATE, *dead))
+            said = await server.execute_command("EVAL", STANDING, 1, STATE, *dead)
+            with _answers():
+                standing.update(items(said))
         if dead:
             log.warning("flushes_taken_over", flushes=len(dead))
         if not standing:
@@ -418,6 +484,11 @@ async def end_migrations(target: RedisClient) -> int:
 
     Connections that clients make meanwhile do not hold it up: no MIGRATE of before can be among them.
     """
+    with _answers():
+        return await _end_migrations(target)
+
+
+async def _end_migrations(target: RedisClient) -> int:
     ended = 0
     # By the second look the target has accepted whatever waited for that at the first: it does so once a turn.
     await _connections(target)
@@ -438,7 +509,7 @@ async def end_migrations(target: RedisClient) -> int:
                     if entry.get("name") or entry.get("cmd") != "NULL" or int(entry["age"]) > YOUNG_SECONDS
                 ]
                 for entry in old:
-                    ended += int(await target.execute_command("CLIENT", "KILL", "ID", entry["id"]))
+                    ended += integer(await target.execute_command("CLIENT", "KILL", "ID", entry["id"]))
                 if len(old) < len(suspects):
                     await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
@@ -449,9 +520,15 @@ async def end_migrations(target: RedisClient) -> int:
 
 async def _connections(server: RedisClient) -> list[dict[str, str]]:
     listed = await server.execute_command("CLIENT", "LIST")
-    if isinstance(listed, list):  # redis-py has parsed it
-        return listed
-    return parse_client_list(listed.decode(errors="replace") if isinstance(listed, bytes) else listed)
+    with understood("CLIENT LIST"):
+        # redis-py has parsed it
+        entries = listed if isinstance(listed, list) else parse_client_list(listed.decode(errors="replace"))
+        for entry in entries:
+            int(entry["id"]), int(entry["age"])
+    if not entries:
+        # one-way: it lists the connection that asks at least.
+        raise NotUnderstood("it answers CLIENT LIST with nobody")
+    return entries
 
 
 async def clear_source(source: RedisClient) -> None:

@@ -47,6 +47,20 @@ def integer(reply: object, least: int = 0) -> int:
     return reply
 
 
+def items(reply: object, count: int | None = None) -> list[Any]:
+    """The parts of a list, so many if that is said. Raises :class:`NotUnderstood` for another reply."""
+    if not isinstance(reply, list) or count not in (None, len(reply)):
+        raise NotUnderstood(f"it answers with what is no such list as is asked for: {reply!r:.50}")
+    return reply
+
+
+def one_of(reply: object, *known: bytes) -> bytes:
+    """A reply that is one of these. Raises :class:`NotUnderstood` for another one."""
+    if not isinstance(reply, bytes) or reply not in known:
+        raise NotUnderstood(f"it answers with none of the words that it may: {reply!r:.50}")
+    return reply
+
+
 class Info(dict[str, Any]):
     """The fields of a reply to INFO: whole numbers as such, ``name=value,...`` as mappings, everything else as text.
 

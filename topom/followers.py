@@ -82,7 +82,8 @@ class Followers:
         sure = promotion.run_id if promotion.server == master else ""
         reason = ""
         try:
-            said = await self._replication.look(server)
+            reading = await self._replication.read(server)
+            said = reading.replication
             if said.is_master and server not in promotion.concerned:
                 return True
             if said.follows(master):
@@ -90,7 +91,8 @@ class Followers:
                 return said.link_up
             async with self._locking:
                 if self._holds(group, server):
-                    await self._replication.follow(server, master, As.MEMBER, sure)
+                    # run-id: what is thought of one process is not done to another.
+                    await self._replication.follow(server, master, As.MEMBER, sure, decided=reading.run_id)
                     log.info("server_told_to_follow", server=server, master=master)
         except NotToFollow as error:
             reason = str(error)

@@ -32,6 +32,7 @@ from topom.errors import Conflict, Unavailable
 from topom.events import What
 from topom.ledger import Ledger
 from topom.readings import Reading, Replication
+from topom.topology import leads_elsewhere
 
 log = structlog.get_logger(__name__)
 
@@ -89,6 +90,8 @@ def refusal(
         bound: how many bytes of writes a failover may lose (``ha_lag_bytes_max``).
         sure: the run id of the process that was made the master by a change of masters; empty if that is not known.
     """
+    if wrong := leads_elsewhere(master, server):
+        return NotToFollow(wrong)
     # run-id: an address is only where a server was last seen.
     if mine.run_id == ahead.run_id:
         return NotToFollow(f"{server} and {master} are one server under two names; remove one of them from its group")
@@ -276,7 +279,7 @@ def require_copy(
         if server == address or server in joining or problem_of(server) or isinstance(other, ServerFailed):
             continue
         has_all = isinstance(mine, ServerFailed) or (other.stream == mine.stream and other.offset >= mine.offset)
-        if has_all and not other.is_master and not other.filling:
+        if has_all and not other.is_master and not other.may_be_partial:
             return
     raise LastCopy(
         f"{group.master}, the master of group {group.id}, does not answer or is none, and no other replica is known to "

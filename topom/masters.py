@@ -277,7 +277,7 @@ def best(
         # Less than none at all is said by a server whose clock was set back, and which has heard nothing since.
         if found.link_up and 0 <= found.silent_seconds < settings.fail_seconds:
             raise NotReady(f"{server} still hears from {group.master}")
-    followers = {server: found for server, found in said.items() if not found.is_master and not found.filling}
+    followers = {server: found for server, found in said.items() if not found.is_master and not found.may_be_partial}
     if not followers:
         raise NotReady(f"group {group.id} has no replica that answers and holds a whole copy")
     if last is None:

@@ -501,8 +501,12 @@ class Promotions:
     async def _tell(self, server: str, promotion: Promotion) -> None:
         """Make a server follow the new master if it was part of this; what fails is made up for later."""
         try:
-            if server == promotion.former or not (await self._replication.look(server)).is_master:
-                await self._replication.follow(server, promotion.server, As.MEMBER, promotion.run_id)
+            reading = await self._replication.read(server)
+            if server == promotion.former or not reading.replication.is_master:
+                # run-id: what is thought of one process is not done to another.
+                await self._replication.follow(
+                    server, promotion.server, As.MEMBER, promotion.run_id, decided=reading.run_id
+                )
         except TopomError as error:
             log.warning("server_follows_later", server=server, master=promotion.server, reason=str(error))
 

@@ -7,6 +7,9 @@ from typing import Any
 from slots.replies import Info
 from topom.topology import parse_address
 
+NO_PLACE = 1
+"""What a replica gives as its offset while it knows of no stream: no command is one byte long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Replication:
@@ -30,6 +33,16 @@ class Replication:
     former: str = ""
     former_offset: int = -1
     down_seconds: int = 0
+
+    @property
+    def may_be_partial(self) -> bool:
+        """Whether a replica is just being given a copy, or knows of none that it was given whole.
+
+        One that was cut off from its master amid a full copy may have emptied itself for that, and may still name the
+        stream that it was in; but it has no place in any stream, for which it says 1. (One that was given a copy of a
+        master that has written nothing since says 0.)
+        """
+        return self.filling or (not self.is_master and not self.link_up and self.offset == NO_PLACE)
 
     def follows(self, master: str) -> bool:
         """Whether it is a replica of the server of this address, by the very name."""

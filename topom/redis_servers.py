@@ -18,7 +18,7 @@ from redis.exceptions import BusyLoadingError, ResponseError
 from slots import connections
 from slots.access import ServerAccess
 from slots.failures import FAILURES
-from slots.moving import RESERVED_KEYS, put_aside
+from slots.moving import RESERVED_KEYS, put_aside, strangers
 from slots.replies import Info, NotUnderstood, info_of, integer
 from topom.errors import TopomError
 from topom.topology import parse_address
@@ -86,6 +86,16 @@ class RedisServers:
         """Cut proxies off servers, all that are wanted at a server over one connection. Does not raise."""
         outcomes = await asyncio.gather(*(self._fence_at(server, instances) for server, instances in wanted.items()))
         return dict(zip(wanted, outcomes, strict=True))
+
+    async def strangers(self, address: str) -> list[bytes]:
+        """Names of ours under which somebody else's keys stand (:func:`slots.moving.strangers`). Does not raise."""
+        found: list[bytes] = []
+
+        async def look(client: Redis) -> None:
+            found.extend(await strangers(client))
+
+        await self.guarded(address, look)
+        return found
 
     async def put_aside(self, address: str) -> list[bytes]:
         """Put aside what has a wrong type under a name of ours (:func:`slots.moving.put_aside`). Does not raise."""

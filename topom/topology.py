@@ -9,6 +9,7 @@ never work from the same table (**epochs**).
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import Any
 
 from slots import ranges
@@ -61,6 +62,28 @@ def parse_address(address: str) -> tuple[str, int]:
         return split(address, lowest_port=1)
     except AddressError as error:
         raise InvalidAddress(str(error)) from None
+
+
+def leads_elsewhere(address: str, reader: str) -> str:
+    """Why an address would lead the server at ``reader`` to itself, or to its own machine; empty if it does not.
+
+    A server is told of another by its address: 127.0.0.1 is the machine of whoever reads that.
+    """
+    if not _is_loopback(address) or _is_loopback(reader):
+        return ""
+    return (
+        f"{address} would lead {reader} to its own machine, if it is told to follow that; give {address} by an address "
+        "that the others reach"
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    host, _ = parse_address(address)
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        # The system reads 127.1 as an address, too.
+        return host.rstrip(".").lower() == "localhost" or re.fullmatch(r"127(\.\d+)+", host, re.ASCII) is not None
 
 
 def parse_slots(text: str, number_of_slots: int) -> list[int]:
@@ -452,6 +475,8 @@ def _with_server(table: SlotTable, epoch: int, group_id: int, address: str, data
     group = table.groups[group_id]
     group = _in_datacenter(replace(group, servers=(*group.servers, address)), address, datacenter)
     group = _on_node(group, address, node)
+    if wrong := leads_elsewhere(group.servers[0], address):
+        raise InvalidAddress(wrong)
     return SlotTable(epoch, table.slots, {**table.groups, group_id: group})
 
 

@@ -241,6 +241,13 @@ def sweep_server(
 
 
 def _silence(found: Answer) -> str:
-    """What to say of servers that were added and do not answer."""
+    """What to say of servers that were added and do not answer, or have keys where Slotferry's own are to be."""
     silent = found.get("silent", [])
-    return f"; no answer now from {', '.join(silent)}: start it, or look at the address" if silent else ""
+    said = f"; no answer now from {', '.join(silent)}: start it, or look at the address" if silent else ""
+    return said + "".join(f"; {sentence}" for sentence in hidden_keys(found))
+
+
+def hidden_keys(found: Answer) -> list[str]:
+    """What to say of keys of users under Slotferry's names at a server that was added, if there are any."""
+    names = ", ".join(found.get("strangers", []))
+    return [f"no client reaches its keys {names} any more: their names are Slotferry's own"] if names else []

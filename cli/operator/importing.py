@@ -11,6 +11,7 @@ from cli.client import TopomClient
 from cli.codis import dump as codis_dump
 from cli.codis.plan import Plan, plan_import
 from cli.operator import options
+from cli.operator.groups import hidden_keys
 from cli.output import FAILED, answer, fail, note, run, say, table
 from slots import ranges
 
@@ -58,7 +59,9 @@ async def _carry_out(client: TopomClient, plan: Plan) -> None:
         for group_id in plan.groups:
             await client.add_group(group_id, [])
         for group_id, address, datacenter in plan.servers:
-            await client.add_server(group_id, address, datacenter)
+            added = await client.add_server(group_id, address, datacenter)
+            for sentence in hidden_keys(added):
+                note(f"{address}: {sentence}")
         for group_id, address, datacenter in plan.datacenters:
             await client.set_datacenter(group_id, address, datacenter)
         for group_id, slots in sorted(plan.slots.items()):

@@ -58,14 +58,31 @@ inline outdate() {
     fi
 }
 
-inline perform(server) {
+inline look(server) {
     /* no-loss */
     assert(truth != THERE || copy[server] == FRESH);
-    assert(truth != ABSENT || copy[server] == NONE);
+    assert(truth != ABSENT || copy[server] == NONE)
+}
+
+inline delete(server) {
+    look(server);
+    outdate();
+    copy[server] = NONE;
+    truth = ABSENT
+}
+
+inline read_or_write(server) {
+    look(server);
     if
-    :: true /* a read */
+    :: true
     :: true -> outdate(); copy[server] = FRESH; truth = THERE
-    :: true -> outdate(); copy[server] = NONE; truth = ABSENT
+    fi
+}
+
+inline perform(server) {
+    if
+    :: read_or_write(server)
+    :: delete(server)
     fi
 }
 
@@ -191,7 +208,16 @@ end:
     :: atomic { applied[me] == REST && connected[at(me, from_of[me])] -> perform(from_of[me]) }
     :: atomic { applied[me] == FINISHED && connected[at(me, 1 - from_of[me])] -> perform(1 - from_of[me]) }
     :: atomic { /* absent-first */
-            applied[me] == MIGRATING && absent[me] && connected[at(me, 1 - from_of[me])] -> perform(1 - from_of[me])
+            applied[me] == MIGRATING && absent[me] && connected[at(me, 1 - from_of[me])] -> read_or_write(1 - from_of[me])
+        }
+    :: atomic { /* absent-first: what is known may have been so of a process that has ended since, unheard */
+#ifdef DELETES_BY_MEMORY
+            applied[me] == MIGRATING && absent[me] && connected[at(me, 1 - from_of[me])] ->
+#else
+            applied[me] == MIGRATING && connected[at(me, from_of[me])] && copy[from_of[me]] == NONE &&
+                connected[at(me, 1 - from_of[me])] ->
+#endif
+            delete(1 - from_of[me])
         }
     :: atomic {
             applied[me] == MIGRATING && !absent[me] && connected[at(me, from_of[me])] && copy[from_of[me]] == NONE ->
@@ -288,18 +314,6 @@ inline own_loss(me) {
     fi
 }
 
-/* by-action: what a proxy knows of the source's keys ends with its connection to that process. */
-#ifdef OUTLIVES_THE_SOURCE
-#define forget(proxy, server) skip
-#else
-inline forget(proxy, server) {
-    if
-    :: from_of[proxy] == server -> absent[proxy] = 0
-    :: else
-    fi
-}
-#endif
-
 /* Where a server comes back with older data, the other one goes on as it is until the action is over. */
 #ifdef BOTH_RESTART
 #define may_restart(server) true
@@ -333,8 +347,6 @@ end:
             connected[at(1, me)] = 0;
             known[at(0, me)] = 0;
             known[at(1, me)] = 0;
-            forget(0, me);
-            forget(1, me);
             if
             :: true
             :: mark[at(0, me)] = 0; mark[at(1, me)] = 0

@@ -68,7 +68,8 @@ byte round;
 bit absent[4]; /* by proxy and key: known to be absent from the source */
 #define knows_absent(proxy, key) absent[2 * (proxy) + (key)]
 
-bit reads_at_source[2]; /* by proxy: it has been told that the big key is still there */
+bit reads_at_source[2]; /* by proxy: it has been told that the last key is still there, and is big or not taken */
+bit deletes[2]; /* by proxy: the target has said that it has no such key, and the permit of before is the stored one */
 bit moving[2]; /* by proxy: its worker has a move under way */
 
 /* The hash __slotferry:moving at the source. Random values are never the same twice, so that it is enough to know of
@@ -96,6 +97,7 @@ bit replaces; /* REPLACE is given */
 bit retried; /* MIGRATE has sent everything again over a new connection, as it does once */
 bit late_replaces[2];
 bit late_unseen[2]; /* the target's kernel has not completed its connection, so CLIENT LIST does not have it */
+bit refused; /* by the target, for want of memory: the key stays where it is */
 byte told[3]; /* by mover: how its script ended */
 #define WAIT 0
 #define MOVED 1
@@ -121,6 +123,11 @@ hidden byte each;
 #define is_big(key) ((key) == BIG_KEY) /* by some measurements; by others it is small */
 #else
 #define is_big(key) false
+#endif
+#ifdef FULL /* the target may be at its maxmemory, and then takes no key */
+#define is_read_at_source(key) ((key) == BIG_KEY)
+#else
+#define is_read_at_source(key) is_big(key)
 #endif
 #define is_claimed(key) (claimed && (key) == BIG_KEY)
 #define is_absent(key) (at(SOURCE, key) == NONE && !is_claimed(key))
@@ -236,6 +243,16 @@ end:
 
 /* -- the source: the move script ---------------------------------------------------------------------------------- */
 
+/* Whatever is sent with a permit that is not the stored one any more, does nothing. */
+inline deletes_fail() {
+#ifdef DELETE_BY_LATER_PERMIT
+    skip
+#else
+    deletes[0] = 0;
+    deletes[1] = 0
+#endif
+}
+
 inline hash_becomes(what) {
     hash = what;
     each = 0;
@@ -250,6 +267,7 @@ inline hash_becomes(what) {
     :: else -> break
     od;
     believes[STRAY] = 0;
+    deletes_fail();
     each = 0
 }
 
@@ -275,6 +293,7 @@ inline end_script(how) {
     :: else
     fi;
     runs_for = NOBODY;
+    refused = 0;
     replaces = 0;
     retried = 0
 }
@@ -345,7 +364,18 @@ end:
             send(0)
         }
 #endif
-    :: atomic { !free && restore[0] == IDLE && restore[1] == IDLE -> end_script(MOVED) }
+    :: atomic { !free && restore[0] == IDLE && restore[1] == IDLE && !refused -> end_script(MOVED) }
+    :: atomic { /* it has taken no key; had it said that it has one of that name (BUSYKEY), that is there still */
+            !free && restore[0] == IDLE && restore[1] == IDLE && refused ->
+#ifndef COPY_FORGOTTEN
+            if
+            :: replaces -> hash_becomes(UNSETTLED)
+            :: else
+            fi;
+#endif
+            end_script(UNSURE)
+        }
+#ifdef CONNECTING_IS_NOTHING
     :: atomic { /* ... which cannot be opened. What the target has closed brings nothing any more. */
             FAULT && !retried && (restore[0] == CUT || restore[1] == CUT) &&
             restore[0] != UNDER_WAY && restore[1] != UNDER_WAY ->
@@ -354,6 +384,7 @@ end:
             give_up(1);
             end_script(UNSURE)
         }
+#endif
     :: atomic { /* IOERR: the outcome is unknown, and in the same step nobody is permitted to move any more */
             !free && (restore[0] == CUT || restore[1] == CUT ||
                 (FAULT && (restore[0] != IDLE || restore[1] != IDLE))) ->
@@ -397,7 +428,12 @@ end:
             believes[STRAY] = 0;
 #ifndef NO_RUN_ID
             if
-            :: hash == PERMIT -> hash = FOREIGN; believes[0] = 0; believes[1] = 0; believes[MIGRATOR] = 0
+            :: hash == PERMIT ->
+                hash = FOREIGN;
+                believes[0] = 0;
+                believes[1] = 0;
+                believes[MIGRATOR] = 0;
+                deletes_fail()
             :: else
             fi
 #endif
@@ -422,7 +458,8 @@ end:
             believes[0] = 0;
             believes[1] = 0;
             believes[MIGRATOR] = 0;
-            believes[STRAY] = 0
+            believes[STRAY] = 0;
+            deletes_fail()
         }
 #endif
     od
@@ -435,6 +472,18 @@ inline execute(key) {
     :: at(TARGET, key) != NONE && !replaces -> restore[key] = BUSYKEY
     :: else -> at(TARGET, key) = at(SENT, key); restore[key] = DONE
     fi
+}
+
+#ifdef REPEATED_AND_REFUSED
+#define may_refuse true
+#else
+#define may_refuse !retried
+#endif
+
+inline refuse(key) {
+    restore[key] = IDLE;
+    at(SENT, key) = NONE;
+    refused = 1
 }
 
 inline execute_late(key) {
@@ -479,6 +528,10 @@ end:
     do
     :: atomic { restore[0] == UNDER_WAY -> execute(0) }
     :: atomic { restore[1] == UNDER_WAY -> execute(1) }
+#ifdef FULL
+    :: atomic { restore[0] == UNDER_WAY && may_refuse -> refuse(0) }
+    :: atomic { restore[1] == UNDER_WAY && may_refuse -> refuse(1) }
+#endif
     :: atomic { at(LATE, 0) != NONE -> execute_late(0) }
     :: atomic { at(LATE, 1) != NONE -> execute_late(1) }
     :: atomic { at(LATE_RENAME, BIG_KEY) != NONE -> at(TARGET, BIG_KEY) = at(LATE_RENAME, BIG_KEY); at(LATE_RENAME, BIG_KEY) = NONE }
@@ -512,6 +565,26 @@ inline grant(me) {
     seen[me] = NOTHING
 }
 
+/* -- a worker of a proxy: deleting a key at the source, while the target is full ----------------------------------- */
+
+#ifdef DELETE_BY_LATER_PERMIT
+#define may_delete(me) true
+#define holds_at_delete(me) permitted(me)
+#else
+#define may_delete(me) permitted(me)
+#define holds_at_delete(me) true /* deletes_fail */
+#endif
+#ifdef DELETE_WITHOUT_EXISTS
+#define is_not_at_target(key) true
+#else
+#define is_not_at_target(key) (at(TARGET, key) == NONE)
+#endif
+#ifdef DELETE_CLAIMED
+#define is_free_to_delete(key) true
+#else
+#define is_free_to_delete(key) !is_claimed(key)
+#endif
+
 /* -- a worker of a proxy: a key on demand ------------------------------------------------------------------------- */
 
 #define wants(me, key) ((key) < KEYS && !moving[me] && applied[me] == MIGRATING && !knows_absent(me, key) && !reads_at_source[me])
@@ -533,7 +606,7 @@ end:
             wanted_key(me, key);
             if
             :: is_absent(key) -> knows_absent(me, key) = 1; key = 0
-            :: !is_absent(key) && is_big(key) -> reads_at_source[me] = 1; key = 0
+            :: !is_absent(key) && is_read_at_source(key) -> reads_at_source[me] = 1; key = 0
             :: at(SOURCE, key) != NONE && !is_claimed(key) -> begin_move(me, key); moving[me] = 1
             fi
         }
@@ -547,6 +620,34 @@ end:
             wanted_key(me, stray_key);
             believes[STRAY] = believes[me]
         }
+#ifdef FULL
+    :: atomic { /* a key that the target did not take is to be deleted: does the target have one of that name? */
+            applied[me] == MIGRATING && !deletes[me] && may_delete(me) && is_not_at_target(BIG_KEY) -> deletes[me] = 1
+        }
+    :: atomic { /* no: it is deleted at the source, in one step with a look at the permit and the claims */
+            deletes[me] && free ->
+            deletes[me] = 0;
+            if
+            :: holds_at_delete(me) && is_free_to_delete(BIG_KEY) ->
+                if
+                :: at(SOURCE, BIG_KEY) != NONE ->
+                    look(SOURCE, BIG_KEY);
+                    outdate(BIG_KEY);
+                    at(SOURCE, BIG_KEY) = NONE;
+                    truth[BIG_KEY] = ABSENT;
+#ifdef WITNESS_DELETE
+                    assert(false)
+#endif
+                :: else -> /* it has left, and is deleted at the target as any other */
+                    if
+                    :: applied[me] == MIGRATING -> knows_absent(me, BIG_KEY) = 1
+                    :: else
+                    fi
+                fi
+            :: else
+            fi
+        }
+#endif
 #ifdef ABSENT_WITHOUT_PERMIT
     :: atomic { free && wants(me, 0) && is_absent(0) -> knows_absent(me, 0) = 1 }
 #endif
@@ -621,7 +722,17 @@ end:
 #endif
             step = TAKES_CLAIMS
         }
-    :: atomic { step == TAKES_CLAIMS && free -> claimed = 0; step = SCANS } /* those of earlier calls */
+    :: atomic { /* those of earlier calls. Their copies may be keys at the target already: with claims goes the permit. */
+            step == TAKES_CLAIMS && free ->
+#ifndef PERMIT_OUTLIVES_CLAIMS
+            if
+            :: claimed -> hash_becomes(UNSETTLED)
+            :: else
+            fi;
+#endif
+            claimed = 0;
+            step = SCANS
+        }
 #ifdef SCAN_BEFORE_BARRIER
     :: atomic { stored == PREPARED && step == OPENS_SOURCE -> step = SCANS }
 #endif

@@ -4,6 +4,11 @@
  * and of the replicas, which forget their marks when they are started anew. The code is proxy/unfenced.py and
  * topom/standdown.py. README.md says what is left out.
  *
+ * The former master itself is not here: that it was started anew and has forgotten the mark, that topom sets the mark
+ * again, and that a process which the proxy did not know while it was answered is not believed, is in journeys.pml
+ * (TRUSTS_RESTARTED, REDIALS). The seam is one sentence, asserted here: no allowance lasts longer than topom waits.
+ * What the proxy may still know of a server by the one, it uses within the other.
+ *
  * Time goes on in steps for all alike, and as slowly as it likes: any number of other things happen between two of them.
  * Of every moment it is known how much of the allowance is left that counts from it. Of the group's replicas there is the
  * one that topom chooses; the others are taken to say that they have no mark whenever they are asked.

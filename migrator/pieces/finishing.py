@@ -10,6 +10,7 @@ from migrator.connection import Connection
 from migrator.errors import CopyLost
 from migrator.pieces.copying import Copied
 from migrator.pieces.deadlines import NEVER
+from slots.replies import one_of
 
 SCRIPT = """
 local temporary, name = KEYS[1], KEYS[2]
@@ -54,6 +55,9 @@ async def finish(target: Connection, name: bytes, temporary: bytes, copied: Copi
         copied.most,
         copied.deadline,
     )
+    with target.understood("EVAL"):
+        # What is not said to be done is not deleted at the source.
+        one_of(said, b"done", b"lost", b"expired")
     if said == b"lost":
         raise CopyLost(
             f"the copy of {copied.kind.decode()} {name!r} at target {target.address} was gone or no longer whole when "

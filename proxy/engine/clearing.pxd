@@ -15,6 +15,7 @@ cdef class Clearing:
         readonly Session session
         int64_t generation
         int database
+        bint asks
         char* data
         size_t* sizes
         int count

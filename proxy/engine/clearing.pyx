@@ -44,6 +44,7 @@ cdef class Clearing:
         self.router = session.router
         self.generation = session.router.generation
         self.database = session.database
+        self.asks = session.asks
         self.deadline = now() + session.router.settings.move_seconds
 
     def __dealloc__(self):
@@ -79,7 +80,7 @@ cdef class Clearing:
         if missing is None:
             return
         if missing:
-            self.router.mover.need(self, self.database, missing, self.deadline)
+            self.router.mover.need(self, self.database, missing, self.deadline, self.asks)
         elif self.index < self.count:
             self.router.loop.event_loop.call_soon(self.go_on)
         else:
@@ -101,9 +102,9 @@ cdef class Clearing:
             if route.state == ROUTE_LOCKED:
                 self.router.holding.hold(self.session, slot)
                 return None
-            if route.state == ROUTE_MIGRATING and not self.router.absent.has(
+            if route.state == ROUTE_MIGRATING and (self.asks or not self.router.absent.has(
                 route.migration, self.database, self.data + self.position, size
-            ):
+            )):
                 missing.append((slot, self.data[self.position:self.position + size]))
             self.position += size
             self.index += 1

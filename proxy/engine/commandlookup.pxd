@@ -23,6 +23,8 @@ ctypedef struct command_t:
     # Flagged write, or readonly.
     uint8_t writes
     uint8_t reads
+    # A key that it names may be gone by it.
+    uint8_t takes_away
     # Of proxy.engine.statistics.
     int16_t number
     int16_t arity

@@ -82,6 +82,7 @@ cdef class CommandLookup:
             row.step = 1 if channel else command.step
             row.writes = command.writes
             row.reads = command.from_replica
+            row.takes_away = command.takes_away
             row.split = 0
             row.path = PATH_SLOW
             # A command for administrators needs a look at who asks.

@@ -65,6 +65,9 @@ cdef class ClientConnection:
     cdef void hold_back(self, Backend backend)
     cdef void send_out(self) noexcept
     cdef void watch_leaving(self)
+    cpdef bint has_left(self) noexcept
+    cdef int take_in(self) noexcept
+    cdef bint gives_up(self)
     cdef bint amid(self)
     cdef object _part_between_requests(self)
     cdef object _part(self)

@@ -23,7 +23,7 @@ from proxy.engine.buffer cimport (
 from proxy.engine.memory cimport give_spare
 from proxy.engine.poller cimport READABLE, WRITABLE
 from proxy.engine.requests cimport SCRATCH_SIZE, Loop
-from proxy.engine.stream cimport receive, recv, transmit
+from proxy.engine.stream cimport is_left, receive, recv, transmit
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_PEEK
@@ -218,19 +218,12 @@ cdef class ClientConnection:
 
     def _read_ahead(self):
         """Take what comes behind a request that waits, up to a limit, to see the end of the connection."""
-        cdef ssize_t received = -1
-        if buffer_reserve(&self.inbox, READ_LEAST):
-            received = receive(self.fd, self.tls, self.inbox.data + self.inbox.end, READ_LEAST)
-            self.count_inbox()
-            if received > 0:
-                self.inbox.end += received
-                if self.tls is not None:
-                    # The TLS layer may hold more than fitted.
-                    self.loop.event_loop.call_soon(self._readable)
-                return
-            if received < 0 and (errno == EAGAIN or errno == EINTR):
-                return
-        self.close()
+        cdef int came = self.take_in()
+        if came < 0:
+            self.close()
+        elif came > 0 and self.tls is not None:
+            # The TLS layer may hold more than fitted.
+            self.loop.event_loop.call_soon(self._readable)
 
     def _process_inbox(self):
         cdef size_t length = buffer_length(&self.inbox)
@@ -279,7 +272,7 @@ cdef class ClientConnection:
         if self.processing:
             self.woken = True
             return
-        if self.stopped or self.paused or self.held_back or self.closing:
+        if self.stopped or self.paused or self.held_back or self.closing or self.gives_up():
             return
         self.need = 0
         if buffer_length(&self.inbox):
@@ -450,6 +443,36 @@ cdef class ClientConnection:
     def unparsed(self):
         """Bytes of requests that are incomplete or wait."""
         return buffer_length(&self.inbox)
+
+    cpdef bint has_left(self) noexcept:
+        """Whether its client has closed the connection, or at least its own side of it.
+
+        One that has closed both looks the same until something is sent to it. Not seen is an end behind more than
+        the sockets take.
+        """
+        cdef int came = 1
+        if self.closed or is_left(self.fd):
+            return True
+        # TLS has an end of its own, behind what was sent before; the socket may stay open until that is answered.
+        while came > 0 and self.tls is not None and not self.processing and buffer_length(&self.inbox) < WATCHED_INPUT:
+            came = self.take_in()
+        return came < 0
+
+    cdef int take_in(self) noexcept:
+        """Take what comes behind a request that waits: 1 if there was some, 0 if nothing came yet, -1 at the end."""
+        cdef ssize_t received
+        if not buffer_reserve(&self.inbox, READ_LEAST):
+            return -1
+        received = receive(self.fd, self.tls, self.inbox.data + self.inbox.end, READ_LEAST)
+        self.count_inbox()
+        if received > 0:
+            self.inbox.end += received
+            return 1
+        return 0 if received < 0 and (errno == EAGAIN or errno == EINTR) else -1
+
+    cdef bint gives_up(self):
+        """Whether it is not gone on with, because its client has left while the request at the front waited."""
+        return False
 
     def local_address(self):
         """The address the client connected to, as text."""

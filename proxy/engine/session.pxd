@@ -28,6 +28,8 @@ cdef class Session(ClientConnection):
     cdef:
         Router router
         int64_t cleared
+        # Its keys are looked for at their sources anew, whatever is known of them.
+        bint asks
         # Which of the shared connections its requests go over, and the one for small replies.
         readonly int lane
         int first_lane
@@ -59,6 +61,8 @@ cdef class Session(ClientConnection):
     cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED
     cdef bint on_wrong_lane(self) noexcept
     cdef void choose_lane(self) noexcept
+    cdef void has_to_be_looked_at_again(self) noexcept
+    cdef bint gives_up(self)
     cdef void advance(self) noexcept
     cdef client_t* asker(self) noexcept
     cdef void reply(self, const char* data, size_t size) noexcept

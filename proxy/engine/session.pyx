@@ -3,6 +3,10 @@
 A request that cannot run yet (its slot is locked, its key is still to be moved) stays at the front of the input,
 and the session parses nothing behind it until it is woken and the request is looked at afresh; so order holds
 whatever happens to the slot in between (**in-order**).
+
+A request that had to wait is not run for a client that has left meanwhile: that client may have written the same key
+again over another connection, and been answered. Nor is what it sent behind. Whoever closes its own side only, and
+still reads, cannot be told from one that has left, so it gets an error; what did not have to wait is run and answered.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -70,6 +74,9 @@ cdef enum:
     # Keys of a request that are looked for in one turn while slots move; of a longer one in slices.
     MOST_CLEARED_AT_ONCE = 256
 
+cdef const char* LEFT = (
+    b"-TRYAGAIN the connection was closed at the client's side while the request was held; nothing was run\r\n"
+)
 cdef const char* CROSSSLOT = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 cdef bytes OWN_KEYS = b"-%b\r\n" % REFUSAL.encode()
 cdef size_t LONGEST_BULK = 536870912
@@ -154,17 +161,13 @@ cdef class Session(ClientConnection):
             if self.closed:
                 break
             if outcome == VERDICT_WAIT:
-                if not self.waits_since:
-                    # 0 stands for none; a tick more or less does not matter.
-                    self.waits_since = self.loop.since | 1
-                self.waiting_command = self.loop.command
+                self.has_to_be_looked_at_again()
                 if self.woken:
                     continue
                 self.stopped = True
                 break
             if outcome == VERDICT_HELD:
-                if not self.waits_since:
-                    self.waits_since = self.loop.since | 1
+                self.has_to_be_looked_at_again()
                 break
             if outcome == VERDICT_PAUSE:
                 self.switched = self.paused = True
@@ -182,6 +185,13 @@ cdef class Session(ClientConnection):
                 break
         self.processing = False
         return position
+
+    cdef void has_to_be_looked_at_again(self) noexcept:
+        """The request at the front waits."""
+        if not self.waits_since:
+            # 0 stands for none; a tick more or less does not matter.
+            self.waits_since = self.loop.since | 1
+        self.waiting_command = self.loop.command
 
     cdef void advance(self) noexcept:
         """The request at the front is done with, or under way."""
@@ -219,6 +229,16 @@ cdef class Session(ClientConnection):
         self.stopped = False
         self._resume()
 
+    cdef bint gives_up(self):
+        """Whether its client has left while the request at the front waited: then neither that nor more is run."""
+        if not self.waits_since or not self.has_left():
+            return False
+        self.loop.command = self.waiting_command
+        self.loop.since = self.waits_since
+        self.refuse(LEFT)
+        self._finish()
+        return True
+
     def fail(self, bytes error):
         """Answer the request at the front with an error and go on behind it."""
         self.complete(error)
@@ -247,7 +267,11 @@ cdef class Session(ClientConnection):
         self.reply(reply, len(reply))
         self.advance()
         self.stopped = False
-        self._resume()
+        if self.has_left():
+            # What is behind has waited as long.
+            self._finish()
+        else:
+            self._resume()
 
     def big(self, origin, leave):
         """A key of the request at the front goes in pieces from ``origin``; ``leave()`` ends the wait for it."""
@@ -330,6 +354,7 @@ cdef class Session(ClientConnection):
         cdef int index
         cdef int found = 0
         self.loop.command = self.last_number = row.number if row != NULL else 0
+        self.asks = row == NULL or row.takes_away
         if row == NULL or self.attention or (self.read_only and row.writes):
             self.loop.requests += 1
             return decide(self, arguments, count, data, size)
@@ -452,7 +477,9 @@ cdef class Session(ClientConnection):
     cdef verdict clear_keys(self, const argument_t* keys, int count, int step) except VERDICT_FAILED:
         """Wait while any of the keys' slots is locked, or any key may still be at its slot's source.
 
-        absent-first: for a slot in migration, VERDICT_TAKEN means that every key was seen absent from the source.
+        absent-first: for a slot in migration, VERDICT_TAKEN means that every key was seen absent from the source. If
+        the request may take a key away, it was so since that came: a source that has restarted unheard may have it back,
+        and what is written at the target counts for more than that, but what is missing there does not.
         """
         cdef Router router = self.router
         cdef route_t* route
@@ -474,12 +501,14 @@ cdef class Session(ClientConnection):
                 router.holding.hold(self, slot)
                 return VERDICT_WAIT
             if route.state == ROUTE_MIGRATING and self.cleared != router.generation:
-                if not router.absent.has(route.migration, self.database, keys[index].data, keys[index].size):
+                if self.asks or not router.absent.has(
+                    route.migration, self.database, keys[index].data, keys[index].size
+                ):
                     if missing is None:
                         missing = []
                     missing.append((slot, keys[index].data[:keys[index].size]))
         if missing is not None:
-            router.mover.need(self, self.database, missing)
+            router.mover.need(self, self.database, missing, None, self.asks)
             return VERDICT_WAIT
         return VERDICT_TAKEN
 

@@ -6,6 +6,7 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef ssize_t receive_tls(object tls, char* data, size_t room) noexcept
 cdef ssize_t transmit_tls(object tls, const char* data, size_t size) noexcept
+cdef bint is_left(int fd) noexcept
 
 # ``tls`` is the ssl.SSLSocket, or None for a plain socket.
 cdef inline ssize_t receive(int fd, object tls, char* data, size_t room) noexcept:

@@ -10,6 +10,22 @@ from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc cimport errno
 
+cdef extern from *:
+    """
+    #include <poll.h>
+    #ifdef POLLRDHUP
+    #define slotferry_end POLLRDHUP
+    #else
+    /* Systems without it say POLLHUP once the other side sends no more. */
+    #define slotferry_end (POLLIN | POLLHUP)
+    #endif
+    static int slotferry_is_left(int fd) {
+        struct pollfd one = {fd, slotferry_end, 0};
+        return poll(&one, 1, 0) > 0 && one.revents & ~POLLIN;
+    }
+    """
+    bint slotferry_is_left(int fd) nogil
+
 cdef enum:
     # One TLS record. What is offered again after "want write" may not be shorter than before, and it never is.
     RECORD = 16384
@@ -58,3 +74,8 @@ cdef ssize_t transmit_tls(object tls, const char* data, size_t size) noexcept:
             errno.errno = errno.ECONNRESET
             return -1
     return sent
+
+
+cdef bint is_left(int fd) noexcept:
+    """Whether the other side of a socket sends no more, or the connection is broken, whatever is unread before that."""
+    return slotferry_is_left(fd)

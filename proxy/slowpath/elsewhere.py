@@ -2,8 +2,8 @@
 
 The engine looks for a request's keys in the session's database. Those in others are seen to here, by the same rule:
 **absent-first**, a request goes to the target of a migration only after each of its keys, in the database that it is
-in, is known to be absent from the source. What is known of a request's other keys is kept with the session until that
-request is done, because the memory of absent keys may forget (**bounded**) and the request would never be.
+in, is known to be absent from the source. They are looked for there each time, for such a request may take one away.
+What is known of them is kept with the session until that request is done, or it would never be.
 
 What such a request does has to be seen by what the session sends next in another database, which goes over another
 connection; so it is sent once everything before is answered, and nothing is sent behind it before its reply is there
@@ -34,10 +34,10 @@ def cleared(router: Router, session: Session, slot: int, keys: Iterable[tuple[in
     if state != MIGRATING:
         return None
     known = session.taken, migration
-    missing = [key for key in keys if not router.absent.remembers(migration, *key)]
-    if not missing or state_of(session).elsewhere == known:
+    wanted = list(keys)
+    if not wanted or state_of(session).elsewhere == known:
         return None
-    return Waiting(_moved(session, known, router.mover.move(slot, missing)))
+    return Waiting(_moved(session, known, router.mover.move(slot, wanted)))
 
 
 async def _moved(session: Session, known: tuple[int, int], moved: "asyncio.Future[bytes | None]") -> Any:

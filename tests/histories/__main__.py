@@ -1,7 +1,8 @@
 """Runs schedules by hand: ``python -m tests.histories --schedules 100 --seed 1 --operations 5000``.
 
-Each schedule's seed is printed with its figures; of each finding, an explanation is printed, and the key's whole
-history is written to a file. The exit status is 1 if there were findings.
+Each schedule's seed is printed with its figures and faults; of each finding, an explanation is printed, and the key's
+whole history is written to a file. The exit status is 1 if there were findings. A planted fault is looked for until it
+is found.
 """
 
 import argparse
@@ -27,7 +28,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**31, help="of the first; by chance")
     parser.add_argument("--operations", type=int, default=5000, help="of each schedule (5000)")
     parser.add_argument("--seconds", type=float, default=12.0, help="for which each schedule's faults last (12)")
-    parser.add_argument("--plant", choices=PLANTED, default="", help="switch an invariant off, to see it found")
+    parser.add_argument("--plant", choices=PLANTED, default="", help="switch an invariant off, until it is found")
     parser.add_argument(
         "--only", type=Kind, choices=[*Kind], action="append", help="only these faults; all, when none is named"
     )
@@ -58,8 +59,10 @@ async def _main(arguments: argparse.Namespace) -> int:
                 # What was found may have left keys behind that the next schedule would find again.
                 if report.findings or arguments.fresh:
                     break
+            if arguments.plant and totals.findings:
+                break
     print(
-        f"{arguments.schedules} schedules, {totals.operations} operations, {totals.partitions} histories, "
+        f"{arguments.schedules - len(seeds)} schedules, {totals.operations} operations, {totals.partitions} histories, "
         f"{len(totals.faults)} faults, {totals.slots_moved} slots moved, {totals.verdicts[Verdict.UNDECIDED]} "
         f"undecided: {len(totals.findings)} findings",
         flush=True,
@@ -69,7 +72,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 def show(report: Report, cluster: HistoriesCluster, directory: Path) -> None:
     """Print a report; keep its findings and, with them, the logs of all processes."""
-    print(report.line(), flush=True)
+    print(report.line(), *report.faults, sep="\n  ", flush=True)
     for text, times in report.errors.most_common(SHOWN_ERRORS):
         print(f"  {times} times: {text}")
     if not report.findings:

@@ -6,6 +6,7 @@ dead already, is passed over.
 
 import asyncio
 import os
+import random
 import shutil
 import signal
 import tempfile
@@ -17,15 +18,23 @@ from redis.exceptions import RedisError
 
 from cli.calls import TopomError
 from cli.processes import ManagedProcess, ProcessError
-from cli.redis_server import RedisServer
 from slots.connections import FENCED
 from slots.moving import RESERVED_KEYS
 from tests.histories.cluster import HistoriesCluster
+from tests.histories.journeys import SLOW_RATE, Journeys
 from tests.histories.losses import Losses, Older
-from tests.histories.moves import Mover
-from tests.histories.relay import KeysHold
-from tests.histories.schedule import LONGEST_SECONDS, SERVERS, Fault, Kind
+from tests.histories.moves import RATES, Mover
+from tests.histories.relay import FINISH, RESTORE, KeysHold
+from tests.histories.schedule import JOURNEYS, LONGEST_SECONDS, SERVERS, Fault, Kind
+from tests.histories.workload import Workload
 from tests.integration.cluster.harness import plain_client
+
+LEAVING_SECONDS = 2.0
+LOOK_SECONDS = 0.02
+MOVED_SECONDS = 0.5
+"""After which clients have had some keys moved."""
+FLUSHED = b":flushed:", b"FLUSHDB"
+"""In the names of keys that a flush takes away, and what comes with it: right behind that they arrive."""
 
 Undo = Callable[[], Awaitable[None]]
 
@@ -36,11 +45,21 @@ class Faults:
     Args:
         cluster: where.
         mover: who moves slots meanwhile.
+        workload: what clients do meanwhile.
         losses: is told of servers that come back with data of before.
         now: the seconds of the run.
+        carried: whether keys are carried.
     """
 
-    def __init__(self, cluster: HistoriesCluster, mover: Mover, losses: Losses, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        cluster: HistoriesCluster,
+        mover: Mover,
+        workload: Workload,
+        losses: Losses,
+        now: Callable[[], float],
+        carried: bool = False,
+    ) -> None:
         self.done: list[str] = []
         """What was done and taken back, in words."""
         self.server_seconds = 0.0
@@ -48,9 +67,10 @@ class Faults:
         self.evicted: set[int] = set()
         """Groups whose masters have lost their marks."""
         self._cluster = cluster
-        self._mover = mover
         self._losses = losses
         self._now = now
+        self._carried = carried
+        self._journeys = Journeys(cluster, mover, workload, losses, now, self._restart_with, self._pids)
 
     async def run(self, faults: Sequence[Fault]) -> None:
         """Have all faults happen at their times; return when all are taken back."""
@@ -61,18 +81,22 @@ class Faults:
     async def _happen(self, fault: Fault) -> None:
         await asyncio.sleep(fault.at - self._now())
         begun = self._now()
-        undo = await self._begin(fault)
-        if undo is None:
-            self.done.append(f"{begun:.3f} s: {fault}: nothing to do")
-            return
-        try:
-            await asyncio.sleep(fault.seconds)
-        finally:
-            await undo()
+        if fault.kind in JOURNEYS:
+            far = await self._journeys.go(fault, self._keep)
+        else:
+            far = ""
+            undo = await self._begin(fault)
+            if undo is None:
+                self.done.append(f"{begun:.3f} s: {fault}: nothing to do")
+                return
+            try:
+                await asyncio.sleep(fault.seconds)
+            finally:
+                await undo()
         ended = self._now()
         if fault.kind in SERVERS:
             self.server_seconds += ended - begun
-        self.done.append(f"{begun:.3f} - {ended:.3f} s: {fault}")
+        self.done.append(f"{begun:.3f} - {ended:.3f} s: {fault}{far}")
 
     async def _begin(self, fault: Fault) -> Undo | None:
         cluster = self._cluster
@@ -102,7 +126,7 @@ class Faults:
                 running = [number for number, proxy in enumerate(cluster.proxies) if proxy.running]
                 return self._signal([pid for number in running for pid in self._pids(number)], False)
             case Kind.SERVER_OLDER:
-                return self._come_back_older(fault.place)
+                return self._come_back_older(fault)
             case Kind.MARKS_EVICTED:
                 return await self._evict_marks(fault.place)
             case Kind.TARGET_FULL:
@@ -141,38 +165,59 @@ class Faults:
 
         return undo
 
-    def _come_back_older(self, place: int) -> Undo | None:
-        """Keep what a server has in its files; later it is killed, and comes back with that."""
+    def _come_back_older(self, fault: Fault) -> Undo | None:
+        """Keep what a server has in its files; later it is killed, mostly amid a move, and comes back with that."""
+        place = fault.place
         server = self._cluster.redis_servers[place]
         if not server.running:
             return None
-        kept = Path(tempfile.mkdtemp(prefix="slotferry-older-"))
-        shutil.copytree(server.home, kept, dirs_exist_ok=True)
+        kept = self._keep(place)
 
         async def undo() -> None:
-            try:
-                if server.running:
-                    await self._restart_with(place, server, kept)
-            finally:
+            if not server.running:
                 shutil.rmtree(kept)
+                return
+            if random.Random(fault.at).randrange(3):
+                await self._leaving(place + 1)
+            before, killed = await self._losses.look(), self._now()
+            await self._restart_with(place, kept)
+            with suppress(TopomError):  # the run's end sees to it
+                await self._cluster.api.set_migration(keys_per_second=RATES[1])
+            # From when it may answer; what topom says of a moment later is what it said before, unless slots went on.
+            self._losses.older.append(Older(place + 1, killed, self._now(), before, await self._losses.look()))
 
         return undo
 
-    async def _restart_with(self, place: int, server: RedisServer, kept: Path) -> None:
-        link = self._cluster.server_links[place]
-        before = await self._losses.look()
+    async def _leaving(self, group: int) -> None:
+        """Wait until keys have begun to leave a group, and have the rest stay for a while; but not for long."""
+        with suppress(TimeoutError, TopomError):
+            async with asyncio.timeout(LEAVING_SECONDS):
+                while True:
+                    look = await self._losses.look()
+                    if look and any(place.group == group and place.state == "migrating" for place in look.places):
+                        await self._cluster.api.set_migration(keys_per_second=SLOW_RATE)
+                        await asyncio.sleep(MOVED_SECONDS)
+                        return
+                    await asyncio.sleep(LOOK_SECONDS)
+
+    def _keep(self, place: int) -> Path:
+        """A copy of a server's files."""
+        kept = Path(tempfile.mkdtemp(prefix="slotferry-older-"))
+        shutil.copytree(self._cluster.redis_servers[place].home, kept, dirs_exist_ok=True)
+        return kept
+
+    async def _restart_with(self, place: int, kept: Path) -> None:
+        """Kill a server, and start it with files that were kept, which are gone then."""
+        server, link = self._cluster.redis_servers[place], self._cluster.server_links[place]
         await link.refuse()
-        killed = self._now()
         await server.kill()
         shutil.rmtree(server.home)
-        shutil.copytree(kept, server.home)
+        shutil.move(kept, server.home)
         with suppress(ProcessError):  # it runs again already
             server.start()
         with suppress(ProcessError):  # it was killed again meanwhile
             await server.ready()
         await link.accept()
-        # From when it may answer; what topom says of a moment later is what it said before, unless slots went on.
-        self._losses.older.append(Older(place + 1, killed, self._now(), before, await self._losses.look()))
 
     async def _evict_marks(self, place: int) -> Undo | None:
         """Take away all keys of Slotferry's own but the marks of fences, as a server does that evicts."""
@@ -221,8 +266,12 @@ class Faults:
         return undo
 
     async def _hold_keys(self, fault: Fault) -> Undo | None:
-        """Wait for keys that are on their way to any server, and hold them up."""
-        hold = KeysHold(fault.kind is Kind.KEYS_HELD)
+        """Wait for keys that are on their way to any server, and hold them up; mostly some that a flush takes away."""
+        chance = random.Random(fault.at)
+        mark = FINISH if self._carried and chance.randrange(3) else RESTORE
+        # Copies that are carried have other names until the end.
+        flushed = chance.randrange(3) and (mark == FINISH or not self._carried)
+        hold = KeysHold(fault.kind is Kind.KEYS_HELD, (mark,), *(FLUSHED if flushed else ()))
         for link in self._cluster.server_links:
             link.catch(hold)
         try:
@@ -239,15 +288,12 @@ class Faults:
 
     async def _link(self, fault: Fault) -> Undo | None:
         cluster = self._cluster
-        if fault.kind in (Kind.CONTROL_CUT, Kind.JOURNEYS_CUT):
+        if fault.kind is Kind.CONTROL_CUT:
             link = cluster.control_links[fault.place]
             await link.refuse()
             link.break_all()
-            hurries = fault.kind is Kind.JOURNEYS_CUT
-            self._mover.hurries += hurries
 
             async def undo() -> None:
-                self._mover.hurries -= hurries
                 await link.accept()
 
             return undo

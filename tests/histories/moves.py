@@ -10,8 +10,6 @@ from tests.histories.cluster import GROUPS, SLOTS, HistoriesCluster
 POLL_SECONDS = 0.05
 IMPATIENCE_SECONDS = 3.0
 """After which slots are told to move though others are still on their way."""
-SLOW_RATE = 150
-"""Keys in a second, of a journey that somebody is to come back in."""
 RATES = (200, 800, 0)
 """Keys that may move in a second; 0 is as many as there are."""
 
@@ -29,8 +27,8 @@ class Mover:
         """Orders that topom has taken."""
         self.slots_moved = 0
         """Slots that were seen to have come to rest at another group."""
-        self.hurries = 0
-        """While it is not 0, slots of one pair of groups go there slowly and back fast, again and again."""
+        self.turn = asyncio.Lock()
+        """Who holds it gives orders alone."""
         self._cluster = cluster
         self._random = random.Random(f"moves {seed}")
         self._owners: list[int] = []
@@ -40,7 +38,8 @@ class Mover:
         """Give orders."""
         while True:
             try:
-                await self._order()
+                async with self.turn:
+                    await self._order()
                 await self._rest()
             except TopomError:
                 await asyncio.sleep(POLL_SECONDS)
@@ -55,23 +54,18 @@ class Mover:
     async def _order(self) -> None:
         await self.look()
         source, target = self._next_pair()
-        if self.hurries:
-            await self._cluster.api.set_migration(keys_per_second=SLOW_RATE if source < target else 0)
-        elif self._random.randrange(3) == 0:
+        if self._random.randrange(3) == 0:
             await self._cluster.api.set_migration(keys_per_second=self._random.choice(RATES))
         if self._random.randrange(6) == 0:
             await self._cluster.api.cancel_migration()
         owned = [slot for slot in range(SLOTS) if self._owners[slot] == source]
-        slots = owned if self.hurries else [slot for slot in owned if self._random.randrange(4)]
+        slots = [slot for slot in owned if self._random.randrange(4)]
         if slots:
             await self._cluster.api.move_slots(show(slots), target)
             self.orders += 1
 
     def _next_pair(self) -> tuple[int, int]:
         """Mostly the same two groups for a while, so that servers keep their connections to each other."""
-        if self.hurries:
-            self._pair = self._pair[::-1]
-            return self._pair
         match self._random.randrange(6):
             case 0:
                 one, other = self._random.sample(range(1, GROUPS + 1), 2)

@@ -126,6 +126,8 @@ NOTHING_RUN = (
     "ERR no group has a server",
 )
 """What errors begin with that guarantee that nothing was run."""
+NOTHING_WAS_RUN = "nothing was run"
+"""What errors end with by which a proxy says so."""
 NOT_REACHED = ("cannot be connected to", "did not accept a connection")
 """What a proxy says of a server that it has had no connection to since the command came."""
 MAY_HAVE_RUN = ("ERR server ", "ERR the proxy is out of memory", "UNBLOCKED")
@@ -134,7 +136,7 @@ MAY_HAVE_RUN = ("ERR server ", "ERR the proxy is out of memory", "UNBLOCKED")
 
 def outcome_of(error: str) -> Outcome | None:
     """What the text of an error reply proves; None for an error that no operation of the workload should get."""
-    if error.startswith(NOTHING_RUN):
+    if error.startswith(NOTHING_RUN) or error.endswith(NOTHING_WAS_RUN):
         return Outcome.NOT_RUN
     if error.startswith("ERR server ") and any(text in error for text in NOT_REACHED):
         return Outcome.NOT_RUN

@@ -30,7 +30,12 @@ def absent_first() -> None:
     from proxy.migrating import KeyMover
 
     def need(
-        self: KeyMover, session: Any, database: int, missing: Sequence[tuple[int, bytes]], deadline: float | None = None
+        self: KeyMover,
+        session: Any,
+        database: int,
+        missing: Sequence[tuple[int, bytes]],
+        deadline: float | None = None,
+        asks: bool = False,
     ) -> None:
         for slot, key in missing:
             _, _, migration = self._router.route(slot)
@@ -74,19 +79,22 @@ def complete() -> None:
     RedisMover.move = move  # type: ignore[method-assign]
 
 
-def final_fence() -> None:
-    """Workers that saw a fence dial again, and believe every process that has no mark."""
-    from proxy.allowances import Allowances
+def known_servers() -> None:
+    """Workers believe every process that has no mark of a fence, also one that was started since."""
     from proxy.knownservers import KnownServers
-
-    def end(self: Allowances) -> None:
-        return
 
     def knows(self: KnownServers, server: str, process: str) -> bool:
         return True
 
-    Allowances.end = end  # type: ignore[method-assign]
     KnownServers.knows = knows  # type: ignore[method-assign]
+
+
+def final_fence() -> None:
+    """Workers that saw a fence dial again, whatever they are granted, and believe every process that has no mark."""
+    from proxy.allowances import Allowances
+
+    known_servers()
+    Allowances.ended = property(lambda self: False, lambda self, ended: None)  # type: ignore[assignment,method-assign]
 
 
 def by_action() -> None:
@@ -98,7 +106,7 @@ def by_action() -> None:
 
     final_fence()
 
-    def forget(self: routing.Routing, address: str = "") -> None:
+    def forget(self: routing.Routing, groups: Collection[int] = ()) -> None:
         return
 
     def route_of(*arguments: Any) -> routing.Route:
@@ -107,8 +115,7 @@ def by_action() -> None:
     original = routing.route_of
     routing.route_of = route_of
     routing.Routing.forget = forget  # type: ignore[method-assign]
-    routing.Routing.source_lost = forget  # type: ignore[method-assign]
-    routing.Routing.stand_down = forget  # type: ignore[method-assign,assignment]
+    routing.Routing.stand_down = forget  # type: ignore[method-assign]
 
 
 def run_id() -> None:
@@ -150,13 +157,13 @@ def withheld() -> None:
 
 
 def undeclared() -> None:
-    """Scripts run while their slot moves, whatever they touch."""
-    from proxy.slowpath.unnamed import KeepingToKeys
+    """Every script is taken for one that keeps to its keys: all run while their slot moves."""
+    from proxy.slowpath import unnamed
 
-    def refusal(self: KeepingToKeys, name: bytes, script: bytes) -> bytes | None:
-        return None
+    def keeps_to_keys(script: bytes) -> bool:
+        return True
 
-    KeepingToKeys.refusal = refusal  # type: ignore[method-assign]
+    unnamed.keeps_to_keys = keeps_to_keys
 
 
 def owned() -> None:
@@ -181,6 +188,21 @@ def shown() -> None:
     ShownSlots.at = at  # type: ignore[method-assign]
 
 
+def sweep_mark() -> None:
+    """What a sweep deletes is deleted whenever it comes, and topom gives a sweep up sooner than it would.
+
+    So that one is given up within a schedule.
+    """
+    from functools import partial
+
+    from migrator import sweep
+
+    mark = "redis.call('HGET', KEYS[1], 'token') ~= ARGV[1]"
+    assert mark in sweep.DELETE
+    sweep.DELETE = sweep.DELETE.replace(mark, "ARGV[1] == ''")
+    sweep.Timeouts = partial(sweep.Timeouts, reply_seconds=1.5)  # type: ignore[misc,assignment]
+
+
 PLANTED: dict[str, tuple[str, Plant]] = {
     "drained": ("topom", drained),
     "absent-first": ("worker", absent_first),
@@ -189,11 +211,13 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "complete": ("topom", complete),
     "by-action": ("worker", by_action),
     "run-id": ("all", run_id),
+    "known-servers": ("worker", known_servers),
     "final-fence": ("worker", final_fence),
     "flushed": ("worker", flushed),
     "withheld": ("worker", withheld),
     "undeclared": ("worker", undeclared),
     "owned": ("topom", owned),
     "shown": ("worker", shown),
+    "sweep-mark": ("topom", sweep_mark),
 }
 """By name: the process it is planted in, and what plants it."""

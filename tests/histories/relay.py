@@ -7,6 +7,7 @@ packets do. bounded: what a relay holds of a connection is what one read gives, 
 import asyncio
 import math
 import time
+from collections.abc import Sequence
 from typing import Self
 
 from cli.processes import free_ports
@@ -17,7 +18,11 @@ HOST = "127.0.0.1"
 CATCHING_SECONDS = 0.6
 RESTORE = b"RESTORE"
 """What a server sends the keys of a MIGRATE with, within the first bytes; only AUTH and SELECT may come before."""
-RESTORE_WITHIN = 256
+FINISH = b"return 'lost' end"
+"""Within the first bytes of the script by which copies that were carried become keys: a while after RESTORE."""
+KEYS_WITHIN = 256
+SWEEPING = b"gone = gone + redis.call('EXISTS', KEYS[place])"
+"""In the script that deletes keys of slots that a server does not own."""
 
 
 class Hold:
@@ -46,29 +51,48 @@ class Hold:
 
 
 class KeysHold(Hold):
-    """Holds up the first connections by which a server hands keys on with MIGRATE, for as long as a MIGRATE waits.
+    """Holds up the first connections over which something is sent, keys above all, for as long as a MIGRATE waits.
 
     What is sent afterwards over other connections is not held up and overtakes.
 
     Args:
         requests: whether it holds up the keys themselves, and not only the word that they have arrived.
+        marks: what is sent with keys.
+        names: what the name of some key has to have in it.
+        until: what ends it once it has passed to the same server; nothing does by itself where it is empty.
     """
 
-    def __init__(self, requests: bool) -> None:
+    def __init__(
+        self, requests: bool, marks: Sequence[bytes] = (RESTORE,), names: bytes = b"", until: bytes = b""
+    ) -> None:
         super().__init__(requests)
+        self._marks = marks
+        self._names = names
+        self._until_passed = until
+        self.later = bool(until)
+        """Whether it also holds up connections that are yet to come: nobody settles what is on its way meanwhile."""
         self.caught = asyncio.Event()
         """Set when there was a first one."""
         self._until = math.inf
+        self._link: object = None
 
-    def takes(self, data: bytes) -> bool:
-        """Whether a connection is to be held up over which ``data`` are sent."""
+    def takes(self, data: bytes, link: object = None) -> bool:
+        """Whether a connection of a link is to be held up over which ``data`` are sent."""
         now = time.monotonic()
-        if self.over or now > self._until or RESTORE not in data[:RESTORE_WITHIN]:
+        if self.over or now > self._until or self._names not in data:
+            return False
+        if not any(mark in (data if mark == SWEEPING else data[:KEYS_WITHIN]) for mark in self._marks):
             return False
         if not self.caught.is_set():
             self.caught.set()
             self._until = now + CATCHING_SECONDS
+            self._link = link
         return True
+
+    def passed(self, data: bytes, link: object) -> None:
+        """Hear what has passed over a link."""
+        if link is self._link and self._until_passed and self._until_passed in data:
+            self.end()
 
 
 Holds = list[Hold]
@@ -90,7 +114,7 @@ class Relay:
         self._writers: set[asyncio.StreamWriter] = set()
         self._later: Holds = []
         """What holds up connections that are yet to come."""
-        self._keys_hold: KeysHold | None = None
+        self._catching: list[KeysHold] = []
 
     @property
     def address(self) -> str:
@@ -137,14 +161,12 @@ class Relay:
         return hold
 
     def catch(self, hold: KeysHold) -> None:
-        """Let a hold take what it is meant for; one at a time."""
-        self._keys_hold = hold
+        """Let a hold take what it is meant for."""
+        self._catching = [*(it for it in self._catching if not it.over), hold]
 
     def release(self) -> None:
         """End every hold."""
-        if self._keys_hold is not None:
-            self._keys_hold.end()
-        for holds in (self._later, *self._links.values()):
+        for holds in (self._catching, self._later, *self._links.values()):
             for hold in holds:
                 hold.end()
 
@@ -185,12 +207,17 @@ class Relay:
             data = b"first"
             while data:
                 data = await reader.read(CHUNK_BYTES)
-                if requests and self._keys_hold is not None and self._keys_hold.takes(data):
-                    holds.append(self._keys_hold)
+                if requests:
+                    caught = [it for it in self._catching if it.takes(data, self)]
+                    holds += caught
+                    self._later += [it for it in caught if it.later]
                 while held := [it for it in holds if not it.over and (it.requests or not requests)]:
                     await held[0].wait()
                 holds[:] = [it for it in holds if not it.over]
                 writer.write(data)
+                if requests:
+                    for hold in self._catching:
+                        hold.passed(data, self)
                 await writer.drain()
         except OSError:
             pass

@@ -44,6 +44,7 @@ class Report:
         slots_moved: slots that came to rest at another group.
         partitions: searched or accounted for.
         excused: partitions of which a server that came back with older data may have lost something.
+        lists: of keys, that were asked for meanwhile.
         verdicts: of the searches.
         steps: of the longest search.
         findings: what must not be.
@@ -59,6 +60,7 @@ class Report:
     slots_moved: int = 0
     partitions: int = 0
     excused: int = 0
+    lists: int = 0
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     steps: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -70,6 +72,7 @@ class Report:
         return (
             f"seed {self.seed} ({self.way}): {self.operations} operations ({outcomes[Outcome.UNKNOWN]} unknown, "
             f"{outcomes[Outcome.NOT_RUN]} not run) on {self.partitions} histories ({self.excused} excused), "
+            f"{self.lists} lists of keys, "
             f"{len(self.faults)} faults, "
             f"{self.slots_moved} slots moved, {self.seconds:.0f} s, longest search {self.steps} steps"
             + (f", {undecided} undecided" if undecided else "")

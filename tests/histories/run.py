@@ -19,6 +19,7 @@ from tests.histories.checker import Verdict, check, first_unexplained
 from tests.histories.clients import Recorder
 from tests.histories.cluster import BALLAST_DATABASE, PROXIES, WORKERS, HistoriesCluster, NotAtRest
 from tests.histories.faults import Faults
+from tests.histories.listing import Lister
 from tests.histories.losses import Losses
 from tests.histories.model import Model, nothing, show
 from tests.histories.moves import Mover
@@ -65,9 +66,10 @@ async def run(
     recorder = Recorder(cluster.proxy_addresses, workload, seed)
     mover = Mover(cluster, seed)
     losses = Losses(cluster, (await cluster.layout()).function, lambda: recorder.now)
-    faults = Faults(cluster, mover, losses, lambda: recorder.now)
+    faults = Faults(cluster, mover, workload, losses, lambda: recorder.now, report.way == "carried")
     schedule = draw(seed, seconds, proxies=PROXIES, workers=WORKERS, servers=len(cluster.server_links), kinds=kinds)
-    beside = [asyncio.create_task(mover.run()), asyncio.create_task(losses.watch())]
+    lister = Lister(cluster.proxy_addresses, seed, lambda: recorder.now)
+    beside = [asyncio.create_task(it) for it in (mover.run(), losses.watch(), lister.run())]
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(recorder.run(CLIENTS, operations, seconds))
@@ -83,6 +85,8 @@ async def run(
         report.findings.append(Finding("rest", str(error)))
     missing = await recorder.read_all()
     report.findings += [Finding("reading at the end", text) for text in missing]
+    report.findings += [Finding("listing", text) for text in lister.findings(losses.excuses_key)]
+    report.lists = lister.asked
     report.findings += await _look_at_servers(cluster, workload, losses, faults.evicted)
     late = LATE_SECONDS + faults.server_seconds
     # In a thread: relays and heartbeats have to go on meanwhile.

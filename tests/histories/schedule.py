@@ -31,6 +31,8 @@ class Kind(StrEnum):
     CONTROL_CUT = "control stream cut"
     MIGRATION_PAUSED = "migration paused"
     JOURNEYS_CUT = "control stream cut while slots go there and back"
+    FENCE_FORGOTTEN = "fence forgotten by a server that slots have left"
+    SWEEP_HELD = "sweep of a server held up until slots return"
     PROXIES_STOPPED = "all proxies stopped"
     SERVER_OLDER = "server restarted with data of before"
     MARKS_EVICTED = "marks of a server evicted"
@@ -86,6 +88,8 @@ WEIGHTS: dict[Kind, int] = {
     Kind.CONTROL_CUT: 2,
     Kind.MIGRATION_PAUSED: 2,
     Kind.JOURNEYS_CUT: 3,
+    Kind.FENCE_FORGOTTEN: 3,
+    Kind.SWEEP_HELD: 2,
     Kind.PROXIES_STOPPED: 2,
     Kind.SERVER_OLDER: 4,
     Kind.MARKS_EVICTED: 3,
@@ -102,6 +106,8 @@ SERVERS = (
     Kind.KEYS_HELD,
     Kind.ARRIVAL_HELD,
     Kind.SERVER_OLDER,
+    Kind.FENCE_FORGOTTEN,
+    Kind.SWEEP_HELD,
     Kind.MARKS_EVICTED,
     Kind.TARGET_FULL,
 )
@@ -115,8 +121,10 @@ ANYWHERE = (
     Kind.PROXIES_STOPPED,
 )
 """Faults that have no place: of the cluster's only topom, or of whichever server comes first."""
-ONCE = (Kind.JOURNEYS_CUT, Kind.SERVER_OLDER)
-"""Faults that come once in a run: others have to be well meanwhile, or too little is left to be judged."""
+JOURNEYS = (Kind.JOURNEYS_CUT, Kind.FENCE_FORGOTTEN, Kind.SWEEP_HELD)
+"""Faults of several steps (:mod:`tests.histories.journeys`)."""
+ONCE = (Kind.SERVER_OLDER,)
+"""Faults that come once in a run, as one of the journeys does: or too little is left to be judged."""
 HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.KEYS_HELD, Kind.ARRIVAL_HELD)
 AT_ONCE = 0.8
 """Faults at a time, on average: what several do together hides what each does, but some have to meet."""
@@ -124,8 +132,8 @@ SHORTEST_SECONDS = 0.6
 """Seconds of the run for each fault, at the least."""
 LONGEST_SECONDS = 4.5
 """Longer than the proxies' lease, shorter than the clients' patience."""
-JOURNEYS_SECONDS = 7.0
-"""As long as a proxy is fenced in, and slots go there, back and there again; shorter than the clients' patience."""
+JOURNEYS_SECONDS = 17.0
+"""As long as a proxy is fenced in, and slots go there, back and there again, on a busy machine; at most."""
 LENGTHS_SECONDS = (0.05, 0.3, 1.0, 2.5, LONGEST_SECONDS)
 """How long a fault may last, at the most; what it does differs with the limits that it is longer than."""
 HELD_SECONDS = (0.3, 1.5, 2.8, LONGEST_SECONDS)
@@ -145,17 +153,22 @@ def draw(
     """
     chance = random.Random(f"faults {seed}")
     found: list[Fault] = []
-    while len(found) < seconds / SHORTEST_SECONDS and sum(fault.seconds for fault in found) < AT_ONCE * seconds:
-        left = [it for it in kinds if it not in ONCE or all(fault.kind is not it for fault in found)]
+    while (
+        len(found) < seconds / SHORTEST_SECONDS
+        and sum(min(fault.seconds, LONGEST_SECONDS) for fault in found) < AT_ONCE * seconds
+    ):
+        had = {fault.kind for fault in found}
+        over = had.intersection(ONCE) | {it for it in JOURNEYS if had.intersection(JOURNEYS)}
+        left = [it for it in kinds if it not in over]
         if not left:
             break
         kind = chance.choices(left, [WEIGHTS[it] for it in left])[0]
         at = chance.uniform(0.05, 0.9) * seconds
         lengths = HELD_SECONDS if kind in HELD else LENGTHS_SECONDS
-        if kind is Kind.JOURNEYS_CUT:
-            lengths = (JOURNEYS_SECONDS,)
-            at = min(at, max(0.05 * seconds, seconds - JOURNEYS_SECONDS))
         lasting = min(chance.choice(lengths) * chance.uniform(0.7, 1.0), seconds - at)
+        if kind in JOURNEYS:
+            at = min(at, max(0.05 * seconds, seconds - JOURNEYS_SECONDS))
+            lasting = min(JOURNEYS_SECONDS, seconds - at)
         places = servers if kind in SERVERS else proxies
         found.append(Fault(kind, at, lasting, chance.randrange(places), chance.randrange(workers)))
     return sorted(found, key=lambda fault: fault.at)

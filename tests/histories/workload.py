@@ -19,7 +19,9 @@ UNKNOWN = 5
 DATABASES = (0, 3)
 FLUSHED_DATABASE = 5
 """Of the partitions that FLUSHDB empties all at once."""
-SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1, "flushed": 6}
+RESTING = "resting"
+"""The kind of keys that nobody uses while a fault has them rest."""
+SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1, "flushed": 6, RESTING: 16}
 """Kinds of partitions whose histories are searched, with how many are in use at a time."""
 ACCOUNTED = {"total": 8, "queue": 2}
 """Kinds whose histories are accounted for."""
@@ -44,6 +46,8 @@ class Workload:
     def __init__(self, seed: int) -> None:
         self.partitions: list[Partition] = []
         """All there have been."""
+        self.resting = False
+        """Whether keys of the kind that rests are left alone."""
         self._seed = seed
         self._random = random.Random(seed)
         self._flushes: list[Operation] = []
@@ -66,6 +70,8 @@ class Workload:
     def next(self) -> tuple[Partition, tuple[Call, ...], Form]:
         """What to do next, and on which keys."""
         place = self._random.randrange(len(self._in_use))
+        while self.resting and self._in_use[place].kind == RESTING:
+            place = self._random.randrange(len(self._in_use))
         partition = self._in_use[place]
         if partition.kind not in LASTING and (len(partition.operations) >= OPERATIONS or partition.unknown >= UNKNOWN):
             partition = self._in_use[place] = self._new(partition.kind)
@@ -115,6 +121,17 @@ def _register(chance: random.Random, number: int) -> Choice:
             chosen = call("PEXPIRE", _lifetime(chance))
         case 8:
             chosen = call("GETDEL")
+        case _:
+            chosen = call("GET")
+    return (chosen,), Form.PLAIN
+
+
+def _resting(chance: random.Random, number: int) -> Choice:
+    match chance.randrange(4):
+        case 0:
+            chosen = call("SET", f"v{number}")
+        case 1:
+            chosen = call("APPEND", f"+{number}")
         case _:
             chosen = call("GET")
     return (chosen,), Form.PLAIN
@@ -222,6 +239,7 @@ CHOICES: dict[str, Callable[[random.Random, int], Choice]] = {
     "total": _total,
     "queue": _queue,
     "flushed": _flushed,
+    RESTING: _resting,
 }
 """What is done with each kind of partition."""
 

@@ -108,6 +108,11 @@ class GroupChanged(BaseModel):
     silent: list[str] = Field(
         default_factory=list, description="Of the servers that were added, those that do not answer now."
     )
+    strangers: list[str] = Field(
+        default_factory=list,
+        description="Keys of the master that was added which stand under names of Slotferry's own and are not: no "
+        "client reaches them any more. Of another type they are renamed to `__slotferry:aside:...`.",
+    )
 
 
 class ServerSwept(BaseModel):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
+import structlog
 from fastapi import APIRouter, Depends, Query
 
 from slots.table import SlotTable
@@ -16,6 +17,8 @@ from topom.leaving import DRAINED
 from topom.placements.pool import HoldsKeys
 from topom.service import Topom
 from topom.state import known_servers
+
+log = structlog.get_logger(__name__)
 
 router = APIRouter(prefix="/groups", tags=["groups"])
 
@@ -91,12 +94,13 @@ async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupCha
     """Make a group."""
     silent = await _look(topom, new.servers, new.servers[1:], new.wipe)
     run_ids = await topom.identities.admit(new.servers, new.servers[1:], new.id, new.wipe)
+    strangers = await _strangers(topom, new.servers[:1])
     table = await topom.edit(
         lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node),
         new.wipe,
         run_ids,
     )
-    return models.GroupChanged(epoch=table.epoch, id=new.id, servers=list(new.servers), silent=silent)
+    return _changed(new.id, table, silent, strangers)
 
 
 @router.delete("/{group_id}")
@@ -126,12 +130,14 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
     replicas = [new.address] if topology.group_of(topom.ledger.table, group_id).servers else []
     silent = await _look(topom, [new.address], replicas, new.wipe)
     run_ids = await topom.identities.admit([new.address], replicas, group_id, new.wipe)
+    # Before they are put aside.
+    strangers = await _strangers(topom, [] if replicas else [new.address])
     table = await topom.edit(
         lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node),
         new.wipe,
         run_ids,
     )
-    return _changed(group_id, table, silent)
+    return _changed(group_id, table, silent, strangers)
 
 
 @router.post("/{group_id}/promote")
@@ -221,6 +227,21 @@ async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], w
     return [address for address, answered in zip(servers, found, strict=True) if not answered]
 
 
-def _changed(group_id: int, table: SlotTable, silent: Sequence[str] = ()) -> models.GroupChanged:
+async def _strangers(topom: Topom, masters: Sequence[str]) -> list[str]:
+    """Keys of somebody else's that new masters have under names of ours, which is said in the log, too."""
+    found = []
+    for master in masters:
+        names = [name.decode() for name in await topom.servers.strangers(master)]
+        if names:
+            log.warning("own_names_in_use", server=master, names=", ".join(names))
+        found += names
+    return found
+
+
+def _changed(
+    group_id: int, table: SlotTable, silent: Sequence[str] = (), strangers: Sequence[str] = ()
+) -> models.GroupChanged:
     servers = list(table.groups[group_id].servers)
-    return models.GroupChanged(epoch=table.epoch, id=group_id, servers=servers, silent=list(silent))
+    return models.GroupChanged(
+        epoch=table.epoch, id=group_id, servers=servers, silent=list(silent), strangers=list(strangers)
+    )

@@ -1,7 +1,7 @@
 """Somebody's key where Slotferry's own have to be is put aside by topom, and no group is out of reach meanwhile."""
 
 from slots.connections import FENCED
-from slots.moving import ASIDE, LEADER, WANTED
+from slots.moving import ASIDE, LEADER, SWEPT, WANTED
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import eventually, plain_client
 
@@ -29,3 +29,15 @@ async def test_a_wrong_type_is_put_aside_and_said(start_cluster: StartCluster) -
         events = (await cluster.api.events())["events"]
         [text] = [event["text"] for event in events if event["what"] == "own_key_put_aside"]
         assert "__slotferry:fenced, __slotferry:leader, __slotferry:wanted" in text
+
+
+async def test_keys_of_somebody_elses_are_said_when_a_filled_server_is_added(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1])
+    [second] = cluster.groups[2]
+    async with plain_client(second) as direct:
+        await cluster.api.remove_group(2)
+        await direct.set(WANTED, "mine")
+        await direct.hset(LEADER, "who", "me")
+        await direct.hset(SWEPT, "swept", "ours")
+        added = await cluster.api.add_group(2, [second])
+    assert added["strangers"] == [name.decode() for name in (WANTED, LEADER)]

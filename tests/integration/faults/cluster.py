@@ -52,7 +52,7 @@ class FaultCluster(Cluster):
                 **(topom_settings or {}),
             },
             proxy_settings={
-                # Less than clients wait: what is held for one that has gone may run long after.
+                # Less than clients wait, so that they hear of it.
                 "lock_hold_seconds": 8,
                 "backend_reply_seconds": 2,
                 "move_seconds": 2,

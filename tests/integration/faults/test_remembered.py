@@ -1,4 +1,7 @@
-"""**by-action**: a proxy that returns does not take a later move of a slot for the one that it knew."""
+"""**by-action**, **absent-first**: what a proxy knows of keys that move does no harm where it holds no more."""
+
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -55,4 +58,40 @@ async def test_a_proxy_that_was_away_for_several_moves_sees_what_was_written_bet
         await move.hurry()
         await move.arrived()
         assert await other.mget(KEYS) == [b"written in between"] * len(KEYS)
+        assert await cluster.misplaced() == []
+
+
+async def test_a_source_that_restarted_unheard_undoes_no_delete(
+    cluster: FaultCluster, traffic: Traffic, tmp_path: Path
+) -> None:
+    """given a source that is back with older data, and a proxy that does not hear that its connections have ended
+    when a key that had left the source is deleted or written through that proxy
+    then the other proxy, and the migrator, find it so.
+    """
+    move = await Move.ready(cluster)
+    ours, theirs = cluster.proxy_addresses
+    deleted, written = KEYS[:10], KEYS[10:20]
+    async with plain_client(ours) as other, plain_client(theirs) as client:
+        await other.mset(dict.fromkeys(KEYS[:20], "old"))
+        shutil.copytree(move.source_server.home, tmp_path / "kept")
+        await move.under_way()
+        await cluster.api.pause_migration()
+        assert await client.mget(KEYS[:20]) == [b"old"] * 20
+        instance = (await cluster.instances())[theirs]
+        move.source_relay.hold(lambda peer: instance in peer.name, only_present=True)
+        await move.source_server.kill()
+        shutil.rmtree(move.source_server.home)
+        shutil.copytree(tmp_path / "kept", move.source_server.home)
+        await cluster.restart(move.source_server)
+        async with plain_client(move.source_server.address) as source:
+            assert await source.exists(*KEYS[:20]) == 20
+        for key in deleted:
+            await eventually(lambda key=key: client.delete(key), lambda _: True, "the key to be deleted")
+        await eventually(lambda: client.mset(dict.fromkeys(written, "new")), bool, "the keys to be written")
+        assert await other.mget(deleted + written) == [None] * 10 + [b"new"] * 10
+        cluster.mend()
+        await cluster.api.resume_migration()
+        await move.hurry()
+        await move.arrived()
+        assert await client.mget(deleted + written) == [None] * 10 + [b"new"] * 10
         assert await cluster.misplaced() == []

@@ -9,7 +9,7 @@ import pytest
 import redis.asyncio
 import redis.exceptions
 
-from slots.moving import STATE
+from slots.moving import DELETE, STATE
 from slots.states import SlotState
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
@@ -125,6 +125,20 @@ async def test_one_way_a_key_that_somebody_carries_is_not_deleted_under_his_hand
         await source.hset(STATE, "permit", "another")
         assert await client.delete(OTHERS[1]) == 1
         assert await source.hget(STATE, "permit") not in (permit, b"another")
+
+
+async def test_one_way_nothing_is_deleted_without_the_permit_of_this_process(worker: WorkerHarness) -> None:
+    """Whoever believes to hold it may be late, or the server may have been started anew with data of before."""
+    async with worker.direct(1) as source:
+        await source.set(KEY, "0")
+        mine = f"{(await source.info('server'))['run_id']} target:1 somebody random"
+        former = f"{'0' * 40} target:1 somebody random"
+        for stored, believed in ((mine, former), (mine, ""), ("", ""), (former, former)):
+            await source.hset(STATE, "permit", stored)
+            with pytest.raises(redis.exceptions.ResponseError, match="UNSETTLED"):
+                await source.eval(DELETE, 2, STATE, KEY, believed, 0)  # type: ignore[misc]
+        await source.hset(STATE, "permit", mine)
+        assert await source.eval(DELETE, 2, STATE, KEY, mine, 0) == [1]  # type: ignore[misc]
 
 
 async def elsewhere(worker: WorkerHarness, client: redis.asyncio.Redis) -> None:

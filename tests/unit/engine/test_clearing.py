@@ -28,7 +28,14 @@ class Mover:
         self._other = other
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def need(self, sleeper: Sleeper, database: int, missing: Sequence[tuple[int, bytes]], deadline: Any = None) -> None:
+    def need(
+        self,
+        sleeper: Sleeper,
+        database: int,
+        missing: Sequence[tuple[int, bytes]],
+        deadline: Any = None,
+        asks: bool = False,
+    ) -> None:
         self.asked.append([key for _, key in missing])
         self._tasks.add(asyncio.get_running_loop().create_task(self._find(sleeper)))
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.histories.relay import CATCHING_SECONDS, KeysHold, Relay
+from tests.histories.relay import CATCHING_SECONDS, RESTORE, KeysHold, Relay
 
 
 class Peer:
@@ -164,4 +164,21 @@ async def test_keys_of_one_migrate_are_held_up_and_those_of_the_next_overtake(pe
     await hold_is_over
     await until(lambda: peer.got == b"GET\nRESTORE again\nRESTORE late\n")
     for one in (other, again):
+        one.writer.close()
+
+
+async def test_keys_of_one_kind_are_held_up_until_something_has_passed(peer: Peer, relay: Relay) -> None:
+    other = await Client.open(relay)
+    migrate = await Client.open(relay)
+    hold = KeysHold(True, (RESTORE,), b":flushed:", b"FLUSHDB")
+    relay.catch(hold)
+    assert await migrate.ask(b"RESTORE h1:total:2\n") == b"+RESTORE h1:total:2\n"
+    migrate.send(b"RESTORE h1:flushed:2\n")
+    await asyncio.wait_for(hold.caught.wait(), 5)
+    assert await other.ask(b"GET\n") == b"+GET\n"
+    assert not hold.over
+    assert await other.ask(b"FLUSHDB\n") == b"+FLUSHDB\n"
+    assert hold.over
+    await until(lambda: peer.got.endswith(b"FLUSHDB\nRESTORE h1:flushed:2\n"))
+    for one in (other, migrate):
         one.writer.close()

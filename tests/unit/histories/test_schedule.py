@@ -1,6 +1,6 @@
 """Faults drawn from a seed."""
 
-from tests.histories.schedule import JOURNEYS_SECONDS, LONGEST_SECONDS, Fault, Kind, draw
+from tests.histories.schedule import JOURNEYS, JOURNEYS_SECONDS, LONGEST_SECONDS, Fault, Kind, draw
 
 
 def drawn(seed: int, seconds: float = 12.0) -> list[Fault]:
@@ -17,7 +17,7 @@ def test_faults_are_bounded_in_time_and_every_kind_comes() -> None:
     for seed in range(200):
         for fault in drawn(seed):
             assert 0 < fault.at < fault.at + fault.seconds <= 12.0 + 1e-9
-            assert fault.seconds <= (JOURNEYS_SECONDS if fault.kind is Kind.JOURNEYS_CUT else LONGEST_SECONDS)
+            assert fault.seconds <= (JOURNEYS_SECONDS if fault.kind in JOURNEYS else LONGEST_SECONDS)
             kinds.add(fault.kind)
     assert kinds == set(Kind)
 
@@ -25,3 +25,9 @@ def test_faults_are_bounded_in_time_and_every_kind_comes() -> None:
 def test_only_some_kinds() -> None:
     faults = draw(1, 30.0, proxies=2, workers=2, servers=3, kinds=[Kind.TOPOM_KILLED])
     assert {fault.kind for fault in faults} == {Kind.TOPOM_KILLED}
+
+
+def test_one_journey_at_most_has_the_slots_for_itself() -> None:
+    counts = {sum(fault.kind in JOURNEYS for fault in drawn(seed)) for seed in range(200)}
+    assert counts == {0, 1}
+    assert len(draw(1, 12.0, proxies=2, workers=2, servers=3, kinds=JOURNEYS)) == 1

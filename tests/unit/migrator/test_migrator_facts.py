@@ -3,7 +3,7 @@
 import pytest
 
 from migrator.checks import judge, judge_target
-from migrator.errors import ModuleMissing, NotEnoughMemory, NotMaster, StillLoading
+from migrator.errors import ModuleMissing, NotApart, NotEnoughMemory, NotMaster, StillLoading
 from migrator.facts import Facts
 from slots.replies import Info
 
@@ -79,3 +79,10 @@ def test_what_is_needed_has_to_fit_with_headroom() -> None:
     assert len(judge(source, target(500, "allkeys-random"), 0.5)) == 1
     with pytest.raises(NotEnoughMemory, match="would evict"):
         judge(source, target(499, "allkeys-random"), 0.5)
+
+
+def test_run_id_one_server_by_two_names_is_not_a_pair() -> None:
+    with pytest.raises(NotApart, match="one server"):
+        judge(Facts("s:1", run_id="r"), Facts("t:1", run_id="r"), 1.0)
+    assert judge(Facts("s:1", run_id="r"), Facts("t:1", run_id="q"), 1.0) == []
+    assert judge(Facts("s:1"), Facts("t:1"), 1.0) == []

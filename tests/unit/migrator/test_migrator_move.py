@@ -18,6 +18,7 @@ Start = Callable[[Callable[[list[bytes]], bytes | None]], Awaitable[Any]]
 
 
 RUN_ID = b"a" * 40
+LISTED = b"$31\r\nid=1 age=5 name=test cmd=client\r\n"
 
 
 def source_with(replies: Callable[[int], bytes]) -> Callable[[list[bytes]], bytes]:
@@ -27,7 +28,7 @@ def source_with(replies: Callable[[int], bytes]) -> Callable[[list[bytes]], byte
     def answer(command: list[bytes]) -> bytes:
         match command[0]:
             case b"CLIENT" if command[1] == b"LIST":
-                return b"$0\r\n\r\n"
+                return LISTED
             case b"INFO":
                 text = b"run_id:%b\r\n# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\n" % RUN_ID
                 return b"$%d\r\n%b\r\n" % (len(text), text)
@@ -76,7 +77,7 @@ def target(run_id: bytes = b"b" * 40) -> Callable[[list[bytes]], bytes]:
             return b"+run_id:%b\r\n" % run_id
         if command[:2] == [b"EVAL", flushes.STANDING.encode()]:
             return b"*0\r\n"
-        return b"$0\r\n\r\n" if command[:2] == [b"CLIENT", b"LIST"] else b"+PONG\r\n"
+        return LISTED if command[:2] == [b"CLIENT", b"LIST"] else b"+PONG\r\n"
 
     return answer
 

@@ -1,15 +1,17 @@
 """When a proxy that is started may serve by its kept table."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from proxy import alone
 from proxy.control import Product
+from proxy.looking import Look
 from proxy.settings import ProxySettings
 from proxy.tablefile import Kept
 from slots.access import ServerAccess
-from slots.table import Slot, SlotTable
+from slots.table import Group, Slot, SlotTable
 
 KEPT = Kept("a" * 32, Product("local", 1, "codis", 16), SlotTable(1, (Slot(0),), {}))
 
@@ -24,3 +26,22 @@ async def test_the_age_is_that_after_the_servers_were_asked(monkeypatch: pytest.
     monkeypatch.setattr(alone, "ALONE_SECONDS", 0.0)
     monkeypatch.setattr(alone, "look_at_masters", slow)
     assert await alone.may_serve(KEPT, lambda: next(ages), ProxySettings(), lambda: True) == 9.0
+
+
+@pytest.mark.parametrize(("run_id", "reason"), [("r", None), ("q", "may have forgotten a fence")])
+async def test_final_fence_a_process_that_was_not_known_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, run_id: str, reason: str | None
+) -> None:
+    """That it has no mark says nothing: it may have been started since the mark was set."""
+
+    async def look(client: object, instance: str) -> Look:
+        return Look(False, True, run_id)
+
+    async def nothing_to_end(client: object, prefix: str) -> int:
+        return 0
+
+    monkeypatch.setattr(alone, "look", look)
+    monkeypatch.setattr(alone, "end_connections", nothing_to_end)
+    kept = replace(KEPT, table=SlotTable(1, (Slot(0),), {1: Group(1, ("h:1",))}), processes={"h:1": "r"})
+    said = await alone.look_at_masters(kept, ServerAccess())
+    assert said is None if reason is None else reason in str(said)

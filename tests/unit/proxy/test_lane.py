@@ -73,6 +73,24 @@ async def test_drained_a_key_whose_permit_cannot_be_renewed_is_given_up() -> Non
             lane.backend.close()
 
 
+async def test_absent_first_an_odd_answer_moves_nothing() -> None:
+    """given a source that answers for other keys than it was asked for, the key is not known to have left it."""
+
+    async def odd(visit: Visit, words: list[bytes]) -> None:
+        visit.say(b"*4\r\n:2\r\n:0\r\n:0\r\n*1\r\n:7\r\n")
+
+    async with Server(odd) as server:
+        with engine(server.address) as inside:
+            mover = Mover(inside.router, NoPermits(ProxySettings(), lambda: "name"))
+            lane = Lane(mover, Origin(server.address), TARGET, 0)
+            lane.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
+            await until(lambda: bool(mover.finished))
+            [(_, error)] = mover.finished
+            assert error is not None
+            assert b"it answers" in error or b"others were moved" in error
+            lane.backend.close()
+
+
 @pytest.mark.parametrize("error", [RuntimeError("the handler is closed"), OSError("gone")])
 async def test_a_connection_that_is_lost_while_a_permit_is_renewed(
     monkeypatch: pytest.MonkeyPatch, error: Exception

@@ -323,6 +323,105 @@ def test_what_a_replica_may_answer() -> None:
         assert not table[name].from_replica
 
 
+KEEPING = r"""
+append s ""
+bitfield s set u8 0 0
+decr n
+decrby n 1
+geoadd z 0 0 m
+getset s ""
+hincrby h f -1
+hincrbyfloat h f -1
+hmset h f ""
+hpersist h fields 1 f
+hset h f ""
+hsetnx h f ""
+incr n
+incrby n 0
+incrbyfloat n 0
+linsert l before m x
+lpush l x
+lpushx l x
+lset l 0 ""
+mset s ""
+msetnx s 1 {s} 2
+persist s
+pfadd p
+pfmerge p {s}missing
+psetex s 60000 ""
+rpush l x
+rpushx l x
+sadd set m
+set s ""
+setbit s 0 0
+setex s 60 ""
+setnx s ""
+setrange s 0 ""
+xack x g 1-1
+xadd x maxlen 0 2-1 f v
+xautoclaim x g c 0 0
+xclaim x g c 0 1-1
+xdel x 1-1
+xreadgroup group g c streams x >
+xsetid x 9-9
+xtrim x maxlen 0
+zadd z 0 m
+zincrby z -1 m
+"""
+SETUP = r"""
+set s ""
+set n 1
+hset h f 1
+rpush l m
+sadd set m
+zadd z 1 m
+pfadd p
+xadd x 1-1 f v
+xgroup create x g 0
+"""
+
+
+async def test_a_command_that_keeps_its_keys_leaves_them_there(redis: Redis, server_commands: dict[str, Any]) -> None:
+    """Also one with one element, or with nothing in it. For other commands it is looked whether the source has it."""
+    samples = lines(KEEPING)
+    assert [argv[0].decode().upper() for argv in samples] == sorted(
+        name for name, row in commands.table().items() if row.keeps and "write" in row.flags
+    )
+    for argv in samples:
+        row = commands.find(argv)
+        assert not row.takes_away
+        if row.name not in server_commands:
+            continue
+        await redis.flushall()
+        for one in lines(SETUP):
+            await plain_reply(redis, *one)
+        await plain_reply(redis, *argv)
+        key = commands.keys_of(row, argv)[0]
+        assert await redis.exists(key), shown(argv)
+
+
+def test_what_may_take_a_key_away() -> None:
+    table = commands.table()
+    for name in (
+        "DEL",
+        "UNLINK",
+        "GETDEL",
+        "LPOP",
+        "HDEL",
+        "EXPIRE",
+        "GETEX",
+        "RENAME",
+        "SINTERSTORE",
+        "MOVE",
+        "RESTORE",
+    ):
+        assert table[name].takes_away
+    for name in ("EVAL", "FCALL", "EXEC", "BLPOP", "BITOP", "COPY", "SORT"):
+        assert table[name].takes_away
+    for name in ("GET", "MGET", "HSCAN", "EXISTS", "EVAL_RO", "OBJECT|ENCODING", "PUBLISH"):
+        assert not table[name].takes_away
+
+
 WORDS = st.sampled_from(
     [b"a", b"0", b"1", b"2", b"-1", b"STREAMS", b"store", b"GROUP", b"limit", b"count", b"\xff", b""]
 )

@@ -192,21 +192,19 @@ async def test_a_fence_is_in_the_data_too(redis: Redis) -> None:
             await redis.execute_command("ACL", "DELUSER", connections.fence_user(instance))
 
 
-async def test_old_marks_are_forgotten(redis: Redis) -> None:
-    """A user is as old as its field; one without a field gets one, and its age counts from then on."""
-    everyone = ("aa", "bb", "cc", "dd")
+async def test_marks_are_forgotten(redis: Redis) -> None:
+    """Those that have a user only, or a field only, too."""
+    everyone = ("aa", "bb", "cc")
     users = [connections.fence_user(instance) for instance in everyone]
-    now = (await redis.time())[0]
     try:
+        assert await connections.marks_of(redis) == set()
         await connections.fence(redis, everyone)
-        await redis.hset(connections.FENCED, mapping={"aa": str(now - 300), "bb": str(now - 150), "cc": str(now - 50)})
-        await redis.hdel(connections.FENCED, "dd")
-        assert await connections.forget_old_marks(redis, 100, 200) == ["aa", "bb"]
-        assert await connections.fenced_among(redis, everyone) == {"bb", "cc", "dd"}
-        there = {name.decode() for name in await redis.execute_command("ACL", "USERS")} & {*users}
-        assert there == {connections.fence_user("cc"), connections.fence_user("dd")}
-        assert set(await redis.hkeys(connections.FENCED)) == {b"bb", b"cc", b"dd"}
-        assert await connections.forget_old_marks(redis, 100, 200) == []
+        await redis.hdel(connections.FENCED, "aa")
+        await redis.execute_command("ACL", "DELUSER", users[1])
+        assert await connections.marks_of(redis) == {*everyone}
+        await connections.forget_marks(redis, ["aa", "bb", "dd"])
+        assert await connections.marks_of(redis) == {"cc"}
+        assert await connections.fenced_among(redis, everyone) == {"cc"}
     finally:
         await redis.delete(connections.FENCED)
         await redis.execute_command("ACL", "DELUSER", *users)

@@ -27,7 +27,7 @@ class Server:
                 said = self.run_ids.pop(0) if len(self.run_ids) > 1 else self.run_ids[0]
                 return b"# Server\r\nrun_id:%b\r\n" % said.encode()
             case ("CLIENT", "LIST"):
-                return b""
+                return b"id=1 age=5 name=test cmd=client"
             case ("EVAL", flushes.STANDING, 1, moving.STATE, *over):
                 self.flushes = [field for field in self.flushes if field not in over]
                 return list(self.flushes)

@@ -91,6 +91,15 @@ def test_who_may_follow_whom(
         assert "slotferry server remove GROUP r:1" in str(found)
 
 
+@pytest.mark.parametrize("told_as", list(As))
+def test_nobody_is_told_of_a_master_by_an_address_that_leads_elsewhere(told_as: As) -> None:
+    for server in ("10.0.0.2:1", "r:1"):
+        found = refusal(server, master(0, "t"), "127.0.0.1:1", master(5), told_as, BOUND)
+        assert found is not None
+        assert str(found).startswith(f"127.0.0.1:1 would lead {server} to its own machine")
+    assert refusal("127.0.0.1:2", master(0, "t"), "127.0.0.1:1", master(5), told_as, BOUND) is None
+
+
 @pytest.mark.parametrize(
     ("mine", "ahead", "kind"),
     [

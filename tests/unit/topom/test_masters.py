@@ -68,6 +68,14 @@ def test_no_replica_can_take_over(said: dict[str, Replication], known: bool, rea
         best(GROUP, said, LAST if known else None, SETTINGS, silence=20.0)
 
 
+def test_one_that_was_cut_off_amid_a_full_copy_is_near_nobody() -> None:
+    """Its master had run little of its stream, so that nothing seems to be missing; what it holds is another matter."""
+    last = replace(LAST, offset=50)
+    with pytest.raises(NotReady, match="no replica that answers and holds a whole copy"):
+        best(GROUP, {"r:1": replica(1)}, last, SETTINGS)
+    assert best(GROUP, {"r:1": replica(1), "r:2": replica(0)}, last, SETTINGS) == "r:2", "all of it but 50 bytes"
+
+
 async def test_protection_holds_until_members_are_back_or_an_operator_says_so() -> None:
     bench = await Bench().start()
     protection = Protection(0.5, bench.ledger)

@@ -50,6 +50,8 @@ class FakeServers(ServerReplication):
         self.all = {MASTER: FakeServer(), FIRST: FakeServer(follows=MASTER), SECOND: FakeServer(follows=MASTER)}
         self.promoting: Callable[[], None] = lambda: None
         self.promoted: Callable[[], None] = lambda: None
+        self.replaced_once_read = ""
+        """The server behind whose address there is another process, a master, after it was asked."""
 
     async def _reach(self, address: str) -> FakeServer:
         await asyncio.sleep(0)
@@ -76,7 +78,12 @@ class FakeServers(ServerReplication):
         return f"run {self.restarts.get(address, 0)} of {address}"
 
     async def read(self, address: str) -> Reading:
-        return Reading(await self.look(address), self.run_id(address), self.keys.get(address, 0))
+        found = Reading(await self.look(address), self.run_id(address), self.keys.get(address, 0))
+        if address == self.replaced_once_read:
+            self.replaced_once_read = ""
+            self.restarts[address] = self.restarts.get(address, 0) + 1
+            self.all[address] = FakeServer()
+        return found
 
     async def pause_writes(self, address: str, seconds: float) -> None:
         await self._reach(address)
@@ -95,8 +102,10 @@ class FakeServers(ServerReplication):
     async def follow(
         self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False, decided: str = ""
     ) -> str:
-        server = await self._reach(address)
         run_id = await self.require(address, master, told_as, sure)
+        if decided not in ("", run_id):
+            raise ServerFailed(f"{address} was restarted meanwhile, or leads to another server")
+        server = await self._reach(address)
         server.follows = master
         return run_id
 
@@ -210,6 +219,24 @@ async def test_a_restart_at_any_step_is_gone_on_from(case: Case, step: str) -> N
         table = await case.settled()
         decided = STEPS.index(step) >= STEPS.index("replica is master")
         assert table.groups[1].master == (FIRST if decided else MASTER)
+
+
+async def test_run_id_another_process_at_a_replicas_address_is_not_told_to_follow(case: Case) -> None:
+    """It was told when the change was decided, and when it was looked at again: what was thought was of another one."""
+    for first in (True, False):
+        case.servers = FakeServers()
+        case.store = MemoryStore()
+        async with case.topom():
+            case.servers.all[SECOND].down = not first
+            if first:
+                case.servers.replaced_once_read = SECOND
+            await case.promotions.promote(1, FIRST)
+            if not first:
+                case.servers.replaced_once_read = SECOND
+                case.servers.all[SECOND].down = False
+            await case.bench.until(lambda table: not case.bench.ledger.state.promotions)
+            assert case.servers.replaced_once_read == ""
+            assert case.servers.all[SECOND].follows is None
 
 
 @pytest.mark.parametrize("step", TAKING_BACK)

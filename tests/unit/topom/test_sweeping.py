@@ -148,7 +148,15 @@ class SweptBench(Bench):
     def __init__(self) -> None:
         self.sweeper = FakeSweeper()
         super().__init__(mover=self.sweeper)
-        self.sweeps = Sweeps(self.ledger, self.sweeper, RedisServers(ServerAccess(), 0.1), Healthy(), lambda: False)
+        self.two: dict[str, str] = {}
+        self.sweeps = Sweeps(
+            self.ledger,
+            self.sweeper,
+            RedisServers(ServerAccess(), 0.1),
+            Healthy(),
+            lambda: False,
+            lambda server: self.two.get(server, ""),
+        )
         self.actions = Actions(self.ledger, self.barrier, self.mover, MIGRATION, 0.05, None, self.sweeps.ensure)
 
     async def lay_out(self) -> None:
@@ -287,6 +295,19 @@ async def test_a_sweep_ends_when_its_slots_are_in_doubt(one: SweptBench) -> None
     await one.sweeps.ensure(1)
     assert one.sweeper.keys["s1:1"] == {*range(8), 9}
     assert one.ledger.state.sweeping == {}
+
+
+async def test_run_id_a_sweep_ends_when_its_server_may_be_another_one(one: SweptBench) -> None:
+    """What it does not own by one name it may own by the other."""
+    await one.known(1)
+    one.sweeper.gate = asyncio.Event()
+    task = asyncio.create_task(one.sweeps.ensure(1))
+    await eventually(lambda: "s1:1" in one.ledger.state.sweeping)
+    one.two["s1:1"] = "s1:1 is s2:1 by another name"
+    one.sweeper.gate.set()
+    with pytest.raises(SweepBrokenOff, match="another name"):
+        await task
+    assert one.sweeper.keys["s1:1"] == set(range(16))
 
 
 async def test_slots_are_not_given_to_a_server_that_is_being_swept(one: SweptBench) -> None:

@@ -1,5 +1,6 @@
 """The operations on groups, servers and slots."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -42,6 +43,16 @@ def test_addresses(address: str) -> None:
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(errors.InvalidAddress):
         topology.parse_address(address)
+
+
+@pytest.mark.parametrize("master", ["127.0.0.1:1", "127.1:1", "[::1]:1", "localhost:1", "LOCALHOST.:1"])
+def test_a_master_by_a_loopback_address_has_no_replicas_elsewhere(table: SlotTable, master: str) -> None:
+    """They would take it for a server on their own machine, or follow themselves."""
+    for servers in ([master, "127.0.0.1:7", "localhost:7", "[::1]:7"], ["10.0.0.1:1", "redis-2:1", "127.0.0.1:7"]):
+        topology.add_group(table, 9, 4, servers)
+    for other in ("10.0.0.2:1", "redis-2:1", "[fd00::1]:1"):
+        with pytest.raises(errors.InvalidAddress, match=f"would lead {re.escape(other)} to its own machine"):
+            topology.add_group(table, 9, 4, [master, other])
 
 
 def test_group_ids_are_checked(table: SlotTable) -> None:

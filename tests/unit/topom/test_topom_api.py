@@ -124,7 +124,8 @@ async def test_status_of_a_new_product(client: httpx.AsyncClient) -> None:
 
 async def test_groups_and_servers(client: httpx.AsyncClient) -> None:
     made = await post(client, "/groups", {"id": 1, "servers": ["127.0.0.1:1"]}, 201)
-    assert made == {"epoch": 2, "id": 1, "servers": ["127.0.0.1:1"], "silent": ["127.0.0.1:1"]}
+    servers = {"servers": ["127.0.0.1:1"], "silent": ["127.0.0.1:1"], "strangers": []}
+    assert made == {"epoch": 2, "id": 1, **servers}
     await post(client, "/groups/1/servers", {"address": "[::1]:2"}, 201)
     groups = (await client.get("/groups")).json()["groups"]
     assert [server["address"] for server in groups[0]["servers"]] == ["127.0.0.1:1", "[::1]:2"]

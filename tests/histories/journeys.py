@@ -1,0 +1,229 @@
+"""Faults of several steps, for what shows only when things come about in one order: slots come and go in between.
+
+The order is given; proxy, server, groups and times are left to chance, and clients go on all the while. Nobody else
+gives orders to move slots meanwhile. A step that takes too long, as other faults may have it, ends the whole.
+
+bounded: by the fault's own seconds.
+"""
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from cli.calls import TopomError
+from cli.processes import ProcessError
+from slots.ranges import show
+from tests.histories.cluster import GROUPS, PROXIES, SLOTS, HistoriesCluster
+from tests.histories.losses import Losses, Older
+from tests.histories.moves import POLL_SECONDS, RATES, Mover
+from tests.histories.relay import SWEEPING, KeysHold
+from tests.histories.schedule import Fault, Kind
+from tests.histories.workload import Workload
+
+SLOW_RATE = 20
+"""Keys in a second, of slots that are to be on their way for as long as a step takes."""
+SWEEP_SECONDS = 5.0
+"""Within which a server is swept that has been restarted."""
+STEP_SECONDS = 8.0
+"""How long slots may take to come to one group. A proxy that is cut off is fenced within that."""
+EVERY_SLOT = show(range(SLOTS))
+
+
+class Journeys:
+    """Makes them happen.
+
+    Args:
+        cluster: where.
+        mover: who else gives orders.
+        workload: which of the clients' keys rest, is told here.
+        losses: is told of servers that come back with data of before.
+        now: the seconds of the run.
+        restart: restarts the server at a place with the files that were kept of it.
+        pids: the processes of the proxy at a place.
+    """
+
+    def __init__(
+        self,
+        cluster: HistoriesCluster,
+        mover: Mover,
+        workload: Workload,
+        losses: Losses,
+        now: Callable[[], float],
+        restart: Callable[[int, Path], Awaitable[None]],
+        pids: Callable[[int], Sequence[int]],
+    ) -> None:
+        self._cluster = cluster
+        self._mover = mover
+        self._workload = workload
+        self._losses = losses
+        self._now = now
+        self._restart = restart
+        self._step = "waiting"
+        self._refused = ""
+        self._pids = pids
+
+    async def go(self, fault: Fault, keep: Callable[[int], Path]) -> str:
+        """Do all steps, and take back what they have done; how far they came. ``keep`` copies a server's files."""
+        chance = random.Random(fault.at)
+        try:
+            async with asyncio.timeout(fault.seconds), self._mover.turn:
+                self._step, self._refused = "gathering", ""
+                try:
+                    if fault.kind is Kind.JOURNEYS_CUT:
+                        await self._cut_off_while_slots_go_and_return(fault.place, chance)
+                    elif fault.kind is Kind.FENCE_FORGOTTEN:
+                        await self._forget_a_fence(fault.place, chance, keep)
+                    else:
+                        await self._hold_up_a_sweep(fault.place, chance, keep)
+                    self._step = "done"
+                finally:
+                    await asyncio.shield(self._take_back())
+        except (TopomError, ProcessError, OSError) as error:  # a timeout is an OSError
+            return f": {self._step}, and no further: {error or self._refused or type(error).__name__}"
+        return f": {self._step}"
+
+    async def _cut_off_while_slots_go_and_return(self, proxy: int, chance: random.Random) -> None:
+        """A proxy misses that slots arrive, return and set out again; what it knew of their keys is true no more.
+
+        **by-action**. Some keys are used until it is cut off, and again only when it is back.
+        """
+        here, there = chance.sample(range(1, GROUPS + 1), 2)
+        await self._gather(here)
+        self._step = "setting out"
+        await self._send(there, SLOW_RATE)
+        await asyncio.sleep(chance.uniform(0.7, 1.5))
+        self._workload.resting = True
+        await self._cut(proxy)
+        self._step = "cut off"
+        await self._gather(there)
+        self._step = "arrived"
+        await self._gather(here)
+        self._step = "returned"
+        await self._send(there, SLOW_RATE)
+        self._step = "set out again"
+        await self._cluster.control_links[proxy].accept()
+        await self._online(proxy)
+        self._workload.resting = False
+        await asyncio.sleep(chance.uniform(0.5, 1.0))
+
+    async def _forget_a_fence(self, place: int, chance: random.Random, keep: Callable[[int], Path]) -> None:
+        """A server that slots have left forgets that a proxy is fenced, which has heard nothing of all that.
+
+        **final-fence**, and **owned** when the slots return. The proxy stands still until then, or hears no topom only.
+        """
+        proxy, stands_still = chance.randrange(PROXIES), chance.randrange(2) == 0
+        here = place + 1
+        there = chance.choice([group for group in range(1, GROUPS + 1) if group != here])
+        await self._gather(here)
+        kept = keep(place)
+        await self._cut(proxy)
+        pids = self._pids(proxy) if stands_still else []
+        self._signal(pids, signal.SIGSTOP)
+        try:
+            self._step = "cut off"
+            await self._gather(there)
+            self._step = "left"
+            await asyncio.sleep(chance.uniform(0.1, 0.8))
+            before = await self._losses.look()
+            topom = [self._cluster.topom.pid]
+            self._signal(topom, signal.SIGSTOP)
+            try:
+                killed = self._now()
+                await self._restart(place, kept)
+                back = self._now()
+                self._signal(pids, signal.SIGCONT)
+                self._step = "forgotten"
+                await asyncio.sleep(chance.uniform(0.5, 1.5))
+            finally:
+                self._signal(topom, signal.SIGCONT)
+                # Nobody has moved anything meanwhile.
+                self._losses.older.append(Older(here, killed, back, before, await self._losses.look()))
+        finally:
+            self._signal(pids, signal.SIGCONT)
+        await self._cluster.control_links[proxy].accept()
+        await self._gather(here)
+
+    async def _hold_up_a_sweep(self, place: int, chance: random.Random, keep: Callable[[int], Path]) -> None:
+        """What deletes keys of slots that a server does not own comes there late: when they are its own again.
+
+        **owned**: topom has given it up by then, and has had the server swept once more.
+        """
+        here = place + 1
+        there = chance.choice([group for group in range(1, GROUPS + 1) if group != here])
+        await self._gather(here)
+        kept = keep(place)
+        await self._gather(there)
+        self._step = "left"
+        hold = KeysHold(True, (SWEEPING,))
+        self._cluster.server_links[place].catch(hold)
+        try:
+            before, killed = await self._losses.look(), self._now()
+            await self._restart(place, kept)
+            self._losses.older.append(Older(here, killed, self._now(), before, await self._losses.look()))
+            async with asyncio.timeout(SWEEP_SECONDS):
+                await hold.caught.wait()
+            self._step = "held up"
+            await self._gather(here)
+            self._step = "returned"
+        finally:
+            hold.end()
+        await asyncio.sleep(chance.uniform(0.3, 0.6))
+
+    async def _take_back(self) -> None:
+        self._workload.resting = False
+        for link in self._cluster.control_links:
+            await link.accept()
+        with suppress(TopomError):  # the run's end sees to it
+            await self._cluster.api.set_migration(keys_per_second=RATES[1], latency_goal_milliseconds=10)
+
+    async def _cut(self, proxy: int) -> None:
+        link = self._cluster.control_links[proxy]
+        await link.refuse()
+        link.break_all()
+
+    async def _gather(self, group: int) -> None:
+        """Have all slots at one group, as fast as they go."""
+        async with asyncio.timeout(STEP_SECONDS):
+            await self._order(group, 0)
+            while (await self._cluster.api.status())["slots"]["moving"]:
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _send(self, group: int, rate: int) -> None:
+        """Have all slots on their way to a group."""
+        async with asyncio.timeout(STEP_SECONDS):
+            await self._order(group, rate)
+            while not all(
+                slot["group_id"] == group or (slot["action"] or {}).get("state") == "migrating"
+                for slot in (await self._cluster.api.slots())["slots"]
+            ):
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _order(self, group: int, rate: int) -> None:
+        # On a busy machine the migrator would take its time.
+        await self._cluster.api.set_migration(keys_per_second=rate, latency_goal_milliseconds=0)
+        while True:
+            try:
+                await self._cluster.api.move_slots(EVERY_SLOT, group)
+                return
+            except TopomError as error:  # some are on their way to another group
+                self._refused = str(error)
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _online(self, proxy: int) -> None:
+        address = self._cluster.proxy_addresses[proxy]
+        async with asyncio.timeout(STEP_SECONDS):
+            while not any(
+                found["address"] == address and found["state"] == "online"
+                for found in (await self._cluster.api.status())["proxies"]
+            ):
+                await asyncio.sleep(POLL_SECONDS)
+
+    @staticmethod
+    def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
