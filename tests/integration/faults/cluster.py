@@ -52,8 +52,7 @@ class FaultCluster(Cluster):
                 **(topom_settings or {}),
             },
             proxy_settings={
-                # Less than clients wait, so that they hear of it.
-                "lock_hold_seconds": 8,
+                "lock_hold_seconds": 20,
                 "backend_reply_seconds": 2,
                 "move_seconds": 2,
                 **(proxy_settings or {}),
