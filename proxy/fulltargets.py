@@ -192,11 +192,9 @@ class FullTargets:
                 reply = await self._delete(request, part, origin, address)
             else:
                 reply = await self._read(request, part, origin, address)
-                if tries == READ_TRIES:
-                    break
             if reply is not None:
                 return reply
-            if time.monotonic() + wait > deadline:
+            if time.monotonic() + wait > deadline or (request.name not in DELETES and tries == READ_TRIES):
                 break
             await asyncio.sleep(wait)
             wait = min(MOST_WAIT, wait * 2)
@@ -291,7 +289,8 @@ class FullTargets:
                 return None
             failed = request.error
         if failed is not None:
-            return failed.replace(b"nothing was run", b"some keys may be deleted") if len(replies) > 1 else failed
+            in_parts = len(replies) > 1 or any(part.deleted for part in request.parts)
+            return failed.replace(b"nothing was run", b"some keys may be deleted") if in_parts else failed
         if len(said) == 1:
             return said[0]
         if request.name != b"MGET":

@@ -131,8 +131,9 @@ class Journeys:
             before = await self._losses.look()
             topom = [self._cluster.topom.pid]
             self._signal(topom, signal.SIGSTOP)
+            killed = self._now()
+            back: float | None = None
             try:
-                killed = self._now()
                 await self._restart(place, kept)
                 back = self._now()
                 self._signal(pids, signal.SIGCONT)
@@ -140,8 +141,9 @@ class Journeys:
                 await asyncio.sleep(chance.uniform(0.5, 1.5))
             finally:
                 self._signal(topom, signal.SIGCONT)
-                # Nobody has moved anything meanwhile.
-                self._losses.older.append(Older(here, killed, back, before, await self._losses.look()))
+                # Nobody has moved anything meanwhile. A run that ends in the middle leaves the server on its way back.
+                until = self._now() if back is None else back
+                self._losses.older.append(Older(here, killed, until, before, await self._losses.look()))
         finally:
             self._signal(pids, signal.SIGCONT)
         await self._cluster.control_links[proxy].accept()
