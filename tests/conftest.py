@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cli import processes
 from cli.processes import ManagedProcess
 from tests import scheduling
 from tests.forking import fork, imports_more
@@ -32,6 +33,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Of tests that are spread over processes, the longest begin."""
     if hasattr(config, "workerinput"):
         scheduling.sort(items)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each process that tests are spread over has ports of its own: what one of its servers is started again at is not
+    taken meanwhile by a server of another one's test."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        processes._PORTS = processes._PORTS[number % count :: count]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
