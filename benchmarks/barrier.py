@@ -34,11 +34,12 @@ from benchmarks import report
 from benchmarks.processes import percentile
 from slots import garbage
 from slots.table import OFFLINE, Slot
-from topom import api, topology
-from topom.node import Node
-from topom.service import Topom
-from topom.settings import TopomSettings
-from topom.store.factory import open_store
+from topom import api
+from topom.cluster import topology
+from topom.term.node import Node
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
+from topom.term.stores import open_store
 
 GOALS = {100: 50.0, 1000: 500.0}
 """Milliseconds within which 99 of 100 barriers are to be over, by the number of proxies."""

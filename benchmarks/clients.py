@@ -34,9 +34,9 @@ from benchmarks.crowd import AFTER, BEFORE, BESIDE, FILLING, MIB, Crowd, Span, W
 from benchmarks.holder import LARGE_KEY
 from benchmarks.load import LoadFailed, fill, set_request
 from benchmarks.probe import read
-from cli.local import LocalCluster
-from cli.processes import ManagedProcess, ProcessError, end_with_parent
-from cli.signals import until_signal
+from slotferry.local import LocalCluster
+from slotferry.processes import ManagedProcess, ProcessError, end_with_parent
+from slotferry.signals import until_signal
 
 SERVERS = 2
 WARM_CLIENTS = 200

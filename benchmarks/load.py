@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cli.processes import end_with_parent
+from slotferry.processes import end_with_parent
 
 KEY_PREFIX = "key:"
 KEY_DIGITS = 12

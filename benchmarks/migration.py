@@ -33,12 +33,12 @@ from benchmarks import processes, report
 from benchmarks.load import LoadFailed, fill
 from benchmarks.probe import Kind, Request, read
 from benchmarks.samples import PROXY
-from cli.calls import TopomError
-from cli.client import TopomClient
-from cli.local import LocalCluster
-from cli.processes import ManagedProcess, ProcessError
-from cli.redis_server import ask
-from cli.signals import until_signal
+from slotferry.calls import TopomError
+from slotferry.client import TopomClient
+from slotferry.local import LocalCluster
+from slotferry.processes import ManagedProcess, ProcessError
+from slotferry.redis_server import ask
+from slotferry.signals import until_signal
 from slots import functions
 from slots.ranges import show as show_slots
 from slots.table import DEFAULT_SLOTS
@@ -69,7 +69,6 @@ class Scenario:
     parallel_slots: int
     keys_per_second: int
     batch_milliseconds: float
-    way: str
     big_keys: int
     big_fields: int
     latency_goals: tuple[float, ...]
@@ -204,7 +203,7 @@ async def move(
     Raises:
         MigrationFailed: when it is not done in time, or slots are not where they should be.
     """
-    wanted: dict[str, int | float | str] = {"latency_goal_milliseconds": goal, "way": scenario.way}
+    wanted: dict[str, int | float | str] = {"latency_goal_milliseconds": goal}
     if scenario.parallel_slots:
         wanted["parallel_slots"] = scenario.parallel_slots
     if scenario.keys_per_second:
@@ -355,8 +354,7 @@ def main(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
     parallel_slots: Annotated[int, typer.Option(min=0, help="Slots moved together; 0: topom's default.")] = 0,
     rate_limit: Annotated[int, typer.Option(min=0, help="Keys a second that may move; 0: no limit.")] = 0,
-    batch_milliseconds: Annotated[float, typer.Option(min=0, help="Aim for one MIGRATE; 0: topom's default.")] = 0,
-    way: Annotated[str, typer.Option(metavar="WAY", help="Of keys: direct, carried or auto.")] = "auto",
+    batch_milliseconds: Annotated[float, typer.Option(min=0, help="Aim for one step; 0: topom's default.")] = 0,
     big_keys: Annotated[int, typer.Option(min=0, help="Hashes that move besides.")] = 0,
     big_fields: Annotated[int, typer.Option(min=1, help="Fields of each of these, of 32 bytes.")] = 100_000,
     latency_goal: Annotated[
@@ -387,7 +385,6 @@ def main(
         parallel_slots,
         rate_limit,
         batch_milliseconds,
-        way,
         big_keys,
         big_fields,
         tuple(latency_goal or (0.0, 10.0)),

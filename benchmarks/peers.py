@@ -18,9 +18,9 @@ from benchmarks.plan import AGAIN, PEERS, PLAIN, TWO_WORKERS
 from benchmarks.processes import running
 from benchmarks.report import version
 from benchmarks.samples import PROXY
-from cli.local import LocalCluster
-from cli.processes import ManagedProcess, free_ports, until
-from cli.redis_server import HOST, ask, find_binary, start_redis
+from slotferry.local import LocalCluster
+from slotferry.processes import ManagedProcess, free_ports, until
+from slotferry.redis_server import HOST, ask, find_binary, start_redis
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "slotferry": {"workers": 1},

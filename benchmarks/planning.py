@@ -22,8 +22,8 @@ from rich.table import Table
 
 from benchmarks import report
 from slots.table import OFFLINE, Group, Slot
-from topom.planners import PlanRequest, plan
-from topom.planners.shares import band, shares
+from topom.balance.planners import PlanRequest, plan
+from topom.balance.planners.shares import band, shares
 
 FLEETS = ((1024, 50), (16384, 1000))
 EXPONENTS = (0.3, 0.5, 0.7, 1.0)

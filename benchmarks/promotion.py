@@ -26,12 +26,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
-from cli.calls import TopomError
-from cli.client import TopomClient
-from cli.local import LocalCluster
-from cli.processes import ManagedProcess, ProcessError, free_ports
-from cli.redis_server import HOST, RedisServer, ask, find_binary
-from cli.signals import until_signal
+from slotferry.calls import TopomError
+from slotferry.client import TopomClient
+from slotferry.local import LocalCluster
+from slotferry.processes import ManagedProcess, ProcessError, free_ports
+from slotferry.redis_server import HOST, RedisServer, ask, find_binary
+from slotferry.signals import until_signal
 
 PROXIES = 2
 PAUSE_GOAL_MILLISECONDS = 100.0

@@ -28,8 +28,8 @@ from benchmarks import clients, goals, peers, plan, processes, report, tables
 from benchmarks.crowd import Crowd
 from benchmarks.load import COMMANDS, Load, LoadFailed, fill, prefix_of, run
 from benchmarks.samples import Sample, summarise
-from cli.processes import ProcessError
-from cli.signals import until_signal
+from slotferry.processes import ProcessError
+from slotferry.signals import until_signal
 
 CLIENTS = "clients"
 """The part that :mod:`benchmarks.clients` measures, with a cluster of its own."""

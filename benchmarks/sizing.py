@@ -34,7 +34,7 @@ from rich.table import Table
 
 from benchmarks import load, probe, report
 from benchmarks.processes import percentile
-from cli.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer, start_redis
 
 COLUMNS = "slot,key,bytes"
 MORE_COLUMNS = {"columns": "slot,key,type,bytes"}

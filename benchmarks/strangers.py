@@ -24,10 +24,10 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.processes import cpu_seconds, percentile
-from cli.calls import TopomError
-from cli.local import LocalCluster
-from cli.processes import ProcessError
-from cli.signals import until_signal
+from slotferry.calls import TopomError
+from slotferry.local import LocalCluster
+from slotferry.processes import ProcessError
+from slotferry.signals import until_signal
 from slots.openfiles import raise_limit
 
 CONNECTIONS = 2000

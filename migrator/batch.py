@@ -1,6 +1,6 @@
-"""How many keys go in one MIGRATE: as many as the source can part with in a given time.
+"""How many keys go in one step: as many as a server can deal with in a given time.
 
-A server does nothing else while it runs a MIGRATE, and the time it takes differs by machine, by load and by
+A server does nothing else while it runs a step, and the time it takes differs by machine, by load and by
 what the keys hold. So the cost is learned from each call and the next batch is cut by it. The bytes of a batch
 have a bound of their own at the source, for the moment in which small keys give way to large ones.
 """

@@ -5,11 +5,11 @@ The order that upholds **absent-first** and **one-way** for a key:
 1. claim it (:mod:`migrator.claims`): from now on it counts as present at the source, whatever becomes of it there;
 2. copy it under a temporary name (:mod:`migrator.pieces`); the source owns it and is read from;
 3. look whether the claim is held still: who flushed the source since is about to flush the target, with the copy;
-4. make the copy the key, in one step at the target, and have replicas confirm it;
+4. make the copy the key, in one step at the target, by the permit that held at that look, and have replicas confirm it;
 5. delete it at the source and give the claim back, in one step there.
 
 Whoever stops between any two of these leaves a claim and an unfinished copy, or a finished one that the source's
-copy will replace. The next call ends his connections, drops the claims and begins anew.
+copy will replace. The next call renews the permit, with which the claims go, and begins anew.
 
 **bounded**: :data:`MOST_WAITING` keys of each kind wait to be moved at a time, then the scan waits, or who hears what
 clients ask for (:mod:`migrator.wishes`).
@@ -23,21 +23,19 @@ from collections.abc import Callable
 
 import structlog
 
-from migrator.carrying import Carrier
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
-from migrator.ends import CHECKING, Ends, temporary_name
+from migrator.ends import Ends, temporary_name
 from migrator.errors import CannotBeCut, CopyLost, KeyGone
-from migrator.manner import UNBOUNDED, Confirmation, Manner
+from migrator.manner import UNBOUNDED, Manner
 from migrator.pace import Pace
-from migrator.pieces.copying import copy
+from migrator.pieces.copying import Copied, copy
 from migrator.pieces.cutter import PieceCutter, PieceSettings
 from migrator.pieces.finishing import finish
 from migrator.progress import Progress
 from migrator.scan import occupied_databases
-from migrator.transfer import Transfer
+from migrator.transfer import MOST_SETTLINGS, Transfer
 from migrator.wishes import Place, Wishes
-from slots.moving import WRITING
 
 log = structlog.get_logger()
 
@@ -54,12 +52,12 @@ class BigKeys:
     Use :meth:`open`.
     """
 
-    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane, under_way: dict[Place, asyncio.Event]) -> None:
+    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane) -> None:
         self._wishes = wishes
         self._lanes = found, wanted
         self._found: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
         self._wanted: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
-        self._under_way = under_way
+        self._under_way: dict[Place, asyncio.Event] = {}
 
     @classmethod
     async def open(
@@ -76,13 +74,7 @@ class BigKeys:
         wanted = await Lane.open(ends, Pace(), progress, manner, b"wanted")
         # What is asked for and lost with the connection is asked for again.
         listening = await ends.at_source(leaves_quietly=False)
-        source = await ends.at_source()
-        carrier = None
-        if manner.carried:
-            transfer = Transfer(source, await ends.at_target(CHECKING), ends, manner)
-            carrier = await Carrier.open(ends, source, transfer, manner, b"asked-for")
-        under_way: dict[Place, asyncio.Event] = {}
-        return cls(Wishes(listening, source, carrier, is_ours, progress, under_way), found, wanted, under_way)
+        return cls(Wishes(listening, is_ours), found, wanted)
 
     async def add(self, database: int, key: bytes) -> None:
         """Have a key moved; waits while too many do."""
@@ -129,7 +121,7 @@ class BigKeys:
 
     async def _listen(self) -> None:
         while True:
-            for place in await self._wishes.next_big():
+            for place in await self._wishes.next():
                 await self._wanted.put(place)
 
 
@@ -141,8 +133,7 @@ class Lane:
         source: Connection,
         target: Connection,
         transfer: Transfer,
-        carrier: Carrier | None,
-        confirmation: Confirmation,
+        manner: Manner,
         cutter: PieceCutter,
         pace: Pace,
         progress: Progress,
@@ -151,8 +142,7 @@ class Lane:
         self._source = source
         self._target = target
         self._transfer = transfer
-        self._carrier = carrier
-        self._confirmation = confirmation
+        self._manner = manner
         self._claims = Claims(source)
         self._cutter = cutter
         self._pace = pace
@@ -166,57 +156,67 @@ class Lane:
         Left to its expiry, a large copy would be freed at once, and nobody served meanwhile.
         """
         source = await ends.at_source()
-        target = await ends.at_target(WRITING)
+        target = await ends.at_target()
         temporary = temporary_name(ends.source, name)
         for database in await occupied_databases(target):
             await target.select(database)
             await target.call("UNLINK", temporary)
-        transfer = Transfer(source, await ends.at_target(CHECKING), ends, manner)
-        carrier = await Carrier.open(ends, source, transfer, manner, name) if manner.carried else None
+        transfer = Transfer(source, target, ends, manner)
         cutter = PieceCutter(PieceSettings(piece_milliseconds=manner.bounds.piece_milliseconds))
-        return cls(source, target, transfer, carrier, manner.confirmation, cutter, pace, progress, temporary)
+        return cls(source, target, transfer, manner, cutter, pace, progress, temporary)
 
     async def move(self, database: int, key: bytes) -> None:
         """Move a key, if it is still there and not on its way already."""
         await self._source.select(database)
         await self._target.select(database)
         for attempt in range(1, MOST_ATTEMPTS + 1):
-            claimed = await self._claims.take(database, key, self._transfer.permit)
-            while claimed is Claimed.UNSETTLED:
-                await self._transfer.settle()
-                claimed = await self._claims.take(database, key, self._transfer.permit)
-            if claimed is not Claimed.HELD:
+            if not await self._claimed(database, key):
                 return
             if self._transfer.keeps_target and await self._target.call("EXISTS", key):
                 # The source is not the one that the action began with: what it has may be from before.
-                await self._claims.release(database, key, delete=True)
+                await self._release(database, key, delete=True)
                 return
             try:
                 await self._copy(database, key)
             except KeyGone:
-                await self._claims.release(database, key, delete=False)
+                await self._release(database, key, delete=False)
                 self._progress.vanished(1)
             except CannotBeCut as error:
-                await self._claims.release(database, key, delete=False)
+                await self._release(database, key, delete=False)
                 await self._move_whole(database, key, str(error))
             except CopyLost as error:
-                await self._claims.release(database, key, delete=False)
+                await self._release(database, key, delete=False)
                 log.warning("copy_lost", reason=str(error), attempt=attempt)
                 if attempt == MOST_ATTEMPTS:
                     raise
                 continue
             return
 
+    async def _claimed(self, database: int, key: bytes) -> bool:
+        for _ in range(MOST_SETTLINGS):
+            claimed = await self._claims.take(database, key, self._transfer.permit)
+            if claimed is not Claimed.UNSETTLED:
+                return claimed is Claimed.HELD
+            await self._transfer.renew()
+        raise self._transfer.without_permit()
+
+    async def _release(self, database: int, key: bytes, *, delete: bool) -> None:
+        """Give the claim back. Without ``delete``, only where nothing was placed (docs/moving-keys.md)."""
+        if delete:
+            # By now the target may have another master, which does not have the key.
+            self._manner.require()
+        for _ in range(MOST_SETTLINGS):
+            if await self._claims.release(database, key, self._transfer.permit, delete=delete):
+                return
+            await self._transfer.renew()
+        raise self._transfer.without_permit()
+
     async def _copy(self, database: int, key: bytes) -> None:
         began = time.monotonic()
-        temporary = self._temporary
-        copied = await copy(self._source, self._target, key, temporary, self._cutter, self._pace)
-        if not await self._claims.hold(database, key):
-            await self._target.call("UNLINK", temporary)
-            raise CopyLost(f"the claim on {key!r} has gone from source {self._source.address}: somebody flushed it")
-        await finish(self._target, key, temporary, copied)
-        await self._confirmation.wait(self._target)
-        await self._claims.release(database, key, delete=True)
+        copied = await copy(self._source, self._target, key, self._temporary, self._cutter, self._pace)
+        await self._place(database, key, copied)
+        await self._manner.confirmation.wait(self._target)
+        await self._release(database, key, delete=True)
         self._progress.moved(1, copied.size)
         log.info(
             "big_key_moved",
@@ -229,10 +229,23 @@ class Lane:
             longest_write_milliseconds=round(copied.longest_write_seconds * 1000, 2),
         )
 
+    async def _place(self, database: int, key: bytes, copied: Copied) -> None:
+        for _ in range(MOST_SETTLINGS):
+            permit, keeps_target = self._transfer.permit, self._transfer.keeps_target
+            looked = await self._claims.look(database, key, permit)
+            if looked is Claimed.ABSENT:
+                await self._target.call("UNLINK", self._temporary)
+                raise CopyLost(f"the claim on {key!r} has gone from source {self._source.address}: somebody flushed it")
+            if looked is Claimed.HELD and await finish(
+                self._target, database, key, self._temporary, copied, permit, keeps_target=keeps_target
+            ):
+                return
+            await self._transfer.renew()
+        raise self._transfer.without_permit()
+
     async def _move_whole(self, database: int, key: bytes, why: str) -> None:
         await self._pace.admit(1, 0)
-        way = self._carrier or self._transfer
-        moved, seconds = await way.move(database, [key], UNBOUNDED, whole=True)
+        moved, seconds = await self._transfer.move(database, [key], UNBOUNDED, whole=True)
         self._progress.moved(moved.moved, moved.bytes)
         self._pace.charge(0, moved.bytes)
         if seconds > SLOW_SECONDS:

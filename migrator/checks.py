@@ -1,8 +1,8 @@
 """Looks before a slot is touched whether its keys can go where they are to go.
 
-What a server says of itself comes first, for it costs nothing; then a trial (:mod:`migrator.trial`) has the source
-move a key of our own, or us carry one. What fails is a :class:`~migrator.errors.MigrationError` that says what to do;
-what an operator should know, and what is no reason to stop, comes back as notes.
+What a server says of itself comes first, for it costs nothing; then a key of our own is moved
+(:mod:`migrator.trial`). What fails is a :class:`~migrator.errors.MigrationError` that says what to do; what an operator
+should know, and what is no reason to stop, comes back as notes.
 
 Eviction. A target that evicts deletes keys to make room for those that come. If the source keeps its keys whatever
 happens (``noeviction``), that is refused where the keys surely do not fit, and noted where they do. If the source
@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import count
 
-from migrator.connection import Connection, Timeouts, split_address
+from migrator.connection import Connection, Timeouts
 from migrator.errors import (
     ModuleMissing,
     NotApart,
@@ -35,10 +34,10 @@ from migrator.errors import (
     TooFewDatabases,
 )
 from migrator.facts import Facts, facts_of
-from migrator.trial import try_a_key, try_carrying
+from migrator.trial import try_a_key
 from slots.access import ServerAccess
 from slots.connections import PREFIX
-from slots.moving import run_id_of
+from slots.permits import run_id_of
 
 HEADROOM = 1.1
 """How many times the estimate has to fit: keys of one slot are larger than those of another."""
@@ -52,24 +51,13 @@ SAME_SECONDS = 1.0
 _numbers = count(1)
 
 
-class Way(StrEnum):
-    """How keys may get from a source to its target."""
-
-    AUTO = "auto"
-    """The source sends them if it can, else the migrator carries them."""
-    DIRECT = "direct"
-    """The source sends them, by MIGRATE."""
-    CARRIED = "carried"
-    """The migrator carries them, see :mod:`migrator.carrying`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a check found: sentences that the operator should know, whether the migrator is to carry the keys, and which
-    processes the servers are."""
+    """What a check found: sentences that the operator should know, how many of the target's replicas are to have a key
+    before it is dropped at the source, and which processes the servers are."""
 
     notes: tuple[str, ...] = ()
-    carried: bool = False
+    min_replicas: int = 0
     source_run_id: str = ""
     target_run_id: str = ""
 
@@ -82,23 +70,21 @@ async def check(
     databases: int,
     access: ServerAccess,
     instance: str,
-    way: Way = Way.DIRECT,
     min_replicas: int = 0,
     timeouts: Timeouts | None = None,
 ) -> Findings:
-    """See whether ``target`` can take a share of the source's keys now, and which way they are to go.
+    """See whether ``target`` can take a share of the source's keys now.
 
     Nothing is left behind at either server.
 
     Args:
         source: ``host:port``; None if there are no keys to move.
-        target: ``host:port``, as the source reaches it too.
+        target: ``host:port``.
         share: how much of what the source holds, from 0 to 1.
         databases: that clients may use.
-        access: how to get in at both servers, and the source at the target.
+        access: how to get in at both servers.
         instance: id of the process that calls; part of the names of the connections.
-        way: that keys may go.
-        min_replicas: of the target, that have to have a key before it is deleted at the source; keys are carried then.
+        min_replicas: of the target, that have to have a key before it is dropped at the source.
         timeouts: limits of waiting.
 
     Raises:
@@ -124,18 +110,8 @@ async def check(
             notes = judge(giver, taker, share)
             notes += await _count_databases(receiving, giver, databases)
             judge_replicas(taker, min_replicas)
-            carried = way is Way.CARRIED or min_replicas > 0
-            if not carried:
-                try:
-                    await try_a_key(giving, receiving, split_address(target), access)
-                except (TargetUnavailable, SourceRefused) as error:
-                    if way is Way.DIRECT or (isinstance(error, SourceRefused) and not _cannot_log_in(error, access)):
-                        raise
-                    carried = True
-                    notes.append(f"keys go through topom, which is slower: {error}")
-            if carried:
-                await try_carrying(giving, receiving)
-            return Findings(tuple(notes), carried, giver.run_id, taker.run_id)
+            await try_a_key(giving, receiving)
+            return Findings(tuple(notes), min_replicas, giver.run_id, taker.run_id)
         finally:
             giving.close()
     finally:
@@ -186,11 +162,6 @@ async def watch(
             connection.close()
 
 
-def _cannot_log_in(error: SourceRefused, access: ServerAccess) -> bool:
-    """Whether the source's MIGRATE cannot log in at the target: before Redis 4.0.7, and as a user before 6."""
-    return bool(access.migrate_login) and "syntax error" in error.reply
-
-
 def judge_target(target: Facts) -> None:
     """Whether it can take anything at all. Raises :class:`NotMaster` and :class:`StillLoading`."""
     _require_master(target, "target")
@@ -226,7 +197,7 @@ def judge_replicas(target: Facts, needed: int) -> None:
 
 
 def _require_two(source: Facts, target: Facts) -> None:
-    # run-id: keys that are carried from a server to itself are deleted by the step that takes them off the source.
+    # run-id: keys that move from a server to itself are deleted by the step that takes them off the source.
     if (source.run_id and source.run_id == target.run_id) or source.address == target.address:
         raise NotApart(
             f"source {source.address} and target {target.address} are one server, with the run id {source.run_id}; "

@@ -29,19 +29,13 @@ class Timeouts:
 
     Attributes:
         connect_seconds: to connect, and to be let in.
-        reply_seconds: for the reply to anything that does not move keys.
-        migrate_seconds: what a source is told to wait for the target in one step of a MIGRATE. It serves
-            nobody while it waits, so this is how long a target that hangs can stall a source.
-        migrate_bytes_per_second: how slow a target may be that does not hang: a batch of many bytes is given
-            this much more time than ``migrate_seconds``.
-        migrate_most_seconds: the most a source is told to wait.
+        reply_seconds: for a reply.
+        whole_seconds: for the reply to a step of a key that goes whole, however big it is.
     """
 
     connect_seconds: float = 2.0
     reply_seconds: float = 10.0
-    migrate_seconds: float = 1.0
-    migrate_bytes_per_second: int = 20_000_000
-    migrate_most_seconds: float = 60.0
+    whole_seconds: float = 60.0
 
 
 REPLY_BYTES = 768 * 1024 * 1024

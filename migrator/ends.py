@@ -1,9 +1,9 @@
 """The connections of one call to its source and its target, and the end of those of earlier calls.
 
-A migrator that died, was paused or given up may have left commands in a server's socket buffer. They would run at
-any later time: a MIGRATE to the target of that time, even when the slot has long been on its way back, or the last
-step of a key that was copied in pieces. **One-way** would be lost. Closing a socket is no proof; the servers
-themselves end such connections here, by their names.
+A migrator that died, was paused or given up may have left commands in a server's socket buffer. What moves keys does
+nothing any more once the permit was renewed (:mod:`slots.permits`); but a piece of a big key would be written into the
+copy that a later call makes. Closing a socket is no proof; the servers themselves end such connections here, by their
+names.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from migrator.errors import (
     TargetUnavailable,
 )
 from migrator.terms import take
-from slots import moving
 from slots.access import ServerAccess
 from slots.connections import PREFIX, end_connections, migrator_prefix
 from slots.moving import RESERVED
+from slots.permits import run_id_of
 
 log = structlog.get_logger()
 
 QUIET_SECONDS = 2.0
 """How long a call that fails or is cancelled waits for a command under way, which lasts milliseconds."""
 
-CHECKING = f"{PREFIX}.migrator-check."
-"""What the names of connections to a target begin with over which no key is written; of the others see
-:data:`slots.moving.WRITING`. A server may be the source of another call, which is not to end these."""
+WRITING = f"{PREFIX}.migrator-writing."
+"""What the names of connections to a target begin with. A server may be the source of another call, which is not to end
+these."""
 
 TEMPORARY = RESERVED + b"piece:"
 
@@ -95,14 +95,14 @@ class Ends:
         await take(connection, self._term, self._instance)
         return connection
 
-    async def at_target(self, purpose: str) -> Connection:
-        """A connection to the target; ``purpose`` is :data:`~slots.moving.WRITING` or :data:`CHECKING`.
+    async def at_target(self) -> Connection:
+        """A connection to the target.
 
         Raises TargetUnavailable, TargetRefused, NotApart, Superseded.
         """
         connection = await Connection.open(
             self.target,
-            name=self._name(f"{purpose}{self._instance}."),
+            name=self._name(f"{WRITING}{self._instance}."),
             access=self.access,
             unavailable=TargetUnavailable,
             refused=TargetRefused,
@@ -118,7 +118,7 @@ class Ends:
 
         run-id: a connection does not outlive its process, so whatever goes over it is checked in the same step.
         """
-        run_id = moving.run_id_of(await connection.call("INFO", "server"))
+        run_id = run_id_of(await connection.call("INFO", "server"))
         if not run_id:
             raise unavailable(f"{connection.address} does not say in INFO what its run id is; it has to")
         if self._run_ids.setdefault(connection.address, run_id) != run_id:

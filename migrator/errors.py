@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 
@@ -76,10 +77,6 @@ class TooFewReplicas(MigrationError):
     """Fewer replicas of the target confirm keys than an operator wants; the source has the keys still."""
 
 
-class Unsettled(MigrationError):
-    """What was under way to a server may still arrive there."""
-
-
 class SweepOvertaken(MigrationError):
     """A sweep of a server was broken off by another one, or because a slot came to the server."""
 
@@ -142,10 +139,16 @@ _KINDS: tuple[tuple[str, Refusal, str], ...] = (
 )
 
 
+_IN_SCRIPT = re.compile(r"(?:ERR Error running script \(call to \w+\): )?(?:@user_script: ?\d*:? ?)+-?")
+"""What servers before Redis 7 put before an error of a command that a script ran."""
+
+
 def kind_of(reply: str) -> tuple[Refusal, str]:
     """The reason behind an error reply, and a clause that says what to do."""
+    in_script = _IN_SCRIPT.match(reply)
+    own = reply[in_script.end() :] if in_script else reply
     for beginning, refusal, advice in _KINDS:
-        if reply.startswith(beginning):
+        if own.startswith(beginning):
             return refusal, advice
     return Refusal.OTHER, "see the server's log"
 

@@ -1,7 +1,8 @@
-"""How the keys of one call go: which in one step and which in pieces, by whom, and who has to have them first."""
+"""How the keys of one call go: which in one step and which in pieces, and who has to have them first."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from migrator.connection import Connection
@@ -62,12 +63,12 @@ class Manner:
     Attributes:
         bounds: of a key that goes in one step; others go in pieces.
         beginning: what the action began with; it tells whose copy counts of a key on both servers.
-        carried: whether keys go through this process, see :mod:`migrator.carrying`; else the source sends them.
-        confirmation: by replicas of the target, before a key is deleted at the source. Without ``carried`` it is of
-            keys in pieces alone.
+        confirmation: by replicas of the target, before a key is dropped at the source.
+        require: called right before keys are dropped at the source; raises if source or target is not what it was.
+            A target that has been replaced may have acknowledged what its successor does not have.
     """
 
     bounds: Bounds = field(default_factory=Bounds)
     beginning: Beginning = field(default_factory=Beginning)
-    carried: bool = False
     confirmation: Confirmation = field(default_factory=Confirmation)
+    require: Callable[[], None] = lambda: None

@@ -4,36 +4,33 @@ A call makes passes over the source until one finds nothing. Each pass scans the
 one after the other, and moves what it finds; while a page moves, the next is being found.
 
 All of it goes over one connection to the source, one command at a time. So a client of the source waits for
-one SCAN or one MIGRATE at most, and there is a turn of the server's event loop between any two. A second
-connection would put a SCAN next to a MIGRATE in one turn: more keys a second, but a client would wait for both.
-What does overlap is the source's work with ours.
+one SCAN or one step of a batch at most, and there is a turn of the server's event loop between any two. What does
+overlap is the source's work with the target's and with ours: two batches are under way at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 import structlog
 
 from migrator.batch import BatchCutter
 from migrator.bigkeys import BigKeys
-from migrator.carrying import Carrier
-from migrator.claims import drop_claims
 from migrator.connection import Connection, Timeouts
-from migrator.ends import CHECKING, Ends
-from migrator.errors import KeysRemain, TargetUnavailable
+from migrator.ends import WRITING, Ends
+from migrator.errors import KeysRemain, Refused
 from migrator.manner import Manner
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.scan import Scanner, occupied_databases
 from migrator.steering import steered
 from migrator.transfer import Transfer
-from slots import functions, moving
+from slots import functions
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
-from slots.moving import WRITING
 
 log = structlog.get_logger()
 
@@ -42,6 +39,15 @@ MOST_FRUITLESS_PASSES = 3
 
 MOST_PASSES = 100
 """Passes of one call."""
+
+LOOK_SECONDS = 0.02
+"""How soon keys that somebody else is moving are looked for again."""
+
+BUSY_SECONDS = 2.0
+"""How long somebody else may be moving a key before he is taken for dead."""
+
+ENDING_SECONDS = 2.0
+"""How long the other batch may take where one is refused; it may be held back by the pace."""
 
 
 async def migrate(
@@ -64,17 +70,16 @@ async def migrate(
     It may be called again after any error, and after a cancellation, here or in another process. There has
     to be one call at a time for a source; a later one ends the connections of those before it.
 
-    Nor should a server be the source of one call and the target of another at the same time. A server that
-    waits in a MIGRATE takes no keys meanwhile, so two that send to each other wait until one gives up, for
-    ``migrate_seconds`` each time. Nothing is lost by it, but both stand still.
+    Nor should a server be the target of two calls at the same time: it accepts keys by one permit, and each would
+    renew that of the other. Nothing is lost by it, but both stand still.
 
     Args:
         source: ``host:port`` of the server that has the keys.
-        target: ``host:port`` of the server that is to have them, as the source reaches it too.
+        target: ``host:port`` of the server that is to have them.
         slots: ids of the slots; their keys are moved in one pass.
         function: the product's slot function, see :mod:`slots.functions`.
         number_of_slots: of the product.
-        access: how to get in at both servers, and the source at the target.
+        access: how to get in at both servers.
         pace: how fast; may be shared between calls.
         progress: is kept up to date; the same object again for a call that is made again.
         instance: id of the process that calls; part of the names of the connections.
@@ -120,7 +125,6 @@ class _Run:
         self,
         source: Connection,
         transfer: Transfer,
-        way: Transfer | Carrier,
         big_keys: BigKeys,
         function: str,
         wanted: bytes,
@@ -129,7 +133,6 @@ class _Run:
     ) -> None:
         self._source = source
         self._transfer = transfer
-        self._way = way
         self._big_keys = big_keys
         self._function = function
         self._wanted = wanted
@@ -144,15 +147,11 @@ class _Run:
         """Connect to both servers, once nothing of an earlier call can run any more at either."""
         source = await ends.at_source()
         await ends.end_earlier(source, migrator_prefix())
-        # Finds a target that is down, is loading or wants another login before the source has to wait for it.
-        checking = await ends.at_target(CHECKING)
-        await ends.end_earlier(checking, WRITING)
-        await drop_claims(source)
-        transfer = Transfer(source, checking, ends, manner)
-        # Not later: it ends the connections over which big keys are written. A source that evicts the permit at once
-        # does so because it keeps nothing, and then there may be nothing to move.
-        with suppress(TargetUnavailable):
-            await transfer.settle()
+        target = await ends.at_target()
+        await ends.end_earlier(target, WRITING)
+        transfer = Transfer(source, target, ends, manner)
+        # one-way: nothing that an earlier call has sent does anything from here on.
+        await transfer.renew(anew=True)
         big_keys = await BigKeys.open(
             ends,
             pace,
@@ -160,10 +159,7 @@ class _Run:
             manner,
             lambda key: bool(functions.select(function, len(wanted), [key], wanted)),
         )
-        way: Transfer | Carrier = transfer
-        if manner.carried:
-            way = await Carrier.open(ends, source, transfer, manner, b"scanned")
-        return cls(source, transfer, way, big_keys, function, wanted, pace, progress)
+        return cls(source, transfer, big_keys, function, wanted, pace, progress)
 
     async def until_complete(self) -> int:
         """Make passes until one finds nothing, and move big keys meanwhile; say how many."""
@@ -191,12 +187,12 @@ class _Run:
                 number=number,
                 found=found,
                 moved=moved,
-                longest_milliseconds=round(self._way.longest_seconds * 1000, 1),
+                longest_milliseconds=round(self._transfer.longest_seconds * 1000, 1),
             )
             if not found:
                 # complete: a whole scan of every database, begun after this call, found none; and none can arrive
                 # that had been on its way when it went from the source by itself.
-                await self._transfer.end_under_way()
+                await self._transfer.withdraw()
                 return number
             fruitless = 0 if moved else fruitless + 1
             if fruitless == MOST_FRUITLESS_PASSES:
@@ -225,43 +221,72 @@ class _Run:
         scanner = Scanner(self._source, self._function, self._wanted, self._pace, self._progress)
         upcoming = asyncio.create_task(scanner.next_page())
         try:
+            busy: dict[bytes, float] = {}
             while (page := await upcoming) is not None:
                 upcoming = asyncio.create_task(scanner.next_page())
-                await self._move_page(database, page)
+                await self._move_page(database, page, busy)
+            while busy:
+                await asyncio.sleep(LOOK_SECONDS)
+                await self._move_page(database, [], busy)
         finally:
             upcoming.cancel()
             # Who is cancelled here, while an error is on its way, ends all the same.
             await asyncio.gather(upcoming, return_exceptions=True)
         return scanner.found
 
-    async def _move_page(self, database: int, keys: list[bytes]) -> None:
+    async def _move_page(self, database: int, keys: list[bytes], busy: dict[bytes, float]) -> None:
+        """Move keys, and again those that others were moving: ``busy``, with the time since when."""
+        left = await self._move_once(database, list(dict.fromkeys([*busy, *keys])))
+        now = time.monotonic()
+        before = dict(busy)
+        busy.clear()
+        busy.update((key, before.get(key, now)) for key in left)
+        if busy and now - min(busy.values()) > BUSY_SECONDS:
+            # Whoever died amid a move has left a claim, which goes with the permit.
+            await self._transfer.renew()
+            busy.update(dict.fromkeys(busy, time.monotonic()))
+
+    async def _move_once(self, database: int, keys: list[bytes]) -> list[bytes]:
+        """Move keys; give those that others are moving."""
+        busy: list[bytes] = []
         start = 0
-        while start < len(keys):
-            count = self._cutter.count(self._pace.batch_milliseconds / 1000, self._pace.batch_keys)
-            batch = keys[start : start + count]
-            expected = round(len(batch) * self._cutter.bytes_per_key)
-            await self._pace.admit(len(batch), expected)
-            moved, seconds = await self._way.move(database, batch, self._pace.batch_bytes)
+        under_way: asyncio.Task[int] | None = None
+        try:
+            while start < len(keys):
+                count = self._cutter.count(self._pace.batch_milliseconds / 1000, self._pace.batch_keys)
+                batch = keys[start : start + count]
+                start += len(batch)
+                before, under_way = under_way, asyncio.create_task(self._move_batch(database, batch, busy))
+                # bounded: what is left of a batch for want of bytes goes before anything else.
+                if before is not None:
+                    await before
+            if under_way is not None:
+                await under_way
+        except Refused:
+            # Both servers answer: the other batch ends by itself, and leaves no claims to a target that is full.
+            if under_way is not None:
+                await asyncio.wait((under_way,), timeout=ENDING_SECONDS)
+            raise
+        finally:
+            if under_way is not None:
+                under_way.cancel()
+                await asyncio.gather(under_way, return_exceptions=True)
+        return busy
+
+    async def _move_batch(self, database: int, batch: list[bytes], busy: list[bytes]) -> int:
+        start = 0
+        while start < len(batch):
+            some = batch[start:]
+            expected = round(len(some) * self._cutter.bytes_per_key)
+            await self._pace.admit(len(some), expected)
+            moved, seconds = await self._transfer.move(database, some, self._pace.batch_bytes)
             if moved.moved:
                 self._cutter.learn(moved.moved, moved.bytes, seconds)
                 self._progress.moved(moved.moved, moved.bytes)
-            self._pace.charge(moved.moved - len(batch), moved.bytes - expected)
-            self._progress.vanished(moved.looked_at - moved.moved - len(moved.big))
+            self._pace.charge(moved.moved - len(some), moved.bytes - expected)
+            self._progress.vanished(moved.looked_at - moved.moved - len(moved.big) - len(moved.busy))
+            busy += [some[place] for place in moved.busy]
             for place in moved.big:
-                await self._big_keys.add(database, batch[place])
+                await self._big_keys.add(database, some[place])
             start += moved.looked_at
-
-
-async def clear(
-    source: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None, term: int = 0
-) -> None:
-    """Take away what moving has left at a source, once no mover sends anything from there any more.
-
-    one-way: with the permit goes what a lost connection's script could still move, when the slot is back here.
-
-    Raises:
-        SourceUnavailable, SourceRefused, Superseded: see there.
-    """
-    async with AsyncExitStack() as stack:
-        ends = Ends(stack, source, "", access, instance, timeouts or Timeouts(), term)
-        await moving.clear_source(await ends.at_source())
+        return start

@@ -28,9 +28,9 @@ class PaceSettings:
     Attributes:
         keys_per_second: limit; 0 is no limit.
         bytes_per_second: limit, of memory the keys take at the source; 0 is no limit.
-        batch_keys: most keys in one MIGRATE.
-        batch_bytes: most bytes in one MIGRATE, unless a single key is larger.
-        batch_milliseconds: how long one MIGRATE should hold up the source. The number of keys adapts to it,
+        batch_keys: most keys in one step.
+        batch_bytes: most bytes in one step, unless a single key is larger.
+        batch_milliseconds: how long one step should hold up a server. The number of keys adapts to it,
             but does not fall below :data:`migrator.batch.LEAST_COST`; ``batch_keys`` can say less.
         latency_goal_milliseconds: within which each server should answer 99 of 100 requests while keys move;
             :mod:`migrator.steering` slows down to hold it. 0 is no goal.

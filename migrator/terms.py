@@ -1,7 +1,7 @@
 """Which leader's migrators may use a server: those of the newest term that it has heard of.
 
 A topom may be paused in the middle of anything and go on when another has long led, perhaps turned the move round, or
-had the slots moved back. By its own clock its lease may even seem to last. A MIGRATE of it would then take keys away
+had the slots moved back. By its own clock its lease may even seem to last. A step of it would then take keys away
 from their owner (**one-way**), and the permit from its successor. So each server keeps the newest term in the hash
 :data:`slots.moving.LEADER`, and every connection of a migrator asks there before it does anything else:
 

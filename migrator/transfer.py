@@ -1,188 +1,211 @@
-"""Moves one batch of keys with the script that every mover runs at a source, see :mod:`slots.moving`.
+"""Moves small keys, a batch at a time: *take* at the source, *place* at the target, *drop* at the source.
 
-The script restores the keys at the target and deletes those that arrived, with their TTLs, and nothing else runs at
-the source meanwhile: no client sees a key on both servers or on neither. Keys that are no longer there it passes
-over; those that are too big to go in one piece it names.
+docs/moving-keys.md says how that upholds **absent-first** and **one-way**. Keys that are no longer there it passes
+over; those that are too big to go in one piece it names, and those that somebody else is moving.
+
+A connection that is lost ends the call of the migrator (:mod:`migrator.move`), and the next one renews the permit
+before it does anything else. So what became of a step is always known here, or no longer matters.
+
+**bounded**: one batch is held at a time by each call of :meth:`Transfer.move`, of ``enough_bytes`` and one key.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
+import secrets
+from dataclasses import dataclass
 
 import hiredis
-import structlog
 
-from migrator.connection import Connection, pack, split_address
+from migrator.connection import Connection, pack
 from migrator.ends import Ends
-from migrator.errors import MigrationError, NotApart, SourceRefused, TargetRefused, TargetUnavailable
-from migrator.manner import WHOLE, Manner
-from slots import moving
-from slots.moving import MOVE_SCRIPT, Moved
-
-log = structlog.get_logger()
-
-FROM_TARGET = "ERR Target instance replied with error: "
-"""What Redis puts before the target's words."""
+from migrator.errors import NotApart, TargetUnavailable
+from migrator.manner import UNBOUNDED, WHOLE, Bounds, Manner
+from slots import moving, permits
+from slots.moving import DROP, PLACE, TAKE, UNSETTLED, Script, Taken
 
 MOST_SETTLINGS = 20
-"""How often in a row a batch may find its permit gone, because others have attempts of unknown outcome."""
+"""How often in a row a batch may find that its permit does not hold, because others renew it."""
 
 
-MOST_REST_SECONDS = 0.25
-"""How long a batch rests at most after an attempt of unknown outcome."""
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What became of keys.
+
+    Attributes:
+        looked_at: how many of them, from the first on, were looked at; those not named below are absent.
+        moved: how many moved.
+        bytes: their memory at the source.
+        big: places (from 0) of those that go in pieces.
+        busy: places of those that somebody else is moving.
+    """
+
+    looked_at: int
+    moved: int
+    bytes: int
+    big: tuple[int, ...]
+    busy: tuple[int, ...]
 
 
 class Transfer:
-    """Moves batches over a connection to the source.
+    """Moves batches; :meth:`move` may be called again while another call is under way.
 
     Args:
-        connection: to the source, with the right database selected.
-        checking: to the target, for settling.
-        ends: whose target the source reaches by the address there, and gets in at by the access.
-        manner: its bounds say what goes in one piece.
+        source: a connection to it.
+        target: a connection to it.
+        ends: of both.
+        manner: its bounds say what goes in one piece, and who has to have it first.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        checking: Connection,
-        ends: Ends,
-        manner: Manner,
-    ) -> None:
-        self._connection = connection
-        self._checking = checking
-        self._target = ends.target
-        self._where = split_address(ends.target)
-        self._login = ends.access.migrate_login
-        # MIGRATE goes by that setting, in a cluster or not.
-        self._hint = "; with TLS, every server needs tls-cluster yes" if ends.access.tls is not None else ""
-        self._timeouts = ends.timeouts
+    def __init__(self, source: Connection, target: Connection, ends: Ends, manner: Manner) -> None:
+        self._source = source
+        self._target = target
+        self._address = ends.target
         self._manner = manner
+        self._whole_seconds = ends.timeouts.whole_seconds
+        self._mover = secrets.token_hex(8)
+        self._renewing = asyncio.Lock()
         self.permit = ""
         """What it believes to be the permit."""
         self.longest_seconds = 0.0
-        """The longest call so far."""
+        """The longest step so far."""
+
+    @property
+    def keeps_target(self) -> bool:
+        """Whether of a key on both servers the target's copy counts."""
+        return self._manner.beginning.keeps_target(*permits.processes_of(self.permit))
 
     async def move(
         self, database: int, keys: list[bytes], enough_bytes: int, *, whole: bool = False
     ) -> tuple[Moved, float]:
-        """Move keys; give what was done with them and the seconds that the last call took.
+        """Move keys; give what was done with them and the seconds that the longest step took.
 
         Args:
             enough_bytes: once keys of so many bytes have been found, the rest is left for another call.
             whole: whether keys go in one piece, however big they are.
 
         Raises:
-            TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: see there. Some of the keys
-                may have moved; the others are at the source, and may be at the target as well.
+            TooFewReplicas: the keys are at the source still, and may be at the target as well.
+            TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused: see there. Likewise.
         """
-        seconds = self._timeouts.migrate_seconds
-        most = self._timeouts.migrate_most_seconds
-        if whole:
-            seconds = most
-        settlings = 0
-        while True:
-            seconds = min(seconds, most)
-            reply = await self._run(database, keys, enough_bytes, seconds, whole)
-            took = self._connection.seconds
-            self.longest_seconds = max(self.longest_seconds, took)
-            if not isinstance(reply, hiredis.ReplyError):
-                with self._connection.understood("EVALSHA"):
-                    return Moved.of(reply, len(keys)), took
-            text = str(reply)
-            if text.startswith(moving.UNSETTLED) and settlings < MOST_SETTLINGS:
-                settlings += 1
-                await self.settle()
-            elif text.startswith("IOERR") and "connecting" not in text and seconds < most:
-                # The target may have all, some or none of the keys, and the source still has those whose
-                # reply it did not get. It did not answer in time or broke off; if it is well, more time helps.
-                log.warning(
-                    "migrate_outcome_unknown",
-                    source=self._connection.address,
-                    target=self._target,
-                    keys=len(keys),
-                    waited_seconds=seconds,
-                    reply=text,
-                )
-                await self.settle()
-                # Two servers that send to each other would give up, and begin anew, at the same time for ever.
-                await asyncio.sleep(random.uniform(0, min(seconds, MOST_REST_SECONDS)))
-                seconds *= 2
-            else:
-                raise self._failure(text, seconds)
+        bounds = WHOLE if whole else self._manner.bounds
+        limit = self._whole_seconds if whole else None
+        for _ in range(MOST_SETTLINGS):
+            permit = self.permit
+            taken = await self._take(permit, database, keys, enough_bytes, bounds, limit)
+            seconds = self._source.seconds
+            if taken is None:
+                await self.renew(permit)
+                continue
+            if taken.keys:
+                done = await self._place(permit, database, taken, limit)
+                if done is None:
+                    await self.renew(permit)
+                    continue
+                seconds = max(seconds, done, self._source.seconds)
+            self.longest_seconds = max(self.longest_seconds, seconds)
+            return Moved(taken.looked_at, len(taken.keys), taken.size, taken.big, taken.busy), seconds
+        raise self.without_permit()
 
-    @property
-    def keeps_target(self) -> bool:
-        """Whether of a key on both servers the target's copy counts."""
-        return self._manner.beginning.keeps_target(*moving.processes_of(self.permit))
+    def without_permit(self) -> TargetUnavailable:
+        """The error of who has renewed the permit :data:`MOST_SETTLINGS` times in a row."""
+        return TargetUnavailable(
+            f"the permit to move keys from {self._source.address} to {self._address} did not last in "
+            f"{MOST_SETTLINGS} attempts: others renew it all the time"
+        )
 
-    async def end_under_way(self) -> None:
-        """See to it that no attempt of unknown outcome, by anybody, can arrive at the target any more, and no flush.
+    async def _take(
+        self, permit: str, database: int, keys: list[bytes], enough_bytes: int, bounds: Bounds, limit: float | None
+    ) -> Taken | None:
+        """What was taken; None if the permit does not hold."""
+        arguments = moving.take_arguments(
+            permit,
+            database,
+            self._mover,
+            keys,
+            # The permit was compared with the run id over connections to these very processes.
+            check=False,
+            most_elements=bounds.elements,
+            most_bytes=bounds.bytes,
+            enough_bytes=min(enough_bytes, UNBOUNDED),
+            wanted=False,
+        )
+        reply = await _run(self._source, TAKE, arguments, limit)
+        if reply is None:
+            return None
+        with self._source.understood("EVALSHA"):
+            return Taken.of(reply, keys)
 
-        It does not need the permit: a source that evicts everything evicts that, too.
+    async def _place(self, permit: str, database: int, taken: Taken, limit: float | None) -> float | None:
+        """Place what was taken, and drop it at the source; the seconds of the longest step, None without the permit."""
+        keeps_target = self._manner.beginning.keeps_target(*permits.processes_of(permit))
+        arguments = moving.place_arguments(permit, database, taken, check=False, keeps_target=keeps_target)
+        reply = await _run(self._target, PLACE, arguments, limit)
+        if reply is None:
+            return None
+        seconds = self._target.seconds
+        with self._target.understood("EVALSHA"):
+            done, error = moving.placed(reply, len(taken.keys))
+        if done:
+            # What is not confirmed is not given back either: the next call renews the permit.
+            await self._manner.confirmation.wait(self._target)
+        # By now the target may have another master, which does not know of what was placed.
+        self._manner.require()
+        arguments = moving.drop_arguments(permit, database, self._mover, taken.keys, check=False, deletes=done)
+        reply = await _run(self._source, DROP, arguments)
+        if reply is None:
+            return None
+        with self._source.understood("EVALSHA"):
+            moving.dropped(reply, len(taken.keys))
+        if error:
+            raise self._target.refusal(hiredis.ReplyError(error.decode(errors="replace")))
+        return seconds
 
-        Raises as :meth:`move` does.
+    async def renew(self, doubted: str | None = None, *, anew: bool = False) -> None:
+        """Get the permit that holds, another one than ``doubted``; nothing of before can do anything after that.
+
+        Args:
+            doubted: by default :attr:`permit`. Who found that it does not hold says which one he had: another batch
+                may have a new one already.
+            anew: for the first of a call, see :func:`slots.permits.renew`.
+
+        Raises:
+            TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused, NotApart: see there.
         """
-        reply = await self._run(0, [], 1, self._timeouts.migrate_seconds, False)
-        if not isinstance(reply, hiredis.ReplyError):
-            return
-        if not str(reply).startswith(moving.UNSETTLED):
-            raise self._failure(str(reply), self._timeouts.migrate_seconds)
+        if doubted is None:
+            doubted = self.permit
+        async with self._renewing:
+            if self.permit != doubted:
+                return
+            try:
+                self.permit = await permits.renew(self._source, self._target, self._address, doubted, anew=anew)
+            except permits.SameProcess as error:
+                raise NotApart(str(error)) from error
+            except permits.NotSettled as error:
+                raise TargetUnavailable(f"target {self._address}: {error}") from error
+
+    async def withdraw(self) -> None:
+        """Once the source was seen to have no key left: nothing can arrive any more, and no flush is under way.
+
+        Raises as :meth:`renew` does.
+        """
         try:
             # Keys may be gone from the source by a flush that has not come to the target yet (slots/flushes.py).
-            await moving.flushes_over(self._connection, self._checking)
-            await moving.end_migrations(self._checking)
-        except moving.NotSettled as error:
-            raise TargetUnavailable(f"target {self._target}: {error}") from error
+            await permits.flushes_over(self._source, self._target)
+        except permits.NotSettled as error:
+            raise TargetUnavailable(f"target {self._address}: {error}") from error
+        await permits.withdraw(self._source, self._target)
 
-    async def settle(self) -> None:
-        """See to it that nothing of an earlier attempt can arrive any more, and get the permit that holds."""
-        try:
-            self.permit = await moving.settle(self._connection, self._checking, self._target)
-        except moving.SameProcess as error:
-            raise NotApart(str(error)) from error
-        except moving.NotSettled as error:
-            raise TargetUnavailable(f"target {self._target}: {error}") from error
 
-    async def _run(self, database: int, keys: list[bytes], enough_bytes: int, seconds: float, whole: bool) -> object:
-        bounds = WHOLE if whole else self._manner.bounds
-        arguments = (
-            len(keys),
-            *keys,
-            *moving.move_arguments(
-                self.permit,
-                self._where,
-                database,
-                int(seconds * 1000),
-                # The permit was compared with the run id over this very connection.
-                check=False,
-                most_elements=bounds.elements,
-                most_bytes=bounds.bytes,
-                enough_bytes=enough_bytes,
-                wanted=False,
-                keeps_target=self.keeps_target,
-                login=self._login,
-            ),
-        )
-        # The source waits so long for a step, of which a batch has several; the rest is for its other clients.
-        limit = 3 * seconds + self._timeouts.reply_seconds
-        (reply,) = await self._connection.send(pack("EVALSHA", MOVE_SCRIPT.digest, *arguments), 1, limit)
-        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-            (reply,) = await self._connection.send(pack("EVAL", MOVE_SCRIPT.text, *arguments), 1, limit)
-        return reply
-
-    def _failure(self, text: str, seconds: float) -> MigrationError:
-        source = self._connection.address
-        if text.startswith(FROM_TARGET):
-            return TargetRefused(self._target, text.removeprefix(FROM_TARGET))
-        if text.startswith("IOERR") and "connecting" in text:
-            return TargetUnavailable(
-                f"source {source} cannot connect to target {self._target}; "
-                f"both have to reach each other by the addresses in the group's list of servers{self._hint} ({text})"
-            )
-        if text.startswith("IOERR"):
-            return TargetUnavailable(
-                f"target {self._target} does not take keys within {seconds:g} s{self._hint} ({text})"
-            )
-        return SourceRefused(source, text)
+async def _run(
+    server: Connection, script: Script, arguments: tuple[str | bytes | int, ...], limit: float | None = None
+) -> object:
+    """The reply of a script; None if its permit does not hold. Raises what :meth:`Connection.call` does."""
+    (reply,) = await server.send(pack("EVALSHA", script.digest, *arguments), 1, limit)
+    if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+        (reply,) = await server.send(pack("EVAL", script.text, *arguments), 1, limit)
+    if isinstance(reply, hiredis.ReplyError):
+        if str(reply).startswith(UNSETTLED):
+            return None
+        raise server.refusal(reply)
+    return reply

@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -56,6 +56,8 @@ class BackendOptions:
         self.incarnation = incarnation
         self.allowances = Allowances()
         self.known_servers = KnownServers()
+        self.lost_masters: Collection[str] = frozenset()
+        """Masters that have failed, whose place others are about to take: nothing connects to them."""
         self._opened = 0
         self._overwritten: dict[str, float] = {}
 

@@ -9,12 +9,12 @@ source after that, which has to have them all still. A write needs its keys at t
 has was the same when the target was read: both replies are of that moment.
 
 **Deletes** take keys away at the source, in one step with the look at the permit and the claims there
-(:data:`slots.moving.DELETE`): **one-way**, nothing that an earlier attempt has sent can arrive later, and nobody has a
-copy in hand. So a DEL or UNLINK of a key that goes in pieces does not wait for it, be the target full or not. Before
-that the target says which keys it has. By the same permit none can come there but with the source giving it away; so
-what was taken away at the source was all there was, and nothing that is written at the target since is touched. Keys
-that had left the source are deleted at the target, as any other. Where both have a key, a copy is left from an attempt
-that was settled, and nothing is deleted.
+(:data:`slots.moving.DELETE`): **one-way**, nothing that an earlier attempt has sent can do anything later, and nobody
+has a copy in hand. So a DEL or UNLINK of a key that goes in pieces does not wait for it, be the target full or not.
+Before that the target says which keys it has. By the same permit none can come there but under a claim; so what was
+taken away at the source was all there was, and nothing that is written at the target since is touched. Keys that had
+left the source are deleted at the target, as any other. Where both have a key, a copy is left from an attempt that was
+broken off, and nothing is deleted.
 
 **drained**: the slots count as in use until the client is answered. Everything else gets the error that the move gave.
 **bounded**: by the number of keys, the limits of the connections, and for deletes ``big_key_seconds``.
@@ -29,20 +29,24 @@ from typing import Any
 import hiredis
 import structlog
 
-from proxy.engine.backend import Backend, command
+from proxy.engine.backend import command
 from proxy.engine.router import MIGRATING, OPEN, Router
 from proxy.engine.session import Session
+from proxy.lane import ask
 from proxy.move import Origin, Sleeper
 from proxy.permits import Permits
 from proxy.settings import ProxySettings
 from proxy.sourcereads import SourceReads, read_keys
-from slots.moving import DELETE, STATE, processes_of
+from slots.moving import DELETE, STATE
+from slots.permits import processes_of
 
 log = structlog.get_logger()
 
 DELETES = frozenset({b"DEL", b"UNLINK"})
 DIVISIBLE = frozenset({b"MGET", b"EXISTS", b"TOUCH"})
 """Reads whose reply is made of what each of their keys gives alone."""
+REFUSED = (b"-UNSETTLED", b"-CLAIMED", b"-COPIED")
+"""Answers of the source's step that deletes nothing."""
 MOST_KEYS = 1000
 """Of one request that is run so."""
 READ_TRIES = 5
@@ -53,11 +57,15 @@ FIRST_WAIT, MOST_WAIT = 0.01, 0.1
 
 @dataclass(eq=False, slots=True)
 class _Part:
-    """The keys of one slot, and what has become of them: ``deleted`` so far; those of :attr:`keys` are yet to be."""
+    """The keys of one slot, and what has become of them: ``deleted`` so far; those of :attr:`keys` are yet to be.
+
+    ``touched``: whether any may have been deleted.
+    """
 
     slot: int
     keys: list[bytes]
     deleted: int = 0
+    touched: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -74,8 +82,15 @@ class _Request:
     error: bytes
     waits: bool
     parts: list[_Part] = field(default_factory=list)
-    touched: bool = False
-    """Whether anything may have been deleted."""
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything may have been deleted."""
+        return any(part.touched for part in self.parts)
+
+    def failed(self, error: bytes) -> bytes:
+        """The error as its client has it: it says that nothing was run only where that is so."""
+        return error.replace(b"nothing was run", b"some keys may be deleted") if self.touched else error
 
     def is_left(self) -> bool:
         """Whether its client has left before anything was deleted: then nothing is (:mod:`proxy.engine.session`)."""
@@ -109,10 +124,6 @@ class FullTargets:
         self._settings = settings
         self._origin = origin
         self._start = start
-
-    def can_begin(self, sleeper: Sleeper) -> bool:
-        """Whether this waits for a request that may be run here."""
-        return self._request(sleeper, b"", False) is not None
 
     def deletes(self, sleeper: Sleeper) -> bool:
         """Whether this waits for a delete that may be run here."""
@@ -159,13 +170,23 @@ class FullTargets:
 
     async def _run(self, request: _Request) -> None:
         session, before = request.session, request.session.taken
-        reply: bytes | None = request.error
+        reply: bytes | None = None
+        over = False
         try:
-            replies = await asyncio.gather(*(self._run_part(request, part) for part in request.parts))
+            parts = (self._run_part(request, part) for part in request.parts)
+            # drained: as long as any part runs, the slots of all are in use.
+            replies: list[bytes | None] = []
+            for outcome in await asyncio.gather(*parts, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                replies.append(outcome)
             reply = self._joined(request, replies)
+            over = True
         except Exception:
             log.exception("request_not_run_at_source", command=request.name.decode(errors="replace"))
         finally:
+            if not over:
+                reply = request.failed(request.error)
             for part in request.parts:
                 self._router.loop.release_slot(part.slot)
             if session.taken == before:
@@ -202,9 +223,9 @@ class FullTargets:
 
     async def _at(self, address: str, request: _Request, part: _Part, keys: list[bytes]) -> bytes:
         """The reply of the server that has these keys, if any has."""
-        request.touched = request.touched or request.name in DELETES
+        part.touched = part.touched or request.name in DELETES
         payload = request.payload if keys == request.keys else command((request.name, *keys))
-        reply = await _ask(self._router.shared(request.session, address), payload)
+        reply = await ask(self._router.shared(request.session, address), payload)
         if reply.startswith(b":") and request.name in DELETES:
             return b":%d\r\n" % (part.deleted + int(reply[1:]))
         return reply
@@ -250,7 +271,7 @@ class FullTargets:
             # The source's copies may be old ones: whether there is a key, the target says.
             return None if request.waits else request.error
         at_target = self._router.shared(session, target)
-        looks = await asyncio.gather(*(_ask(at_target, command((b"EXISTS", key))) for key in part.keys))
+        looks = await asyncio.gather(*(ask(at_target, command((b"EXISTS", key))) for key in part.keys))
         failed = next((look for look in looks if look not in (b":0\r\n", b":1\r\n")), None)
         if failed is not None:
             return failed if failed.startswith(b"-") else request.error
@@ -259,9 +280,12 @@ class FullTargets:
         if request.is_left():
             return request.error
         has_copy = [b"1" if look == b":1\r\n" else b"0" for look in looks]
-        request.touched = True
+        part.touched = True
         script = command(("EVAL", DELETE, 1 + len(part.keys), STATE, *part.keys, permit, session.database, *has_copy))
-        reply = await _ask(self._reads.backend(origin.address, session.database), script)
+        reply = await ask(self._reads.backend(origin.address, session.database), script)
+        if reply.startswith(REFUSED):
+            # Before anything was deleted.
+            part.touched = part.deleted > 0
         if reply.startswith(b"-UNSETTLED"):
             return None if await self._permits.renew(origin.address, target) is None else request.error
         if reply.startswith(b"-CLAIMED"):
@@ -289,8 +313,7 @@ class FullTargets:
                 return None
             failed = request.error
         if failed is not None:
-            in_parts = len(replies) > 1 or any(part.deleted for part in request.parts)
-            return failed.replace(b"nothing was run", b"some keys may be deleted") if in_parts else failed
+            return request.failed(failed)
         if len(said) == 1:
             return said[0]
         if request.name != b"MGET":
@@ -332,15 +355,3 @@ def _parsed(reply: bytes) -> Any:
     reader = hiredis.Reader()
     reader.feed(reply)
     return reader.gets()
-
-
-async def _ask(backend: Backend, payload: bytes) -> bytes:
-    """What a server answers; an error reply where it does not."""
-    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def answer(reply: bytes) -> None:
-        if not answered.done():
-            answered.set_result(reply)
-
-    backend.call(payload, answer)
-    return await answered

@@ -1,12 +1,17 @@
-"""The moves from one source to one target within one database, a call of the script at a time (:mod:`slots.moving`).
+"""The moves from one source to one target within one database: *take*, *place*, *drop*, a batch of keys at a time.
 
-**bounded**: a key that is not moved by its deadline is given up, and whoever waits for it gets an error.
+docs/moving-keys.md says how these steps uphold **absent-first** and **one-way**. What became of a step whose reply
+did not come is not known, and the permit is doubted: it is renewed before anything else is taken by it.
+
+**bounded**: a key that is not moved by its deadline is given up, and whoever waits for it gets an error. Two batches
+are under way at a time, so that one is taken while the other is placed.
 """
 
 import asyncio
+import secrets
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,31 +23,38 @@ from proxy.engine.router import Router
 from proxy.move import Move, Origin
 from proxy.permits import Permits
 from proxy.settings import ProxySettings
-from slots import address as addresses
 from slots import moving
-from slots.moving import MOVE_SCRIPT, Moved
-from slots.replies import NotUnderstood
+from slots.moving import DROP, PLACE, TAKE, Script, Taken
+from slots.permits import processes_of
+from slots.replies import NotUnderstood, integer
 
 log = structlog.get_logger()
 
+MOST_UNDER_WAY = 2
 RETRY_SECONDS = 0.02
-"""Wait before a move whose outcome is not known is tried again."""
-MIGRATE_SECONDS = 1.0
-"""How long a source waits for a target that does not answer; it serves nobody meanwhile."""
+"""Wait before keys that could not be moved are tried again."""
 BATCH_BYTES = 512 * 1024
-"""Bytes after which a MIGRATE takes no more keys."""
+"""Bytes after which a batch takes no more keys."""
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.002, 0.05
-"""How soon after a key was found to go in pieces it is looked for again, at first and at most; in between, a quarter of
-the time that it has taken so far."""
-NOTHING = 0
-"""A bound that every key is above."""
+"""How soon a key that somebody else moves is looked for again, at first and at most; in between, a quarter of the time
+that it has taken so far."""
+BUSY_SECONDS = 2.0
+"""How long somebody else may be moving a small key before he is taken for dead, and the permit renewed; half of
+``move_seconds`` where that is less, or whoever waits would have given up before."""
 ASK_SECONDS = 1.0
 """How often the migrator is asked for a key."""
+CONFIRM_SECONDS = 1.0
+"""How long replicas of the target have to confirm keys; less where ``move_seconds`` is short."""
 PIECES = b"-it goes in pieces"
 FULL = b"OOM"
 """Part of the error of a target that is at its maxmemory."""
-FINAL_ERRORS = (b"OOM", b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"Bad data format", b"MISCONF")
+FOR_ALL = (FULL, b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"MISCONF")
+"""Parts of errors that a server has for any key; trying again soon does not help."""
+FINAL_ERRORS = (*FOR_ALL, b"Bad data format")
 """Parts of errors that trying again soon does not help."""
+UNSETTLED = b"-" + moving.UNSETTLED.encode()
+
+Arguments = tuple[str | bytes | int, ...]
 
 
 class Mover(Protocol):
@@ -67,9 +79,6 @@ class Mover(Protocol):
     def found_big(self, move: Move, origin: Origin) -> None:
         """A key goes in pieces from ``origin``, where it may be read meanwhile."""
 
-    def runs_at_source(self, move: Move) -> bool:
-        """Whether all who wait for a key that its target does not take can do without the move."""
-
     def refuse(self, move: Move, error: bytes) -> None:
         """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
 
@@ -80,63 +89,110 @@ class Mover(Protocol):
         """Run ``work`` in the background."""
 
 
+class _Refused(Exception):
+    """A server's answer to a step that is none; ``reply`` is the error, of the protocol."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__(reply.decode(errors="replace"))
+        self.reply = reply
+
+
+class _End:
+    """The connection to one end, over which scripts run there."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        # run-id: the connection, by its number, whose server has been compared with the permit.
+        self._checked = 0
+
+    async def run(self, script: Script, arguments: Callable[[bool], Arguments]) -> list[Any]:
+        """The reply of a script; ``arguments`` is told whether the permit's run id has to be compared.
+
+        Raises :class:`_Refused`.
+        """
+        reply = await self._ask(("EVALSHA", script.digest), arguments)
+        if reply.startswith(b"-NOSCRIPT"):
+            reply = await self._ask(("EVAL", script.text), arguments)
+        if not reply.startswith(b"*"):
+            raise _Refused(reply if reply.startswith(b"-") else b"-it does not answer a script")
+        reader = hiredis.Reader()
+        reader.feed(reply)
+        found: list[Any] = reader.gets()
+        return found
+
+    async def _ask(self, script: tuple[str, str], arguments: Callable[[bool], Arguments]) -> bytes:
+        # In one step: what is sent over a connection that is ready goes to the process that was compared, or nowhere.
+        check = not self.backend.is_ready or self.backend.connects != self._checked
+        answered = send(self.backend, command((*script, *arguments(check))))
+        # Not later: by the time of the reply there may be another connection.
+        number = self.backend.connects
+        reply = await answered
+        if reply.startswith(b"*"):
+            self._checked = number
+        return reply
+
+
 class Lane:
-    """The moves from one source to one target within one database: one MIGRATE at a time, of all that wait."""
+    """Moves what waits, in the order in which it has come."""
 
     def __init__(self, mover: Mover, origin: Origin, target: str, database: int) -> None:
         settings = mover.settings
         self._mover = mover
         self._origin = origin
-        self._source = origin.address
         self._target = target
-        self._waiting: deque[Move] = deque()
-        self._busy = False
-        self._scheduled = False
-        self._where = addresses.split(target)
         self._database = database
-        # Whoever carries keys is asked for each, however small: an empty string is larger than that.
-        self._most_elements = NOTHING if origin.carried else settings.big_key_elements
-        self._most_bytes = NOTHING if origin.carried else settings.big_key_bytes
-        self._why_slow = b"-topom carries it" if origin.carried else PIECES
-        self._login = settings.redis_access.migrate_login
-        # Which connection to the source has had its server's run id compared with the permit.
-        self._checked = 0
-        self._script_known = True
-        # Keys that go in pieces, between two looks at them.
+        self._waiting: deque[Move] = deque()
+        self._under_way = 0
+        self._scheduled = False
+        # Keys that others move, between two looks at them.
         self._looking = 0
-        # A second more than MIGRATE's own limit, so that the source tells the outcome where it can.
-        self.backend = Backend(
-            mover.router.loop, origin.address, database, 2, mover.router.options, settings.move_seconds + 1.0
-        )
+        # How often the connections were ended because of another table.
+        self._left = 0
+        self._name = secrets.token_hex(8)
+
+        def end(address: str) -> _End:
+            loop, options = mover.router.loop, mover.router.options
+            return _End(Backend(loop, address, database, 2, options, settings.move_seconds))
+
+        self._source_end = end(origin.address)
+        self._target_end = end(target)
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is on its way."""
-        return not self._busy and not self._waiting and not self._looking
+        return not self._under_way and not self._waiting and not self._looking
+
+    @property
+    def backends(self) -> tuple[Backend, Backend]:
+        """Its connections: to the source, and to the target."""
+        return self._source_end.backend, self._target_end.backend
+
+    def leave(self, servers: Collection[str], reason: str) -> None:
+        """End the connections to these servers; what is under way there is moved anew, by the table of now."""
+        for backend in self.backends:
+            if backend.address in servers:
+                self._left += 1
+                backend.reset(reason)
 
     def add(self, move: Move) -> None:
-        """Move a key with the next call, which begins with the next turn of the event loop."""
+        """Move a key with the next batch, which begins with the next turn of the event loop."""
         move.ask_again()
         self._waiting.append(move)
         self._schedule()
 
     def _schedule(self, delay: float = 0.0) -> None:
         # Never from within `add`: what asked for the key has to have stopped before it can be woken.
-        if not self._busy and not self._scheduled:
+        if self._under_way < MOST_UNDER_WAY and not self._scheduled and self._waiting:
             self._scheduled = True
             asyncio.get_running_loop().call_later(delay, self._next)
 
     def _next(self) -> None:
         self._scheduled = False
-        if self._busy:
-            return
         now = time.monotonic()
         batch: list[Move] = []
         late: list[Move] = []
         # bounded: also of those that are not to be moved no more in one turn, so that others have theirs.
         for _ in range(min(len(self._waiting), self._mover.settings.move_batch_keys)):
-            if batch and (batch[-1].alone or self._waiting[0].alone):
-                break
             move = self._waiting.popleft()
             if not self._is_current(move):
                 # one-owner: the source or the target is another server by now.
@@ -144,91 +200,186 @@ class Lane:
                 continue
             (batch if move.deadline > now else late).append(move)
         if batch:
-            self._call(batch)
-        elif self._waiting:
-            self._schedule()
+            self._under_way += 1
+            self._mover.start(self._carry(batch))
+        self._schedule()
         for move in late:
             # bounded
-            self._mover.finish(move, self._error(self._why_slow if move.big_since else b"-others were moved before it"))
+            why = PIECES if move.big_since else b"-others were moved before it, or hold it"
+            self._mover.finish(move, self._error(why))
 
     def _is_current(self, move: Move) -> bool:
         return self._mover.is_current(move, self._origin, self._target)
 
-    def _call(self, batch: list[Move]) -> None:
-        self._busy = True
-        settings = self._mover.settings
-        check = not self.backend.is_ready or self.backend.connects != self._checked
-        permit = self._mover.permits.get(self._source, self._target)
+    async def _carry(self, batch: list[Move]) -> None:
+        left = dict.fromkeys(batch)
+        delay = 0.0
+        try:
+            delay = await self._move(left)
+        except Exception as error:
+            # drained: these keys hold their slots until somebody is told what became of them.
+            log.exception("keys_not_moved", source=self._origin.address, target=self._target)
+            self._failed(list(left), b"-" + (str(error) or type(error).__name__).encode())
+        finally:
+            self._under_way -= 1
+            self._schedule(delay)
+
+    async def _move(self, left: dict[Move, None]) -> float:
+        """Move keys, and take those off ``left`` that have been seen to; give the seconds to wait after that."""
+        batch = list(left)
+        permit = self._permits.get(self._origin.address, self._target)
+        leavings = self._left
+        now = time.monotonic()
+        asks = any(now - move.asked_at > ASK_SECONDS for move in batch)
+        try:
+            taken = await self._take(permit, batch, asks)
+        except (_Refused, NotUnderstood) as broken:
+            return await self._broken_off(permit, left, broken)
+        gone = {*taken.places, *taken.busy, *taken.big}
+        for place, move in enumerate(batch[: taken.looked_at]):
+            if place in taken.busy:
+                del left[move]
+                self._look_again(move, permit)
+            elif place in taken.big:
+                del left[move]
+                self._found_big(move, asks)
+            elif place not in gone:
+                del left[move]
+                self._mover.finish(move, None)
+        if not taken.keys:
+            self._put_back(left)
+            return 0.0
+        moves = [batch[place] for place in taken.places]
+
+        def are_current() -> bool:
+            # one-owner: neither goes to, nor is dropped because of, a server that another has taken the place of.
+            return self._left == leavings and all(self._is_current(move) for move in moves)
+
+        try:
+            if not are_current():
+                await self._drop(permit, taken, 0)
+                raise _Refused(b"-a server was replaced")
+            placed, error = await self._place(permit, taken)
+            if not are_current():
+                raise _Refused(b"-a server was replaced")
+            await self._drop(permit, taken, placed)
+        except (_Refused, NotUnderstood) as broken:
+            return await self._broken_off(permit, left, broken)
+        for move in moves[:placed]:
+            del left[move]
+            self._mover.finish(move, None)
+        # A full target takes none of the others either; another error may be that of one key.
+        refused = moves[placed:] if any(part in error for part in FOR_ALL) else moves[placed : placed + 1]
+        for move in refused:
+            del left[move]
+        if refused:
+            self._failed(refused, error)
+        # Before it, so that it is no harm to those that are moved with it.
+        self._put_back(left)
+        return RETRY_SECONDS if refused else 0.0
+
+    async def _take(self, permit: str, batch: list[Move], asks: bool) -> Taken:
         for move in batch:
             move.asked = True
         keys = [move.identity[2] for move in batch]
-        asked = any(time.monotonic() - move.asked_at > ASK_SECONDS for move in batch)
-        request = command(
-            (
-                *(("EVALSHA", MOVE_SCRIPT.digest) if self._script_known else ("EVAL", MOVE_SCRIPT.text)),
-                len(keys),
-                *keys,
-                *moving.move_arguments(
-                    permit,
-                    self._where,
-                    self._database,
-                    int(min(settings.move_seconds, MIGRATE_SECONDS) * 1000),
-                    check=check,
-                    most_elements=self._most_elements,
-                    most_bytes=self._most_bytes,
-                    enough_bytes=BATCH_BYTES,
-                    wanted=asked,
-                    keeps_target=self._origin.beginning.keeps_target(*moving.processes_of(permit)),
-                    login=self._login,
-                ),
-            )
+        arguments = partial(
+            moving.take_arguments,
+            permit,
+            self._database,
+            self._name,
+            keys,
+            most_elements=self._mover.settings.big_key_elements,
+            most_bytes=self._mover.settings.big_key_bytes,
+            enough_bytes=BATCH_BYTES,
+            wanted=asks,
         )
-        self.backend.call(request, partial(self._answered, batch, asked))
+        return Taken.of(await self._source_end.run(TAKE, arguments), keys)
 
-    def _answered(self, batch: list[Move], asked: bool, reply: bytes) -> None:
-        self._busy = False
-        if reply.startswith(b"*"):
-            reader = hiredis.Reader()
-            reader.feed(reply)
-            try:
-                moved = Moved.of(reader.gets(), len(batch))
-            except NotUnderstood as error:
-                self._failed(batch, b"-" + str(error).encode())
-                self._schedule()
-                return
-            self._checked = self.backend.connects
-            self._script_known = True
-            big = {batch[place] for place in moved.big}
-            for move in big:
-                move.ask_again()
-                self._mover.found_big(move, self._origin)
-                self._look_again(move, asked)
-            for move in batch[: moved.looked_at]:
-                if move not in big:
-                    self._mover.finish(move, None)
-            self._put_back(batch[moved.looked_at :])
-        elif reply.startswith(b"-NOSCRIPT"):
-            self._script_known = False
-            self._put_back(batch)
-        elif reply.startswith(b"-UNSETTLED") or (b"IOERR" in reply and b"connecting" not in reply):
-            self._busy = True
-            self._mover.start(self._settle(batch))
-            return
-        else:
-            self._failed(batch, reply)
-        self._schedule()
+    async def _place(self, permit: str, taken: Taken) -> tuple[int, bytes]:
+        """How many were placed, and the error of the next one, of the protocol."""
+        keeps_target = self._origin.beginning.keeps_target(*processes_of(permit))
+        arguments = partial(moving.place_arguments, permit, self._database, taken, keeps_target=keeps_target)
+        placed, error = moving.placed(await self._target_end.run(PLACE, arguments), len(taken.keys))
+        if placed and self._origin.min_replicas:
+            await self._confirmed()
+        return placed, b"-" + error
 
-    def _put_back(self, moves: list[Move]) -> None:
-        """Move keys with the next call, before all others."""
+    async def _confirmed(self) -> None:
+        """Return once enough replicas of the target have what was placed."""
+        needed = self._origin.min_replicas
+        limit = int(min(CONFIRM_SECONDS, self._mover.settings.move_seconds / 2) * 1000)
+        said = await ask(self._target_end.backend, command(("WAIT", needed, max(1, limit))))
+        if not said.startswith(b":"):
+            raise _Refused(said)
+        have = integer(int(said[1:]))
+        if have < needed:
+            raise _Refused(b"-%d replicas of the target have it, and migration_min_replicas is %d" % (have, needed))
+
+    async def _drop(self, permit: str, taken: Taken, placed: int) -> None:
+        arguments = partial(moving.drop_arguments, permit, self._database, self._name, taken.keys, deletes=placed)
+        held = moving.dropped(await self._source_end.run(DROP, arguments), len(taken.keys))
+        if held < len(taken.keys):
+            raise _Refused(b"-somebody flushed the source")
+
+    async def _broken_off(self, permit: str, left: dict[Move, None], error: _Refused | NotUnderstood) -> float:
+        """What became of a step is not known, or its permit does not hold: keys are tried again by another one."""
+        moves = list(left)
+        left.clear()
+        reply = error.reply if isinstance(error, _Refused) else b"-" + str(error).encode()
+        self._permits.doubt(self._origin.address, self._target, permit)
+        if not reply.startswith(UNSETTLED):
+            self._failed(moves, reply)
+            return RETRY_SECONDS
+        if self._permits.get(self._origin.address, self._target) not in ("", permit):
+            # Another batch has had it renewed.
+            self._put_back(moves)
+            return 0.0
+        reason: str | None = "whether an earlier attempt may still arrive is not known yet"
+        try:
+            async with asyncio.timeout(max(0.0, min(move.deadline for move in moves) - time.monotonic())):
+                reason = await self._permits.renew(self._origin.address, self._target)
+        except TimeoutError:
+            pass
+        except Exception:
+            left.update(dict.fromkeys(moves))
+            raise
+        if reason is None:
+            self._put_back(moves)
+            return 0.0
+        self._failed(moves, b"-" + reason.encode())
+        return RETRY_SECONDS
+
+    @property
+    def _permits(self) -> Permits:
+        return self._mover.permits
+
+    def _put_back(self, moves: Collection[Move]) -> None:
+        """Move keys with the next batch, before all others."""
         for move in moves:
             move.ask_again()
-        self._waiting.extendleft(reversed(moves))
+        self._waiting.extendleft(reversed(list(moves)))
 
-    def _look_again(self, move: Move, asked: bool) -> None:
+    def _found_big(self, move: Move, asked: bool) -> None:
         now = time.monotonic()
         if asked:
             move.asked_at = now
-        delay = min(MOST_LOOK_SECONDS, max(LOOK_SECONDS, (now - move.big_since) / 4))
+        began = move.big_since or now
+        move.ask_again()
+        self._mover.found_big(move, self._origin)
+        self._look_later(move, began)
+
+    def _look_again(self, move: Move, permit: str) -> None:
+        """Somebody else is moving it; if that takes too long he may be dead, and his claim goes with the permit."""
+        now = time.monotonic()
+        if move.busy_permit != permit:
+            move.busy_permit, move.busy_since = permit, now
+        elif now - move.busy_since > min(BUSY_SECONDS, self._mover.settings.move_seconds / 2):
+            self._permits.doubt(self._origin.address, self._target, permit)
+        move.ask_again()
+        self._look_later(move, move.busy_since)
+
+    def _look_later(self, move: Move, began: float) -> None:
+        delay = min(MOST_LOOK_SECONDS, max(LOOK_SECONDS, (time.monotonic() - began) / 4))
         self._looking += 1
         asyncio.get_running_loop().call_later(delay, self._look, move)
 
@@ -236,56 +387,45 @@ class Lane:
         self._looking -= 1
         self.add(move)
 
-    async def _settle(self, batch: list[Move]) -> None:
-        """Have the permit renewed, then move the keys again."""
-        left = min(move.deadline for move in batch) - time.monotonic()
-        try:
-            async with asyncio.timeout(max(0.0, left)):
-                reason = await self._mover.permits.renew(self._source, self._target)
-        except TimeoutError:
-            reason = "whether an earlier attempt may still arrive is not known yet"
-        except Exception as error:
-            # drained: these keys hold their slots until somebody is told what became of them.
-            log.exception("permit_not_renewed", source=self._source, target=self._target)
-            reason = str(error) or type(error).__name__
-        finally:
-            self._busy = False
-        if reason is None:
-            self._put_back(batch)
-        else:
-            self._failed(batch, b"-" + reason.encode())
-        self._schedule()
-
-    def _refused(self, batch: list[Move], reply: bytes) -> None:
-        """The target is full. Of several keys only one may be there to move: the others are looked for one by one."""
-        again = []
-        for move in batch:
-            if len(batch) == 1 or self._mover.runs_at_source(move):
-                self._mover.refuse(move, self._error(reply))
-            else:
-                move.alone = True
-                again.append(move)
-        self._put_back(again)
-
-    def _failed(self, batch: list[Move], reply: bytes) -> None:
-        permit = self._mover.permits.get(self._source, self._target)
+    def _failed(self, moves: Collection[Move], reply: bytes) -> None:
+        """Keys were not moved, by this reply: they are tried again, unless that does not help."""
+        permit = self._permits.get(self._origin.address, self._target)
         # Where the target's copy counts, the source's may be an old one.
-        if FULL in reply and not self._origin.beginning.keeps_target(*moving.processes_of(permit)):
-            self._refused(batch, reply)
+        if FULL in reply and not self._origin.beginning.keeps_target(*processes_of(permit)):
+            for move in moves:
+                self._mover.refuse(move, self._error(reply))
             return
         now = time.monotonic()
         final = any(part in reply for part in FINAL_ERRORS)
-        again = [move for move in batch if not final and move.deadline > now]
-        for move in batch:
+        again = [move for move in moves if not final and move.deadline > now]
+        for move in moves:
             if move not in again:
                 self._mover.finish(move, self._error(reply))
         if again:
-            log.debug("move_retried", source=self._source, target=self._target, keys=len(again), reason=repr(reply))
+            log.debug(
+                "move_retried", source=self._origin.address, target=self._target, keys=len(again), reason=repr(reply)
+            )
             self._put_back(again)
-            self._schedule(RETRY_SECONDS)
 
     def _error(self, reply: bytes) -> bytes:
-        return not_moved(self._source, self._target, reply)
+        return not_moved(self._origin.address, self._target, reply)
+
+
+def send(backend: Backend, payload: bytes) -> "asyncio.Future[bytes]":
+    """Ask a server; what it answers, or an error reply where it does not."""
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def answer(reply: bytes) -> None:
+        if not answered.done():
+            answered.set_result(reply)
+
+    backend.call(payload, answer)
+    return answered
+
+
+async def ask(backend: Backend, payload: bytes) -> bytes:
+    """What a server answers; an error reply where it does not."""
+    return await send(backend, payload)
 
 
 def not_moved(source: str, target: str, reply: bytes) -> bytes:

@@ -1,9 +1,9 @@
 """Migrate-then-execute: a command for a slot on the move has its keys moved first, then runs at the target.
 
 **absent-first**: a session whose request names a key that is not known to be absent from the source waits here
-until it is. The key is moved with MIGRATE, which is atomic at the source: after its reply the source does not
-have it, and, **one-way**, will not have it again in this migration; the engine remembers that, so a hot key pays
-once. All sessions that wait for a key share one move, and keys asked for meanwhile share the next call.
+until it is. After the last step of its move (:mod:`proxy.lane`) the source does not have it, and, **one-way**, will not
+have it again in this migration; the engine remembers that, so a hot key pays once. All sessions that wait for a key
+share one move, and keys asked for meanwhile share the next batch.
 
 That holds for a source that goes on. One that was started anew with older data may have the key back before this proxy
 hears of it: it may pause, or the source's host have gone without a word. What is written at the target then counts for
@@ -13,8 +13,7 @@ each time, and by a call that goes there after the request has come.
 
 Moves go over connections of their own, so other traffic to the source is not queued behind them.
 
-The script that moves keys, what becomes of an attempt whose outcome is not known, and the permit without which nothing
-moves, are in :mod:`slots.moving`.
+The scripts that move keys are in :mod:`slots.moving`, the permit without which nothing moves in :mod:`slots.permits`.
 """
 
 import asyncio
@@ -175,10 +174,6 @@ class KeyMover:
             else:
                 waiter.sleeper.big(origin, waiter.leave)
 
-    def runs_at_source(self, move: Move) -> bool:
-        """Whether all who wait for a key that its target does not take can do without the move."""
-        return all(waiter.over or self._full_targets.can_begin(waiter.sleeper) for waiter in move.waiters)
-
     def refuse(self, move: Move, error: bytes) -> None:
         """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
         del self._moves[move.identity]
@@ -225,32 +220,33 @@ class KeyMover:
         in_use = {origin.address for origin in origins}
         for name, lane in list(self._lanes.items()):
             if name[0] not in origins and lane.idle:
-                lane.backend.close()
+                for backend in lane.backends:
+                    backend.close()
                 del self._lanes[name]
         self.permits.keep(in_use)
         self.reads.keep(in_use)
 
-    def leave(self, sources: Collection[str]) -> None:
-        """End the connections to servers that are sources no more because another master took over.
+    def leave(self, servers: Collection[str]) -> None:
+        """End the connections to servers that another master takes the place of, or has.
 
-        Keys under way there are asked for anew, at the new source. One that the former source still sends meets a
-        closed connection, for whoever moves keys from the new one settles first (:mod:`slots.moving`).
+        Keys under way there are asked for anew, by the table of now. What such a server still answers is not heard.
         """
-        for name, lane in list(self._lanes.items()):
-            if name[0].address in sources:
-                lane.backend.reset("is not its group's master any more")
+        for lane in list(self._lanes.values()):
+            lane.leave(servers, "is not its group's master any more")
+        self.reads.leave(servers)
 
     def check_time(self) -> None:
         """Let the connections give up replies that are overdue; called a few times a second."""
         # A session that is told goes on, and may open another lane.
         for lane in list(self._lanes.values()):
-            lane.backend.check_time()
+            for backend in lane.backends:
+                backend.check_time()
         self.reads.check_time()
 
     def reset(self, reason: str) -> None:
         """End every connection; moves under way are tried again over new ones."""
         for lane in list(self._lanes.values()):
-            lane.backend.reset(reason)
+            lane.leave({backend.address for backend in lane.backends}, reason)
         self.reads.reset(reason)
 
     @property

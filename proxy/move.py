@@ -19,14 +19,14 @@ MoveKey = tuple[int, int, bytes]
 class Origin:
     """Where a migrating slot's keys come from.
 
-    ``epoch``, ``beginning`` and ``carried`` are those of :class:`slots.table.Action`: no two actions have the same
+    ``epoch``, ``beginning`` and ``min_replicas`` are those of :class:`slots.table.Action`: no two actions have the same
     origin (**by-action**).
     """
 
     address: str
     epoch: int = 0
     beginning: Beginning = UNKNOWN_BEGINNING
-    carried: bool = False
+    min_replicas: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -34,8 +34,9 @@ class Move:
     """One key on its way, and the sessions that wait for it.
 
     ``big_since`` is when it was found to go in pieces, or 0; ``asked_at`` when the migrator was asked for it last;
-    ``read_at`` where it may be read meanwhile. ``alone``: it is moved with no other, for one of those could not be.
-    ``asked``: the source has been asked, or is being; ``later`` are those who want to hear what it says after that.
+    ``read_at`` where it may be read meanwhile. ``busy_since`` is when it was found that somebody else moves it by
+    ``busy_permit``. ``asked``: the source has been asked, or is being; ``later`` are those who want to hear what it
+    says after that.
     """
 
     slot: int
@@ -45,7 +46,8 @@ class Move:
     big_since: float = 0.0
     asked_at: float = 0.0
     read_at: Origin | None = None
-    alone: bool = False
+    busy_since: float = 0.0
+    busy_permit: str = ""
     asked: bool = False
     later: list["Waiter"] = field(default_factory=list)
 

@@ -235,6 +235,12 @@ class OwnConnections:
         self._in_use.discard(connection)
         connection.backend.close(reason)
 
+    def leave(self, addresses: Collection[str], reason: str) -> None:
+        """End every connection to these servers, also those in use: what they answer from now on is nobody's."""
+        for connection in [connection for connection in self._in_use if connection.address in addresses]:
+            self.discard(connection, reason)
+        self._end_idle_at([kind for kind in self._idle if kind[0] in addresses], reason)
+
     def keep_servers(self, addresses: Collection[str]) -> None:
         """End the connections to every server that is not in ``addresses``: those in use once they are given back.
 
@@ -245,9 +251,7 @@ class OwnConnections:
                 connection.orphaned_at = math.inf
             else:
                 connection.orphaned_at = min(connection.orphaned_at, self._now())
-        for kind in [kind for kind in self._idle if kind[0] not in addresses]:
-            for connection in self._idle.pop(kind):
-                connection.backend.close(LEFT_THE_TABLE)
+        self._end_idle_at([kind for kind in self._idle if kind[0] not in addresses], LEFT_THE_TABLE)
         for address in self._unreachable.keys() - set(addresses):
             del self._unreachable[address]
 
@@ -282,6 +286,11 @@ class OwnConnections:
     def _longest_idle(self) -> OwnConnection | None:
         first = [idle[0] for idle in self._idle.values() if idle]
         return min(first, key=lambda connection: connection.idle_since, default=None)
+
+    def _end_idle_at(self, kinds: Collection[Kind], reason: str) -> None:
+        for kind in kinds:
+            for connection in self._idle.pop(kind):
+                connection.backend.close(reason)
 
     def _end_idle(self, connection: OwnConnection) -> None:
         self._idle[connection.kind].remove(connection)

@@ -1,6 +1,6 @@
-"""The permits by which this worker moves keys, see :mod:`slots.moving`: one a source, renewed when it is refused.
+"""The permits by which this worker moves keys, see :mod:`slots.permits`: one a source, renewed when it is doubted.
 
-**one-way**: a permit is renewed only once nothing that an earlier attempt has sent can arrive at the target any more.
+**one-way**: nothing that was sent by a permit that was doubted does anything once it was renewed.
 """
 
 import asyncio
@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 import structlog
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from proxy.settings import ProxySettings
 from slots import address as addresses
-from slots import moving
+from slots import permits
 from slots.failures import FAILURES
 
 log = structlog.get_logger()
@@ -29,14 +31,23 @@ class Permits:
         self._settings = settings
         self._new_name = new_name
         self._held: dict[tuple[str, str], str] = {}
+        self._doubted: dict[tuple[str, str], str] = {}
         self._renewals: dict[tuple[str, str], asyncio.Task[str | None]] = {}
+        # Why it was not renewed: said once, for it is tried many times a second.
+        self._reasons: dict[tuple[str, str], str] = {}
 
     def get(self, source: str, target: str) -> str:
-        """What this worker believes to be the permit; empty if it has none."""
+        """What this worker believes to be the permit; empty if it has none, or doubts it."""
         return self._held.get((source, target), "")
 
+    def doubt(self, source: str, target: str, permit: str) -> None:
+        """What was sent by this permit may have been run or not; use it no more."""
+        pair = source, target
+        if self._held.get(pair) == permit:
+            self._doubted[pair] = self._held.pop(pair)
+
     async def renew(self, source: str, target: str) -> str | None:
-        """Get the permit that holds, settling what is unsettled; None once it is there, else why it is not.
+        """Get the permit that holds, another than the one that is doubted; None once it is there, else why it is not.
 
         Whoever asks while it is being renewed gets the same answer.
         """
@@ -52,25 +63,11 @@ class Permits:
                 raise
             return "keys do not move from there any more"
 
-    async def end_under_way(self, address: str) -> str | None:
-        """Have a server end every connection over which keys may be on their way to it; None, or why it has not."""
-        limit = self._settings.backend_reply_seconds
-        client = self._client(address)
-        try:
-            async with asyncio.timeout(limit):
-                await moving.end_migrations(client)
-        except TimeoutError:
-            return f"no answer within {limit:g} s"
-        except (moving.NotSettled, *FAILURES) as error:
-            log.warning("moves_not_ended", server=address, reason=str(error))
-            return str(error) or type(error).__name__
-        finally:
-            await client.aclose()
-        return None
-
     def keep(self, sources: set[str]) -> None:
         """Forget the permits of all other sources."""
-        self._held = {pair: permit for pair, permit in self._held.items() if pair[0] in sources}
+        for known in (self._held, self._doubted, self._reasons):
+            for pair in [pair for pair in known if pair[0] not in sources]:
+                del known[pair]
         for pair, task in self._renewals.items():
             if pair[0] not in sources:
                 task.cancel()
@@ -85,10 +82,23 @@ class Permits:
     async def _renew(self, source: str, target: str) -> str | None:
         at_source, at_target = self._client(source), self._client(target)
         try:
-            self._held[source, target] = await moving.settle(at_source, at_target, target)
-        except (moving.NotSettled, moving.SameProcess, *FAILURES) as error:
-            log.warning("permit_not_renewed", source=source, target=target, reason=str(error))
-            return str(error) or type(error).__name__
+            doubted = self._doubted.get((source, target), "")
+            permit = await permits.renew(at_source, at_target, target, doubted)
+            while permit == self._doubted.get((source, target)):
+                # Since it was looked at.
+                doubted = permit
+                permit = await permits.renew(at_source, at_target, target, doubted)
+            self._held[source, target] = permit
+            self._reasons.pop((source, target), None)
+            # Another may have been doubted meanwhile.
+            if self._doubted.get((source, target)) == doubted:
+                self._doubted.pop((source, target))
+        except (permits.NotSettled, permits.SameProcess, *FAILURES) as error:
+            reason = str(error) or type(error).__name__
+            if self._reasons.get((source, target)) != reason:
+                self._reasons[source, target] = reason
+                log.warning("permit_not_renewed", source=source, target=target, reason=reason)
+            return reason
         finally:
             await at_source.aclose()
             await at_target.aclose()
@@ -104,4 +114,6 @@ class Permits:
             socket_connect_timeout=limit,
             socket_timeout=limit,
             single_connection_client=True,
+            # bounded: keys that wait for it are tried again, and not only when redis-py has waited long enough.
+            retry=Retry(NoBackoff(), 0),
         )

@@ -9,6 +9,10 @@ otherwise, whatever happens, because topom may have handed the slot on.
 A group that the proxy may not use for now (:mod:`proxy.allowances`) has its slots locked as if its master were lost,
 whatever the table says; that has nothing to do with what is acknowledged.
 
+**one-owner**: of a master that has failed, every connection has ended before the table that says so is acknowledged,
+and none is opened as long as it says so. One that only hung may go on once another server has taken its place: it
+answers nobody then.
+
 **epochs**: an older table than the one in force is ignored.
 """
 
@@ -23,6 +27,7 @@ from proxy.engine.router import LOCKED, MIGRATING, OFFLINE, OPEN, Router
 from proxy.holding import Holding
 from proxy.migrating import KeyMover
 from proxy.move import Origin
+from proxy.ownconnections import OwnConnections
 from proxy.replicas import Replicas
 from proxy.settling import Settling
 from slots import ranges
@@ -43,7 +48,7 @@ class Route:
 
     A slot that is locked to be turned round has a source too, the one that its keys have come from until then. One
     whose master is ``lost`` is locked without waiting for what that server owes.
-    ``epoch``, ``beginning`` and ``carried`` are those of :class:`slots.table.Action`, of one that moves keys.
+    ``epoch``, ``beginning`` and ``min_replicas`` are those of :class:`slots.table.Action`, of one that moves keys.
     **by-action**: so no two actions have equal routes, and what was learned by one route counts for no other.
     """
 
@@ -52,7 +57,7 @@ class Route:
     source: str | None = None
     epoch: int = 0
     beginning: Beginning = UNKNOWN_BEGINNING
-    carried: bool = False
+    min_replicas: int = 0
     lost: bool = False
 
 
@@ -88,7 +93,7 @@ def _route_by_state(table: SlotTable, slot: Slot) -> Route:
         return Route(LOCKED if master else OFFLINE, master, target if turning else None, action.epoch if turning else 0)
     if action.state is SlotState.MIGRATING and master is not None and master != target:
         state = MIGRATING if target else OFFLINE
-        return Route(state, target, master, action.epoch, action.beginning, action.carried)
+        return Route(state, target, master, action.epoch, action.beginning, action.min_replicas)
     return Route(OPEN if target else OFFLINE, target)
 
 
@@ -99,7 +104,7 @@ class Routing:
     """The table in force at one worker.
 
     Args:
-        router, replicas, holding, mover, settling: the worker's parts that a table is put in force through.
+        router, replicas, holding, mover, settling, own: the worker's parts that a table is put in force through.
         drain_seconds: how long a lock may take to drain.
         send: how a message goes to the supervisor.
         slots_leaving: told of slots that were locked, or go to another server, and may have something in flight.
@@ -112,6 +117,7 @@ class Routing:
         holding: Holding,
         mover: KeyMover,
         settling: Settling,
+        own: OwnConnections,
         drain_seconds: float,
         send: Callable[[dict[str, Any]], None],
         slots_leaving: Callable[[Collection[int]], None],
@@ -124,6 +130,7 @@ class Routing:
         self._holding = holding
         self._mover = mover
         self._settling = settling
+        self._own = own
         self._drain_seconds = drain_seconds
         self._send = send
         self._slots_leaving = slots_leaving
@@ -172,6 +179,9 @@ class Routing:
                     route = routes[alike] = route_of(table, slot, self.stood_down)
                 self._set(slot.id, route)
         self._router.next_generation()
+        # one-owner: nothing is acknowledged before all has ended that this table has end.
+        self._unacknowledged = None
+        self._leave_lost(table)
         self._mover.leave(self._former_sources)
         self._former_sources.clear()
         self._mover.close_idle()
@@ -181,7 +191,6 @@ class Routing:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._out_of_time)
         self._router.loop.watch_drain(self.check)
-        self._leave_lost(table)
         if self._undrained:
             # drained: what waits at a server on a connection of a session's own would hold the lock up.
             self._slots_leaving(frozenset(self._undrained))
@@ -220,11 +229,14 @@ class Routing:
         return table is not None and route.state == LOCKED and route != route_of(table, table.slots[slot])
 
     def _leave_lost(self, table: SlotTable) -> None:
-        """Wait no more for what masters that have failed owe: what they answer now may be lost with them."""
-        lost = {group.master for group in table.groups.values() if group.lost}
+        """Use masters that have failed no more, nor wait for what they owe: what they say now may be lost with them."""
+        lost = frozenset(group.servers[0] for group in table.groups.values() if group.lost and group.servers)
+        self._router.options.lost_masters = lost
         for backend in self._router.shared_backends:
-            if backend.address in lost and backend.queued:
+            if backend.address in lost:
                 backend.reset(LOST)
+        self._own.leave(lost, LOST)
+        self._mover.leave(lost)
 
     def masters(self) -> list[str]:
         """Addresses of the masters that own slots, give them away or receive them, by group id."""
@@ -260,7 +272,9 @@ class Routing:
             migration = self._router.route(slot)[2] if same else self._migrations
         if old is not None and old.source is not None and route.source not in (None, old.source):
             self._former_sources.add(old.source)
-        origin = None if route.source is None else Origin(route.source, route.epoch, route.beginning, route.carried)
+        origin = None
+        if route.source is not None:
+            origin = Origin(route.source, route.epoch, route.beginning, route.min_replicas)
         self._mover.set_source(slot, origin)
         if slot in self._undrained and route.state == OPEN:
             # in-order, one-owner: nothing goes to the new server while the old one owes replies.
@@ -311,16 +325,18 @@ class Routing:
         self._timer = None
         if self._unacknowledged is None:
             return
-        silent = set()
+        silent: set[str] = set()
         for slot, route in list(self._relocating.items()):
             # The old server is as good as gone, and its group's new master has been named.
             del self._relocating[slot]
-            silent.add(self._undrained.pop(slot, None))
+            silent.add(self._undrained.pop(slot))
             self._router.set_route(slot, route.state, route.address, 0)
         for backend in self._router.shared_backends:
             if backend.address in silent and backend.queued:
                 # in-order: sessions that it owes replies get no others before, so they are not left waiting.
                 backend.reset(FORMER)
+        # one-owner
+        self._own.leave(silent, FORMER)
         given_up = set(self._locked) - self._firm
         if not given_up:
             # Nothing to give up. The replies come, or their connection is lost, within backend_reply_seconds.

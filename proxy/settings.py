@@ -20,6 +20,7 @@ from proxy.users import DEFAULT, UserSettings
 from slots import address
 from slots.access import ServerAccess, ServerTls
 from slots.environment import misspelt, nearest
+from slots.moving import MOST_KEYS
 from slots.tls import ClientCertificates
 
 ENVIRONMENT_PREFIX = "SLOTFERRY_PROXY_"
@@ -271,8 +272,8 @@ class ProxySettings(BaseSettings):
     move_seconds: Seconds = Field(
         default=5.0, description="Seconds that moving a command's keys may take before the command gets an error."
     )
-    move_batch_keys: Annotated[int, Field(ge=1, le=5_000)] = Field(
-        default=64, description="Keys of waiting commands that one MIGRATE moves together."
+    move_batch_keys: Annotated[int, Field(ge=1, le=MOST_KEYS)] = Field(
+        default=64, description="Keys of waiting commands that move together in one step."
     )
     big_key_elements: Count = Field(
         default=512, description="Elements from above which a key moves in pieces. The same as topom's setting."

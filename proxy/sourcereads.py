@@ -12,7 +12,7 @@ action began with, it may have older data, and nothing is read there (:mod:`slot
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from proxy.engine.backend import Backend, command
@@ -23,7 +23,7 @@ from proxy.settings import ProxySettings
 from slots import commands
 from slots.commands import CommandError
 from slots.keys import KeysError
-from slots.moving import run_id_of
+from slots.permits import run_id_of
 
 MULTI = command(("MULTI",))
 EXEC = command(("EXEC",))
@@ -152,6 +152,12 @@ class SourceReads:
         """Let the connections give up replies that are overdue."""
         for reading in list(self._readings.values()):
             reading.backend.check_time()
+
+    def leave(self, sources: Collection[str]) -> None:
+        """End the connections to these servers; who waits for a reply goes on waiting for the move."""
+        for reading in list(self._readings.values()):
+            if reading.backend.address in sources:
+                reading.backend.reset("was left: it has failed or was replaced; the command may have run there")
 
     def reset(self, reason: str) -> None:
         """End every connection; who waits for a reply goes on waiting for the move."""

@@ -152,7 +152,7 @@ class StandDown:
                 log.info("told_to_stand_down", seconds=seconds)
             self.seconds = seconds
             self._newest.seconds = seconds or 0.0
-            # topom has stored so much before it said so (:func:`topom.standdown.registered`).
+            # topom has stored so much before it said so (:func:`topom.proxies.standdown.registered`).
             self._stored = None if seconds is None or self._stored is None else max(self._stored, seconds)
             if seconds is None:
                 self._tell()

@@ -32,7 +32,7 @@ from proxy.tablekeeping import TableKeeping
 from proxy.workforce import Workforce
 from slots import garbage, logs
 from slots.connections import worker_prefix
-from slots.probing import Probing
+from slots.probing import UNANSWERED_SECONDS, Probing
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
 
@@ -46,8 +46,6 @@ UNHEARD = "topom was not reached; it will fence the proxy when it has to"
 PROBE_SECONDS = 0.5
 """Between two questions to a server whether it answers, for topom to know."""
 PROBE_LIMIT_SECONDS = 1.0
-UNANSWERED_SECONDS = 5.0
-"""For how long nothing is said of a server that this process has never heard: to topom, short silence is an answer."""
 
 log = structlog.get_logger()
 

@@ -93,12 +93,14 @@ class Worker:
         self._replicas = Replicas(self._router, settings, f"{start['instance']} {self._index}")
         self._holding = Holding(settings.lock_hold_seconds)
         self._mover = KeyMover(self._router, settings)
+        self._own = OwnConnections(self._loop, self._options, settings)
         self._routing = Routing(
             self._router,
             self._replicas,
             self._holding,
             self._mover,
             self._settling,
+            self._own,
             settings.lock_drain_seconds,
             self._send_verdict,
             self._slots_leaving,
@@ -111,7 +113,6 @@ class Worker:
         slow_log = SlowLog(settings.slow_log_entries, self._index, settings.worker_count)
         if settings.slow_log_microseconds:
             self._loop.statistics.watch_slow(settings.slow_log_microseconds, slow_log.note)
-        self._own = OwnConnections(self._loop, self._options, settings)
         services = Services(
             settings=settings,
             router=self._router,

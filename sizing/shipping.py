@@ -12,8 +12,8 @@ import zipfile
 from pathlib import Path
 
 PACKAGES = ("slots", "sizing")
-NAME = "slotferry"
-"""The archive's folder in that of an executor."""
+NAME = "slotferry-shipped"
+"""The archive's folder in that of an executor. It is not ``slotferry``: that is the name of our package."""
 _SHIPPED = (".py", ".so", ".tsv", ".lua")
 
 

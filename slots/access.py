@@ -59,13 +59,6 @@ class ServerAccess:
             return ()
         return ("AUTH", self.user, self.password) if self.user else ("AUTH", self.password)
 
-    @property
-    def migrate_login(self) -> tuple[str, ...]:
-        """The option by which MIGRATE has the source log in at the target; empty if none is needed."""
-        if not self.password:
-            return ()
-        return ("AUTH2", self.user, self.password) if self.user else ("AUTH", self.password)
-
     def client(self, host: str, port: int, **options: Any) -> "Redis":
         """A client of redis-py for one server; ``options`` are those of its constructor.
 

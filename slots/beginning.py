@@ -1,6 +1,6 @@
 """What the action of a slot began with, and by that whose copy counts of a key that is on both its servers.
 
-A key is on both after a MIGRATE of unknown outcome, which copied it and did not delete it; or because one of the
+A key is on both once it was placed at the one and not dropped at the other (:mod:`slots.moving`); or because one of the
 servers has older data back, having been started anew or replaced by another. No client can have made it so: by
 **absent-first** nobody runs a command on a key at the one server while the other one, which gives keys, has it. So
 while both servers are the processes that the action began with, the copies are equal. A process that was started since

@@ -34,7 +34,7 @@ AT_A_TIME = 100
 """Proxies that are fenced with one round trip."""
 BY_EFFECTS = "if redis.replicate_commands then redis.replicate_commands() end\n"
 """What scripts that write begin with: a server older than Redis 5 would refuse to write after INFO or TIME, and send
-the script itself to its replicas, which would run it, MIGRATE included. Newer ones send what it did in any case.
+the script itself to its replicas, which would run it. Newer ones send what it did in any case.
 """
 SETTLING = f"{PREFIX}.settling"
 """Name of the connections over which a proxy has servers end what it has lost. It is none of those that are ended."""

@@ -4,17 +4,17 @@ For each key there is one moment at which a flush takes it away, whatever moves.
 the source's flush, any other with the target's. That stays true as long as nobody learns in between that a key has left
 its source: who did would write it at the target, and the target's flush would take that away. So:
 
-1. At every server the flush *withholds* the permit (:mod:`slots.moving`): in one step the permit goes, the claims go,
-   and a field ``flush:token`` stands in :data:`slots.moving.STATE`, its value the server's run id. Then what is on its
-   way is ended, as by whoever settles.
+1. At every server the flush *withholds* the permit (:mod:`slots.permits`): in one step go the permit by which keys
+   leave it, the one by which they come, and the claims, and a field ``flush:token`` stands in
+   :data:`slots.moving.STATE`, its value the server's run id. What is on its way does nothing any more.
 2. Every server is flushed, in any order; each looks in the same step whether the field stands there, of this very
    process (**run-id**).
 3. The fields are taken back. One that is not there any more is an error for the client: do it again.
 
-A permit is granted, and a slot's move is complete, only if no field stands at either end, looked at after the source
-was asked for its permit, or scanned. Every field stands before the first server is flushed. So whoever finds none knows
-that it is over at both ends; or has yet to come to the source, where it makes the grant fail, or finds nothing to take
-away that was not known to have left.
+A permit is set at a server only if no field stands there, in the same step, at the target first. Every field stands
+before the first server is flushed. So a permit that holds was set at both ends before the flush came to either, and
+goes with the first field; or after it was over at both. A slot's move is complete only once no field stands at either
+end, looked at after the source was scanned.
 
 A flusher that dies leaves its fields. Who waits for one takes it away at both ends once it has stood for
 :data:`TAKEN_OVER_SECONDS` by his own clock; where the flush comes after that, it is refused.
@@ -36,10 +36,6 @@ redis.call('SELECT', '0')
 local state = KEYS[1]
 redis.call('HDEL', state, '')  -- a write that is let through at maxmemory, see moving.py
 local function run_id() return string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or '' end
-local function take_back(field)
-  redis.call('HDEL', state, field)
-  if redis.call('HGET', state, 'unsettled') == field then redis.call('HDEL', state, 'unsettled') end
-end
 """
 )
 
@@ -54,12 +50,11 @@ WITHHOLD = (
     _BEGIN
     + KEEP_FLUSHES
     + """
-redis.call('HSET', state, 'unsettled', ARGV[1])
 redis.call('HSET', state, ARGV[1], run_id())
 return 1
 """
 )
-"""Withholds the permit at KEYS[1], for the flush whose field is ARGV[1]. Who settles meanwhile has to begin anew."""
+"""Withholds the permit at KEYS[1], for the flush whose field is ARGV[1]. Who renews it meanwhile waits."""
 
 FLUSH = (
     BY_EFFECTS
@@ -94,7 +89,7 @@ RELEASE = (
     _BEGIN
     + """
 local mark = redis.call('HGET', state, ARGV[1])
-take_back(ARGV[1])
+redis.call('HDEL', state, ARGV[1])
 return mark == run_id() and 1 or 0
 """
 )
@@ -103,7 +98,7 @@ return mark == run_id() and 1 or 0
 STANDING = (
     _BEGIN
     + """
-for _, field in ipairs(ARGV) do take_back(field) end
+for _, field in ipairs(ARGV) do redis.call('HDEL', state, field) end
 local found = {}
 for _, field in ipairs(redis.call('HKEYS', state)) do
   if string.sub(field, 1, 6) == 'flush:' then found[#found + 1] = field end

@@ -1,66 +1,35 @@
-"""How keys leave a source: the scripts that every mover runs there, and how an attempt of unknown outcome is settled.
+"""The steps by which a key moves: *take* at its source, *place* at its target, *drop* at its source.
 
-Movers are the migrator, which scans, and the proxies, which move a key that a client waits for. Both run
-:data:`MOVE` at the source, which moves what it is given in one MIGRATE, if the mover holds the *permit*.
+Movers are the migrator, which scans, and the proxies, which move a key that a client waits for. Both run the scripts of
+this module, and no other; docs/moving-keys.md says how the steps uphold **absent-first** and **one-way**. Each looks
+first whether the permit that it is given holds (:mod:`slots.permits`), and else does nothing but to say
+:data:`UNSETTLED`.
 
-**One-way** at its hardest: a MIGRATE whose outcome the source does not learn has left bytes on the way that the
-target may read at any later time. If meanwhile the key moves by another attempt and a client deletes or changes it
-there, that RESTORE would bring it back. So:
+A key over a bound is not taken here but reported: the migrator moves it in pieces, under a claim of its own. A proxy
+that needs such a key says so in the list :data:`WANTED`.
 
-- The permit is the field ``permit`` of the hash :data:`STATE` in database 0 of the source: its run id, the target's
-  address and run id, and a random part. Without it nothing moves. It does not outlive the server process that it was
-  made for, however its data came back.
-- The script that sees an attempt fail that way takes the permit away in the same atomic step. So does whoever else
-  finds that the target may have a copy of a key that the source has.
-- Whoever finds no permit settles (:func:`settle`): at the target it ends all connections that may be a MIGRATE's.
-  What still comes in for them meets a closed connection. Then it grants a new permit, if none was granted or taken
-  away meanwhile.
+The scripts look for the run id (**run-id**) only where they are told to: INFO costs more than all the rest for a single
+key, and a connection does not outlive the server process that it leads to.
 
-What was lost with the hash (a flush past the proxies, eviction, an older RDB file) costs another settling and nothing
-else. A flush by a client withholds the permit until it is over at every server (:mod:`slots.flushes`).
-
-A server that restarts in the middle may come back with keys as they were once. So the permit names the processes of
-both ends: whoever holds it compares them with those that the slot's action began with, and tells the script whose copy
-counts of a key on both servers (:mod:`slots.beginning`). The source looks in the step that moves whether it is the
-process that the permit names (**run-id**). A target that has restarted is found by whoever settles next, the migrator
-at the latest, whose connections to it are lost; until then it is taken for what it was, which matters only for a slot
-on its way back whose source has restarted, too.
-
-A key over a bound is not moved here but reported: the migrator moves it in pieces, under a *claim*, another field of
-:data:`STATE`. While a key is claimed it counts as present at the source, though it may have expired there: so nobody
-runs a command at the target before the one who claimed it is done (**absent-first**). Who settles ends the claimants'
-connections at the target, too: a hash that was lost has taken claims with it. A proxy that needs the key says so in
-the list :data:`WANTED`.
-
-What is not covered: a packet that completes a connection's handshake only after the connections were looked at twice
-(a minute after the loss of one, at most), and a reset that only the source sees, upon which MIGRATE repeats itself.
+A server at its maxmemory refuses the first write of a script that may take memory, and lets a script go on that has
+written: so scripts at a source begin with a write that is let through, for a full source is the one that keys are to
+leave. Scripts that place do not.
 """
 
-import asyncio
 import hashlib
 import re
-import secrets
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
-from slots.connections import BY_EFFECTS, FENCED, PREFIX, RedisClient, parse_client_list
-from slots.flushes import KEEP_FLUSHES, STANDING, TAKEN_OVER_SECONDS
-from slots.replies import NotUnderstood, integer, items, one_of, understood
+from slots.connections import BY_EFFECTS, FENCED, RedisClient
+from slots.replies import NotUnderstood, integer, items, one_of
 from slots.reserved import RESERVED as RESERVED
 
-log = structlog.get_logger()
-
 STATE = RESERVED + b"moving"
-"""Hash in database 0 of a source: ``permit``; ``unsettled``, random, of the attempt that took the permit away; a field
-``claim:database:key`` for each key that goes in pieces, its value the claimant; and, at a target as well, the fields of
-flushes (:mod:`slots.flushes`)."""
-WRITING = f"{PREFIX}.migrator-writing."
-"""What the names of connections begin with over which the migrator writes keys in pieces to a target."""
+"""Hash in database 0 of a server: ``permit``, by which keys leave it; ``accepts``, by which they come; a field
+``claim:database:key`` for each key that is on its way from here, its value the mover's; and the fields of flushes
+(:mod:`slots.flushes`)."""
 WANTED = RESERVED + b"wanted"
 """List in database 0 of a source: ``database:key`` of keys that clients wait for and that go in pieces."""
 LEADER = RESERVED + b"leader"
@@ -74,30 +43,33 @@ OUTLAST_FLUSH = (STATE, FENCED, LEADER, SWEPT)
 """Those that a flush by a client does not take away: somebody may come late and has to find them."""
 MOST_WANTED = 10_000
 """Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
+IN_PIECES = "pieces "
+"""What the values of claims begin with under which the migrator moves a key in pieces."""
+MOST_KEYS = 2000
+"""Of one call: scripts pass them on as arguments, of which Lua takes 8,000 at most."""
 
 UNSETTLED = "UNSETTLED"
 """What the scripts' refusals for want of the permit begin with."""
 
-YOUNG_SECONDS = 1
-"""A connection that has said nothing yet is given so long to say what it is."""
-SETTLE_SECONDS = 5.0
-"""How long ending a target's connections may take."""
-LOOK_SECONDS = 0.02
-MOST_TRIES = 10
-MOST_FLUSH_WAITS = 3
-"""How many times :data:`slots.flushes.TAKEN_OVER_SECONDS` flushes are waited for at most."""
-MIGRATE_COMMANDS = {"NULL", "auth", "select", "restore", "restore-asking"}
-"""Last commands that a connection of MIGRATE may have run; NULL stands for none."""
-
-_SELECT = BY_EFFECTS + "redis.call('SELECT', '0')\n"
-_BEGIN = (
-    _SELECT
-    + """
-local function state(field)
-  return redis.call('HGET', '__slotferry:moving', field) or ''
+SELECT = BY_EFFECTS + "redis.call('SELECT', '0')\n"
+HOLDS = """
+local state = KEYS[1]
+local run_id_in = {permit = '^(%w+) ', accepts = '^%w+ (%w+) '}
+local function holds(field, permit, check)
+  if redis.call('HGET', state, field) ~= permit then return false end
+  if check ~= '1' then return true end
+  return string.match(permit, run_id_in[field]) == string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+end
+local function unsettled()
+  return {err = 'UNSETTLED the permit to move keys has to be renewed'}
+end
+local function plain(error)
+  -- Redis 6 puts the place in the script before its own errors.
+  return (string.gsub(error, '^@user_script: ?%d*:? ?%-?', ''))
 end
 """
-)
+"""For scripts whose first key is :data:`STATE`: whether a permit holds at this server, as ``permit`` or as ``accepts``.
+``check`` is ``1`` to compare the run id in it, ``0`` if that was done over this connection."""
 
 UNLINK = """
 local function unlink(key)
@@ -132,48 +104,175 @@ local function look_at(key, most_elements)
   end
   if bytes <= most_elements then return bytes, 0 end
   local length = lengths[redis.call('TYPE', key).ok]
-  return bytes, length and redis.call(length, key) or 0
+  length = length and redis.call(length, key) or 0
+  if length > 5 and length <= most_elements and length <= 2000 then
+    bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', '0')
+  end
+  return bytes, length
 end
 """
 """For scripts: a key's bytes and elements, by a look that takes no time however big it is; nil for an absent one.
 
-An element takes more than a byte, so a key of few bytes is not asked for its elements. A server older than Redis 4
-cannot tell the bytes: there they are guessed by some of the elements.
+An element takes more than a byte, so a key of few bytes is not asked for its elements. The bytes are estimated by five
+elements; where there are not many more, they are all looked at, for one of them may be larger than all the others. A
+server older than Redis 4 cannot tell the bytes: there they are guessed by some of the elements.
 """
 
-MOVE = BY_EFFECTS + UNLINK + LOOK_AT + (Path(__file__).parent / "moving.lua").read_text(encoding="utf-8")
-"""Moves keys that are small, reports those that are not.
 
-KEYS are the keys. ARGV: permit; ``1`` to compare it with the run id, ``0`` if that was done over this connection; host
-and port of the target; database (which the connection has selected); milliseconds for a step of MIGRATE; most elements
-and most bytes of a small key; bytes after which the rest is left for another call; a random token; ``1`` to ask for big
-keys in :data:`WANTED`, else ``0``; whose copy counts of a key on both servers, ``source`` or ``target``;
-:data:`MOST_WANTED`; then MIGRATE's option for logging in.
+def _read(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.lua").read_text(encoding="utf-8")
 
-Gives how many of the keys, from the first on, it has looked at; how many of these it moved, and their bytes; and the
-places (from 1) of those that are big. All others it has looked at are absent. Errors are
-MIGRATE's own, and :data:`UNSETTLED`.
 
-If the target has a key of that name (BUSYKEY), it is left from an attempt of unknown outcome, or one of the servers has
-older data: see :mod:`slots.beginning` for whose copy counts.
+class Script:
+    """A script and the digest that EVALSHA knows it by."""
 
-A write comes before each one that a server at its maxmemory would refuse: from then on a script may write anything.
-INFO costs more than all the rest for a single key; a connection does not outlive the server process it leads to.
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = hashlib.sha1(text.encode()).hexdigest()
+
+
+TAKE = Script(BY_EFFECTS + HOLDS + LOOK_AT + _read("take"))
+"""At a source: claims the keys that are there, small and nobody's, and gives what they are.
+
+KEYS are :data:`STATE` and the keys. ARGV: permit; check (:data:`HOLDS`); database; the mover, which becomes the value
+of the claims; most elements and most bytes of a small key; bytes after which the rest is left for another call; ``1``
+to ask for big keys in :data:`WANTED`, else ``0``; :data:`MOST_WANTED`. For what it gives see :class:`Taken`.
 """
+PLACE = Script(BY_EFFECTS + HOLDS + _read("place"))
+"""At a target: makes the keys what their source had.
+
+KEYS are :data:`STATE` and the keys. ARGV: permit; check; database; ``1`` if a copy that the target has counts for more
+(:mod:`slots.beginning`), else ``0``; then for each key its payload and its deadline in milliseconds since 1970, or -1.
+Gives how many of them, from the first on, are there now, and the error for the next one, or nothing.
+"""
+DROP = Script(BY_EFFECTS + HOLDS + UNLINK + _read("drop"))
+"""At a source: gives the claims on keys back, and deletes those that have moved, from the first on.
+
+KEYS are :data:`STATE` and the keys. ARGV: permit; check; database; the mover; how many are deleted. Of a key that the
+mover has no claim on any more, nothing is done. Gives how many claims there were, and how many keys it deleted.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one call of :data:`TAKE` found.
+
+    Attributes:
+        looked_at: how many of the keys, from the first on, were looked at; those not named below are absent.
+        size: bytes of memory at the source of those taken.
+        busy: places (from 0) of keys that others are moving.
+        big: places of those that go in pieces, or do so already.
+        keys, payloads, deadlines: of those taken: name, what DUMP gave, and when it expires, in milliseconds since
+            1970, or -1.
+        places: places of those taken.
+    """
+
+    looked_at: int
+    size: int
+    busy: tuple[int, ...]
+    big: tuple[int, ...]
+    places: tuple[int, ...]
+    keys: list[bytes]
+    payloads: list[bytes]
+    deadlines: list[int]
+
+    @classmethod
+    def of(cls, reply: object, keys: Sequence[bytes]) -> "Taken":
+        """Read a reply for these keys. Raises NotUnderstood."""
+        looked_at, size, busy, big, taken, payloads, deadlines = items(reply, 7)
+        most = integer(looked_at)
+        elsewhere, in_pieces, found = (places(part, most) for part in (busy, big, taken))
+        named = (*elsewhere, *in_pieces, *found)
+        if most > len(keys) or len({*named}) < len(named):
+            # absent-first: what is not named counts as absent.
+            raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
+        if not all(isinstance(payload, bytes) for payload in items(payloads, len(found))):
+            raise NotUnderstood(f"it answers DUMP with what is no payload: {payloads!r:.50}")
+        return cls(
+            most,
+            integer(size),
+            elsewhere,
+            in_pieces,
+            found,
+            [keys[place] for place in found],
+            payloads,
+            [integer(deadline, least=-1) for deadline in items(deadlines, len(found))],
+        )
+
+
+def placed(reply: object, keys: int) -> tuple[int, bytes]:
+    """How many of so many keys :data:`PLACE` placed, and the error for the next, if any. Raises NotUnderstood."""
+    said, error = items(reply, 2)
+    done = integer(said)
+    if not isinstance(error, bytes) or done > keys or (done < keys) != bool(error):
+        raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
+    return done, error
+
+
+def dropped(reply: object, keys: int) -> int:
+    """How many of so many claims there were at :data:`DROP`. Raises NotUnderstood."""
+    said, _ = items(reply, 2)
+    held = integer(said)
+    if held > keys:
+        raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
+    return held
+
+
+def take_arguments(
+    permit: str,
+    database: int,
+    mover: str,
+    keys: Sequence[bytes],
+    check: bool,
+    *,
+    most_elements: int,
+    most_bytes: int,
+    enough_bytes: int,
+    wanted: bool,
+) -> tuple[str | bytes | int, ...]:
+    """What :data:`TAKE` is called with."""
+    return (
+        1 + len(keys),
+        STATE,
+        *keys,
+        permit,
+        int(check),
+        database,
+        mover,
+        most_elements,
+        most_bytes,
+        enough_bytes,
+        int(wanted),
+        MOST_WANTED,
+    )
+
+
+def place_arguments(
+    permit: str, database: int, taken: Taken, check: bool, *, keeps_target: bool
+) -> tuple[str | bytes | int, ...]:
+    """What :data:`PLACE` is called with."""
+    values = (part for pair in zip(taken.payloads, taken.deadlines, strict=True) for part in pair)
+    return (1 + len(taken.keys), STATE, *taken.keys, permit, int(check), database, int(keeps_target), *values)
+
+
+def drop_arguments(
+    permit: str, database: int, mover: str, keys: Sequence[bytes], check: bool, *, deletes: int
+) -> tuple[str | bytes | int, ...]:
+    """What :data:`DROP` is called with."""
+    return (1 + len(keys), STATE, *keys, permit, int(check), database, mover, deletes)
+
 
 DELETE = (
     BY_EFFECTS
+    + HOLDS
     + UNLINK
     + """
 local permit, database = ARGV[1], ARGV[2]
 redis.call('SELECT', '0')
-if permit == '' or redis.call('HGET', KEYS[1], 'permit') ~= permit
-  or string.sub(permit, 1, 40) ~= string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') then
-  return {err = 'UNSETTLED the permit to move keys from here has to be renewed'}
-end
+if not holds('permit', permit, '1') then return unsettled() end
 for index = 2, #KEYS do
-  if redis.call('HEXISTS', KEYS[1], 'claim:' .. database .. ':' .. KEYS[index]) == 1 then
-    return {err = 'CLAIMED a key is on its way in pieces'}
+  if redis.call('HEXISTS', state, 'claim:' .. database .. ':' .. KEYS[index]) == 1 then
+    return {err = 'CLAIMED a key is on its way'}
   end
 end
 redis.call('SELECT', database)
@@ -196,46 +295,13 @@ Only by the permit ARGV[1], and if none is claimed: then no attempt to move them
 What follows in ARGV says of each key whether the target has it (``1``, else ``0``): none of those may be here as well.
 """
 
-READ = (
-    _BEGIN
-    + """
-local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
-if state('permit') == '' and state('unsettled') == '' then
-  redis.call('HDEL', '__slotferry:moving', 'permit')
-  redis.call('HSET', '__slotferry:moving', 'unsettled', ARGV[1])
-end
-return {run_id, state('permit'), state('unsettled')}
-"""
-)
-"""Gives the server's run id, the permit and the token of the last attempt of unknown outcome.
-
-Where there is neither, the token becomes ARGV[1]: a hash that gets lost twice does not look as if nothing had been.
-"""
-
-GRANT = (
-    _BEGIN
-    + """
-if state('permit') ~= ARGV[1] or state('unsettled') ~= ARGV[2] then return state('permit') end
-for _, field in ipairs(redis.call('HKEYS', '__slotferry:moving')) do
-  if string.sub(field, 1, 6) == 'flush:' then return state('permit') end
-end
-redis.call('HDEL', '__slotferry:moving', 'permit')
-redis.call('HSET', '__slotferry:moving', 'permit', ARGV[3])
-return ARGV[3]
-"""
-)
-"""Stores the permit ARGV[3] if ARGV[1] and ARGV[2] are still permit and token; gives the permit that holds.
-
-None is granted while a flush stands there (:mod:`slots.flushes`).
-"""
-
 
 KINDS = {WANTED: "list"}
 """Types of the :data:`RESERVED_KEYS` that are no hashes."""
 ASIDE = RESERVED + b"aside:"
 """What the names begin with under which somebody else's keys are put that stood where ours have to be."""
 _PUT_ASIDE = (
-    _SELECT
+    SELECT
     + """
 local found = {}
 for index, key in ipairs(KEYS) do
@@ -261,7 +327,7 @@ async def put_aside(server: RedisClient) -> list[bytes]:
 
 
 _OURS = {
-    STATE: rb"permit|unsettled|claim:.*|flush:.*",
+    STATE: rb"permit|accepts|claim:.*|flush:.*",
     WANTED: rb"[0-9]+:.*",
     FENCED: rb"[0-9a-f]{32}",
     LEADER: rb"term|alone",
@@ -269,7 +335,7 @@ _OURS = {
 }
 """What the fields, or elements, of ours look like."""
 _SAMPLE = (
-    _SELECT
+    SELECT
     + """
 local found = {}
 for index, key in ipairs(KEYS) do
@@ -302,250 +368,9 @@ async def strangers(server: RedisClient) -> list[bytes]:
     return found
 
 
-class NotSettled(Exception):
-    """Connections of earlier attempts could not be ended at the target in time."""
-
-
-class SameProcess(Exception):
-    """Source and target are one server, under two names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What one call of :data:`MOVE` did: see there."""
-
-    looked_at: int
-    moved: int
-    bytes: int
-    big: tuple[int, ...]
-
-    @classmethod
-    def of(cls, reply: object, keys: int) -> "Moved":
-        """Read a reply for so many keys; the places of big ones count from 0 here. Raises NotUnderstood."""
-        looked_at, moved, size, big = items(reply, 4)
-        found = cls(integer(looked_at), integer(moved), integer(size), places(big, looked_at))
-        if not found.moved + len(found.big) <= found.looked_at <= keys:
-            # absent-first: what is not named counts as absent.
-            raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
-        return found
-
-
 def places(reply: object, most: int) -> tuple[int, ...]:
     """Places of keys, which servers count from 1 on, from 0 on; none twice. Raises NotUnderstood."""
     found = tuple(integer(place, least=1) - 1 for place in items(reply))
     if len({*found}) < len(found) or max(found, default=-1) >= most:
         raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
     return found
-
-
-class Script:
-    """A script and the digest that EVALSHA knows it by."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.digest = hashlib.sha1(text.encode()).hexdigest()
-
-
-MOVE_SCRIPT = Script(MOVE)
-
-
-def move_arguments(
-    permit: str,
-    target: tuple[str, int],
-    database: int,
-    milliseconds: int,
-    *,
-    check: bool,
-    most_elements: int,
-    most_bytes: int,
-    enough_bytes: int,
-    wanted: bool,
-    keeps_target: bool,
-    login: tuple[str, ...],
-) -> tuple[str | int, ...]:
-    """ARGV of :data:`MOVE`."""
-    return (
-        permit,
-        "1" if check else "0",
-        target[0],
-        target[1],
-        database,
-        milliseconds,
-        most_elements,
-        most_bytes,
-        enough_bytes,
-        secrets.token_hex(8),
-        "1" if wanted else "0",
-        "target" if keeps_target else "source",
-        MOST_WANTED,
-        *login,
-    )
-
-
-def processes_of(permit: str) -> tuple[str, str]:
-    """Run ids of the source and the target that a permit is for; empty for no permit."""
-    parts = permit.split(" ")
-    return (parts[0], parts[2]) if len(parts) == 4 else ("", "")
-
-
-def run_id_of(said: object) -> str:
-    """The run id in what a server said to INFO, as bytes or as redis-py has parsed it; empty if it said none."""
-    if isinstance(said, Mapping):
-        return str(said.get("run_id", ""))
-    found = re.search(rb"run_id:(\w+)", said) if isinstance(said, bytes) else None
-    return found[1].decode() if found else ""
-
-
-async def settle(source: RedisClient, target: RedisClient, address: str) -> str:
-    """See to it that nothing sent by an earlier MIGRATE can arrive at the target any more; give the permit that holds.
-
-    Args:
-        source: a client of the source.
-        target: a client of the target.
-        address: the target's ``host:port``, as the source is told it.
-
-    Raises:
-        NotSettled: it took longer than :data:`SETTLE_SECONDS`, others were at it all the time, or a server does not
-            say who it is.
-        SameProcess: see there.
-        Errors of the clients.
-    """
-    for _ in range(MOST_TRIES):
-        said = await source.execute_command("EVAL", READ, 0, secrets.token_hex(8))
-        with _answers(f"the source of keys for {address}: "):
-            run_id, permit, unsettled = (_text(part) for part in items(said, 3))
-        target_run_id = run_id_of(await target.execute_command("INFO", "server"))
-        if not run_id or not target_run_id:
-            raise NotSettled(
-                f"the source of keys for {address}, or that server itself, does not say what its run id is"
-            )
-        if run_id == target_run_id:
-            # run-id: a key that is moved would be deleted.
-            raise SameProcess(f"{address} is the server itself that keys are to leave, under another name")
-        mine = f"{run_id} {address} {target_run_id} "
-        if permit.startswith(mine):
-            return permit
-        # Not before the source was asked: what is withheld there later makes the grant fail.
-        if await flushes_over(source, target):
-            continue
-        ended = await end_migrations(target)
-        # run-id: the connections that were ended are those of the process that the permit names.
-        if run_id_of(await target.execute_command("INFO", "server")) != target_run_id:
-            continue
-        granted = _text(
-            await source.execute_command("EVAL", GRANT, 0, permit, unsettled, f"{mine}{secrets.token_hex(8)}")
-        )
-        if granted.startswith(mine):
-            log.info("moving_settled", target=address, connections_ended=ended, attempt=unsettled)
-            return granted
-    raise NotSettled(
-        f"the permit to move keys to {address} did not last in {MOST_TRIES} attempts: others failed as well, or "
-        "the source evicts whatever it is given"
-    )
-
-
-@contextmanager
-def _answers(who: str = "") -> Iterator[None]:
-    """Raises NotSettled for a server that answers what none does; whoever asks says which one it is."""
-    try:
-        yield
-    except NotUnderstood as error:
-        raise NotSettled(f"{who}{error}; look at what is running there") from error
-
-
-async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
-    """Return once no flush stands at either end, and say if one did; see :mod:`slots.flushes`.
-
-    One that stands for too long is taken for dead, and taken away. Raises :class:`NotSettled` where there are others
-    all the time.
-    """
-    began = time.monotonic()
-    since: dict[bytes, float] = {}
-    dead: list[bytes] = []
-    while (now := time.monotonic()) - began < MOST_FLUSH_WAITS * TAKEN_OVER_SECONDS:
-        standing: set[bytes] = set()
-        for server in (target, source):
-            said = await server.execute_command("EVAL", STANDING, 1, STATE, *dead)
-            with _answers():
-                standing.update(items(said))
-        if dead:
-            log.warning("flushes_taken_over", flushes=len(dead))
-        if not standing:
-            return bool(since)
-        since = {field: since.get(field, now) for field in standing}
-        dead = [field for field, first in since.items() if now - first >= TAKEN_OVER_SECONDS]
-        if not dead:
-            await asyncio.sleep(LOOK_SECONDS)
-    raise NotSettled("clients flush the servers all the time, and no key moves meanwhile")
-
-
-async def end_migrations(target: RedisClient) -> int:
-    """End every connection at a target that may be that of a MIGRATE; say how many. Raises :class:`NotSettled`.
-
-    Connections that clients make meanwhile do not hold it up: no MIGRATE of before can be among them.
-    """
-    with _answers():
-        return await _end_migrations(target)
-
-
-async def _end_migrations(target: RedisClient) -> int:
-    ended = 0
-    # By the second look the target has accepted whatever waited for that at the first: it does so once a turn.
-    await _connections(target)
-    newest = max((int(entry["id"]) for entry in await _connections(target)), default=0)
-    try:
-        async with asyncio.timeout(SETTLE_SECONDS):
-            while True:
-                suspects = [
-                    entry
-                    for entry in await _connections(target)
-                    if int(entry["id"]) <= newest and _may_be_migration(entry)
-                ]
-                if not suspects:
-                    return ended
-                old = [
-                    entry
-                    for entry in suspects
-                    if entry.get("name") or entry.get("cmd") != "NULL" or int(entry["age"]) > YOUNG_SECONDS
-                ]
-                for entry in old:
-                    ended += integer(await target.execute_command("CLIENT", "KILL", "ID", entry["id"]))
-                if len(old) < len(suspects):
-                    await asyncio.sleep(LOOK_SECONDS)
-    except TimeoutError:
-        raise NotSettled(
-            f"connections from which keys may still arrive could not be ended within {SETTLE_SECONDS:g} s"
-        ) from None
-
-
-async def _connections(server: RedisClient) -> list[dict[str, str]]:
-    listed = await server.execute_command("CLIENT", "LIST")
-    with understood("CLIENT LIST"):
-        # redis-py has parsed it
-        entries = listed if isinstance(listed, list) else parse_client_list(listed.decode(errors="replace"))
-        for entry in entries:
-            int(entry["id"]), int(entry["age"])
-    if not entries:
-        # one-way: it lists the connection that asks at least.
-        raise NotUnderstood("it answers CLIENT LIST with nobody")
-    return entries
-
-
-async def clear_source(source: RedisClient) -> None:
-    """Take away what a migration has left at its source. Only when nobody moves keys from there."""
-    await source.execute_command("EVAL", _CLEAR, 2, STATE, WANTED)
-
-
-_CLEAR = _SELECT + "local state = KEYS[1]" + KEEP_FLUSHES + "return redis.call('DEL', KEYS[2])"
-
-
-def _may_be_migration(entry: Mapping[str, str]) -> bool:
-    # Replicas and subscribers have other last commands; every connection of ours has a name.
-    name = entry.get("name") or ""
-    return name.startswith(WRITING) or (not name and str(entry.get("cmd", "")) in MIGRATE_COMMANDS)
-
-
-def _text(part: object) -> str:
-    if isinstance(part, bytes):
-        return part.decode(errors="replace")
-    return "" if part is None else str(part)

@@ -1,6 +1,6 @@
 """Asks servers again and again whether they answer and which process they are, and knows for how long each is silent.
 
-topom and every proxy do so, each over its own links; what they find is put together in :mod:`topom.detector`.
+topom and every proxy do so, each over its own links; what they find is put together in :mod:`topom.servers.detector`.
 
 **bounded**: one connection to each server, one question at a time, which is given up after ``limit_seconds``.
 """
@@ -23,6 +23,11 @@ NAME = f"{PREFIX}.probing"
 """Name of these connections. They send nothing but INFO, and nobody ends them by it."""
 ANSWERS = (ResponseError, AuthenticationError, BusyLoadingError)
 """Errors that only a server that answers can give."""
+
+
+UNANSWERED_SECONDS = 5.0
+"""A proxy says nothing of a server that has never answered it before it has asked for so long: it may be slow to begin.
+So whoever says of a server that it answered more lately than that has had an answer."""
 
 
 class Probing:

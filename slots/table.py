@@ -19,6 +19,8 @@ MAXIMUM_SLOTS = 16384
 DEFAULT_SLOTS = 1024
 OFFLINE = 0
 """The group id of a slot that no group owns."""
+MOST_REPLICAS = 100
+"""Most replicas that may have to have a key before it is dropped at its source."""
 
 
 def host_of(address: str) -> str:
@@ -34,7 +36,7 @@ class TableError(ValueError):
 class Action:
     """What is happening to a slot: its state, the group it is on its way to, and whether it was turned round.
 
-    ``carried`` is whether the migrator takes all keys itself, because the source cannot or is not to send them.
+    ``min_replicas`` is how many of the target's replicas have to have a key before it is dropped at the source.
 
     **by-action**: ``epoch`` is that of the write that began this action, turned it round, or since then put another
     master at either end; 0 before it has begun. No two actions have the same. ``source_run_id`` and ``target_run_id``
@@ -45,7 +47,7 @@ class Action:
     state: SlotState
     target_id: int
     course: Course = Course.FORWARD
-    carried: bool = False
+    min_replicas: int = 0
     epoch: int = 0
     source_run_id: str = ""
     target_run_id: str = ""
@@ -54,6 +56,14 @@ class Action:
     def beginning(self) -> Beginning:
         """What tells whose copy counts of a key that is on both servers."""
         return Beginning(self.source_run_id, self.target_run_id, self.course is Course.BACK)
+
+
+def _replicas(value: object) -> int:
+    """The number of replicas that came in. Raises ValueError for what is none."""
+    # bounded: whoever moves keys waits for so many replicas.
+    if type(value) is not int or not 0 <= value <= MOST_REPLICAS:
+        raise ValueError(f"min_replicas is {value!r}, and has to be from 0 to {MOST_REPLICAS}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +98,8 @@ class Slot:
             action = {"state": str(self.action.state), "target_id": self.action.target_id}
             if self.action.course is not Course.FORWARD:
                 action["course"] = str(self.action.course)
-            if self.action.carried:
-                action["carried"] = True
+            if self.action.min_replicas:
+                action["min_replicas"] = self.action.min_replicas
             if self.action.epoch:
                 action["epoch"] = self.action.epoch
             if self.action.source_run_id:
@@ -100,7 +110,8 @@ class Slot:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Slot:
-        """The reverse of :meth:`to_wire`. Raises :class:`TableError` for an unknown state or a missing field."""
+        """The reverse of :meth:`to_wire`. Raises :class:`TableError` for an unknown state or a missing field, and for a
+        number of replicas that cannot be one."""
         try:
             raw = wire.get("action") or {}
             action = None
@@ -109,7 +120,7 @@ class Slot:
                     SlotState(raw["state"]),
                     int(raw["target_id"]),
                     Course(raw.get("course") or Course.FORWARD),
-                    carried=bool(raw.get("carried")),
+                    min_replicas=_replicas(raw.get("min_replicas", 0)),
                     epoch=int(raw.get("epoch", 0)),
                     source_run_id=str(raw.get("source_run_id", "")),
                     target_run_id=str(raw.get("target_run_id", "")),

@@ -9,17 +9,31 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli import processes
-from cli.processes import ManagedProcess
+from slotferry import processes
+from slotferry.processes import ManagedProcess
 from tests import scheduling
 from tests.forking import fork, imports_more
 
 MOST_SECONDS = 1200
 """For one test with its fixtures: more than any test's own limit."""
+TESTS = Path(__file__).parent
+LONG = ("fuzz", "integration/faults", "integration/histories", "integration/test_model.py")
+"""What searches for long. It is left out of a run that names no tests, unless ``--long`` is given."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--long``."""
+    parser.addoption("--long", action="store_true", help=f"run what searches for long, too: {', '.join(LONG)}")
+
+
+def left_out(long: bool, named: bool) -> list[str]:
+    """Files and folders that a run leaves out, if it is told ``--long``, or names what it runs."""
+    return [] if long or named else [str(TESTS / name) for name in LONG]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -36,12 +50,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Each process that tests are spread over has ports of its own: what one of its servers is started again at is not
-    taken meanwhile by a server of another one's test."""
+    """What searches for long is left out. Each process that tests are spread over has ports of its own: what one of its
+    servers is started again at is not taken meanwhile by a server of another one's test."""
     worker = getattr(config, "workerinput", None)
-    if worker is not None:
+    if worker is None:
+        # Workers get the options, and all arguments as if somebody had named them.
+        named = config.args_source is pytest.Config.ArgsSource.ARGS
+        config.option.ignore = [*(config.option.ignore or ()), *left_out(config.getoption("long"), named)]
+    else:
         number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
         processes._PORTS = processes._PORTS[number % count :: count]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how the rest is run."""
+    if str(TESTS / LONG[0]) in (config.option.ignore or ()):
+        terminalreporter.write_line(f"left out: {', '.join(LONG)}; ./scripts/test --long runs them, too")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -74,7 +98,7 @@ def _commands_are_forked() -> Iterator[None]:
 
     def forked(self: ManagedProcess, output: Any, parent: int) -> Any:
         environment = os.environ if self.environment is None else self.environment
-        ours = self.arguments in ([sys.executable, "-m", "cli", process] for process in ("topom", "proxy"))
+        ours = self.arguments in ([sys.executable, "-m", "slotferry", process] for process in ("topom", "proxy"))
         # What Python is to import at its start it imports at a real one only.
         if not ours or imports_more(environment, python_path):
             return spawn(self, output, parent)

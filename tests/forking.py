@@ -35,7 +35,7 @@ _first = os.getpid()
 
 
 class Forked:
-    """A process that was forked, as far as :class:`cli.processes.ManagedProcess` looks at it."""
+    """A process that was forked, as far as :class:`slotferry.processes.ManagedProcess` looks at it."""
 
     def __init__(self, status: int) -> None:
         self._status = status

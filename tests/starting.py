@@ -4,9 +4,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-import cli.main
 import proxy.supervisor
 import proxy.worker  # noqa: F401
+import slotferry.main
 import topom.server  # noqa: F401
 from proxy import processes
 from tests.forking import Awaited, ask, own_server
@@ -16,7 +16,7 @@ def main() -> None:
     """The command ``slotferry``; a proxy's workers are forked too."""
     if sys.argv[1:2] == ["proxy"]:
         _fork_workers()
-    cli.main.main()
+    slotferry.main.main()
 
 
 def _fork_workers() -> None:

@@ -146,3 +146,7 @@ class ProxiesNotReady(Conflict):
 
 class ServersUnreachable(Conflict):
     """Servers at which a proxy has to be fenced do not answer."""
+
+
+class NotReady(Conflict):
+    """The server cannot become its group's master now."""

@@ -21,14 +21,15 @@ import uvloop
 from slots import garbage, logs
 from slots.openfiles import raise_limit
 from slots.tls import TlsError
-from topom import api, control
-from topom.announcing import announce
-from topom.entrance import MOST_FILES, Entrance
+from topom import api
+from topom.api import control
+from topom.api.entrance import MOST_FILES, Entrance
+from topom.api.security import kept_token
 from topom.errors import TopomError
-from topom.node import Node, StuckTerm
-from topom.security import kept_token
-from topom.settings import TopomSettings, split_listen
-from topom.store.factory import open_store
+from topom.term.announcing import announce
+from topom.term.node import Node, StuckTerm
+from topom.term.settings import TopomSettings, split_listen
+from topom.term.stores import open_store
 
 log = structlog.get_logger(__name__)
 

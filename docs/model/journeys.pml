@@ -3,8 +3,8 @@
  *
  * It is the seam of barrier.pml and keys.pml: what each of them takes for granted of the other is here one search. It
  * shows that no acknowledged write is lost and none comes back (no-loss), by which one-owner, by-action, final-fence,
- * run-id and owned are upheld together. In exchange, single steps are coarse: a command is sent and run in one, and so is
- * a MIGRATE that does not end between its RESTORE and its DEL. README.md says what is left out and why that is sound.
+ * run-id and owned are upheld together. In exchange, single steps are coarse: a command is sent and run in one, and a key
+ * is taken, placed and dropped in one, or taken and placed. README.md says what is left out and why that is sound.
  *
  * There are no numbers of epochs: of each proxy it is known whether its table is the newest one, and whether the action
  * in it is the one that is stored. So there may be any number of them.
@@ -167,7 +167,7 @@ inline take_table(proxy) {
 #endif
 #endif
 
-/* A MIGRATE that runs to its end. */
+/* A key that is taken, placed and dropped. */
 inline move_key() {
 #ifdef TWO_NAMES
     copy[0] = NONE; /* it has replaced the key by itself, and then deleted it */
@@ -224,7 +224,7 @@ end:
             absent[me] = 1
         }
     :: atomic { can_move(me) && !absent[me] && copy[from] != NONE -> move_key(); absent[me] = 1 }
-    :: atomic { can_move(me) && !absent[me] && copy[from] != NONE && copy[to] == NONE -> copy[to] = copy[from] } /* IOERR */
+    :: atomic { can_move(me) && !absent[me] && copy[from] != NONE && copy[to] == NONE -> copy[to] = copy[from] } /* not dropped */
 
     /* topom. */
     :: atomic { !fenced[me] && !newest[me] -> lease[me] = 1; take_table(me) }

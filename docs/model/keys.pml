@@ -1,22 +1,28 @@
-/* Moving keys: what happens to two keys while their slot goes from a source to a target.
+/* Moving a key: take at the source, place at the target, drop at the source, by permits (docs/moving-keys.md).
  *
- * It upholds absent-first, one-way and complete, and with them that every command sees what the last acknowledged
- * one left. It takes from barrier.pml that proxies change from one state to the next as the barrier says: one-owner
- * and drained are assumed here, and shown there. README.md says what is left out and why that is sound.
+ * One key, two servers, two movers. Mover 0 is a proxy: it runs commands at the target once it knows that the key is
+ * absent from the source, and deletes at the source of a full target. Mover 1 is the migrator: it finds that the source is
+ * empty, and may move the key in pieces. It takes from barrier.pml that nobody runs commands by an older table.
  *
- * A copy of a key is FRESH when it is what the last acknowledged command left, else STALE; a write makes all other
- * copies STALE. So there is no counter of versions, and any number of writes is covered.
+ * A copy is FRESH when it is what the last acknowledged command left, else STALE; a write makes all other copies STALE.
+ * So there is any number of writes and no counter. A permit is a number that nobody else has: one that nobody knows any
+ * more is given out again. So there is any number of renewals. README.md says what is left out and why that is sound.
+ *
+ * Parts: FULL (the target may be full), PIECES, EVICTS (keys), HASH_LOST, FLUSHES=n, RESTARTS=n (with the data of now or
+ * of any earlier time), REPLACED (a server hangs, its replica takes over, and it is made the master again later),
+ * TURNS (the slot is turned round), JOURNEYS=n. -DFAULTS=n: at most n connections are lost, else any number.
  */
 
-#ifndef ROUNDS
-#define ROUNDS 1 /* journeys from the source to the target; between two of them the slot is put back */
+#ifndef JOURNEYS
+#define JOURNEYS 1
 #endif
-
-#ifndef KEYS
-#define KEYS 2 /* with BIG, the last one is big */
+#ifndef RESTARTS
+#define RESTARTS 0
 #endif
-
-/* Faults come as often as they like, at any time; with -DFAULTS=n, at most n of them in all. */
+#ifndef FLUSHES
+#define FLUSHES 0
+#endif
+byte journeys = JOURNEYS;
 #ifdef FAULTS
 byte faults_left = FAULTS;
 #define FAULT (faults_left > 0)
@@ -26,828 +32,964 @@ byte faults_left = FAULTS;
 #define strike skip
 #endif
 
-/* Places that can hold a copy of a key. */
-#define SOURCE 0
-#define TARGET 1
-#define SENT 2 /* the RESTORE of the MIGRATE under way */
-#define LATE 3 /* a RESTORE of a MIGRATE that the source has given up */
-#define PIECES 4 /* under the temporary name at the target, and in the RENAME of it that the migrator has sent */
-#define LATE_RENAME 5 /* in a RENAME that a migrator sent which is gone */
-#define PLACES 6
+/* Variants in which what stands nowhere any more does something. */
+#if defined(PERMIT_NOT_LOOKED_AT_BY_PLACE) || defined(NO_CAS) || defined(DELETE_WITHOUT_PERMIT)
+#define USES_THE_DEAD
+#endif
 
-/* Copies. */
+/* -- the key ------------------------------------------------------------------------------------------------------ */
+
 #define NONE 0
 #define STALE 1
 #define FRESH 2
+byte copy[2]; /* by server */
+byte payload[2]; /* by mover: what it has taken */
+byte sent[2]; /* by mover: the same, in a step that lies in a socket */
 
-byte copy[12]; /* by place and key */
-#define at(place, key) copy[2 * (place) + (key)]
-
-/* What the last acknowledged command, or expiry, has left. */
 #define ABSENT 0
 #define THERE 1
-#define EXPIRED 2 /* at the source; the same value elsewhere is no harm until somebody has looked */
-byte truth[2];
+#define EVICTED 2 /* at the source; a fresh copy elsewhere is no harm until somebody has looked */
+#define ANY 3 /* a source has brought back what was deleted, as a single Redis does */
+byte truth;
 
-/* The slot's state as stored by topom, and as each proxy applies it. */
-#define AT_SOURCE 0
-#define PREPARED 1
-#define MIGRATING 2
-#define FINISHED 3
-#define AT_TARGET 4
-byte stored;
-byte applied[2];
-byte round;
+/* -- the slot ----------------------------------------------------------------------------------------------------- */
 
-/* Movers: the workers of two proxies, the migrator, and a request of one of them that its connection has lost. */
-#define MIGRATOR 2
-#define STRAY 3
-#define NOBODY 4
-#define GONE 5
+#define MIGRATING 0
+#define LOCKED 1 /* to be turned round: no commands */
+#define FINISHED 2
+#define REST 3
+byte state = REST;
+bit from; /* who gives keys; at rest, the owner */
+#define to (1 - from)
+bit back; /* it was turned round */
+bit scanned; /* the migrator has found nothing at the source */
+byte withdrawing; /* the barrier has passed, and so many steps of the withdrawal are done, plus 1 */
 
-bit absent[4]; /* by proxy and key: known to be absent from the source */
-#define knows_absent(proxy, key) absent[2 * (proxy) + (key)]
+/* -- servers: what is in the hash __slotferry:moving, and who they are ------------------------------------------------ */
 
-bit reads_at_source[2]; /* by proxy: it has been told that the last key is still there, and is big or not taken */
-bit deletes[2]; /* by proxy: the target has said that it has no such key, and the permit of before is the stored one */
-bit moving[2]; /* by proxy: its worker has a move under way */
+/* A permit has a random number, and the run ids of source and target. One without run ids is good for nothing. */
+#define permit_of(random, source, target) ((random) * 16 + (source) * 4 + (target))
+#define random_of(permit) ((permit) >> 4)
+#define source_in(permit) (((permit) >> 2) & 3)
+#define target_in(permit) ((permit) & 3)
 
-/* The hash __slotferry:moving at the source. Random values are never the same twice, so that it is enough to know of
- * each mover whether what it has is still what is stored. */
-#define MISSING 0
-#define PERMIT 1
-#define UNSETTLED 2
-#define FOREIGN 3 /* a permit with the run_id of a process that has ended */
-byte hash;
-bit believes[4]; /* by mover: the permit it has is the stored one */
-#define NOTHING 0
-#define SAME 1
-#define SAW_MISSING 2
-byte seen[3]; /* by mover: whether what it read before it settled is still there */
+/* Whatever is a permit: at servers, in files, at movers, in sockets. */
+byte permits[18];
+#define permit(which) permits[0 + (which)]
+#define accepts(which) permits[2 + (which)]
+#define saved_permit(which) permits[4 + (which)]
+#define saved_accepts(which) permits[6 + (which)]
+#define held(which) permits[8 + (which)]
+#define seen_source(which) permits[10 + (which)]
+#define seen_target(which) permits[12 + (which)]
+#define stray_permit(which) permits[14 + (which)]
+#define stray_seen(which) permits[16 + (which)]
+#define NOBODY 0
+#define IN_PIECES 3 /* mover 1's; those that go whole are 1 + mover's */
+byte claim[2];
+byte run_id[2] = 1;
+byte newest_run[2] = 1;
+byte begun[2] = 1; /* run ids as the action began; 0 if the group has had another master since */
+bit older[2]; /* it has come back with older data since the action began */
+bit flushing[2]; /* the field of a flush stands */
 
-/* The move script, while it waits for the target. */
-byte runs_for = NOBODY; /* the source does nothing else */
+/* What the file of a server has, or a process of it that hangs. */
+byte saved_copy[2];
+byte saved_claim[2];
+byte saved_run[2];
+byte restarts_left = RESTARTS;
+
+#ifdef NO_RUN_ID_IN_PERMIT
+#define names_source(p, s) true
+#define names_target(p, t) true
+#else
+#define names_source(p, s) (source_in(p) == run_id[s])
+#define names_target(p, t) (target_in(p) == run_id[t])
+#endif
+#define holds_at_source(p, s) ((p) != 0 && permit(s) == (p) && names_source(p, s))
+#define holds_at_target(p, t) ((p) != 0 && accepts(t) == (p) && names_target(p, t))
+
+/* -- movers ------------------------------------------------------------------------------------------------------- */
+
 #define IDLE 0
-#define UNDER_WAY 1 /* sent, not executed */
-#define DONE 2 /* executed; the reply has not been read */
-#define BUSYKEY 3 /* refused; the reply has not been read */
-#define CUT 4 /* its connection was closed by the target */
-byte restore[2];
-bit replaces; /* REPLACE is given */
-bit retried; /* MIGRATE has sent everything again over a new connection, as it does once */
-bit late_replaces[2];
-bit late_unseen[2]; /* the target's kernel has not completed its connection, so CLIENT LIST does not have it */
-bit refused; /* by the target, for want of memory: the key stays where it is */
-byte told[3]; /* by mover: how its script ended */
-#define WAIT 0
-#define MOVED 1
-#define UNSURE 2
+#define LOOKS 1 /* has to renew the permit, and has not looked yet */
+#define RENEWS 2 /* ... the first of the two */
+#define RENEWS_SECOND 3
+#define CHECKS 4 /* goes in pieces: looks at its claim by the new permit */
+#define TAKEN 5
+#define PLACED 6
+#define REFUSED 7 /* nothing was placed */
+#define ASKED 8 /* the target was asked whether it has the key, for a delete at the source */
+byte step[2];
+bit mine[2]; /* it has not passed the barrier at which its action ends */
+bit source_of[2];
+#define target_of(me) (1 - source_of[me])
+bit knows_absent;
+bit has_copy; /* what the target said */
+byte resumes; /* where mover 1 goes on with its pieces: TAKEN, PLACED or nowhere; and by which target's permit it placed */
+byte placed_at;
 
-bit claimed; /* the big key, in __slotferry:claims: it goes in pieces and nobody else moves it */
-bit unlinks; /* the migrator's UNLINK of the big key is sent */
-bit late_unlinks; /* the same of a migrator that is gone */
-bit renamed; /* the RENAME was answered */
-byte stray_key;
-bit strays;
+/* A step in the socket of a connection that its mover has lost, one for each mover. */
+#define NO_STEP 0
+#define TAKE 1
+#define PLACE 2
+#define DROP 3
+#define RELEASE 4
+#define DELETE 5
+#define RENEW_TARGET 6
+#define RENEW_SOURCE 7
+byte stray[2];
+bit stray_source[2];
+bit stray_flag[2]; /* place: the target's copy counts; delete: the target has a copy; drop: pieces */
 
-#ifdef OLDER_DATA
-bit had_moved[2];
-#endif
+/* -- a flush ------------------------------------------------------------------------------------------------------ */
 
-hidden byte place;
+byte flushes_left = FLUSHES;
+byte flush_step;
+bit flushed[2];
+bit flush_failed;
+byte flush_run[2];
+bit survives; /* what there was as it began is there still */
+bit flush_moment; /* the key's moment is over */
+
+/* -- numbers ------------------------------------------------------------------------------------------------------ */
+
+#define WAS_ONCE 255 /* seen, and stands there no more */
+#define PERMITS 18
 hidden byte each;
+hidden byte number;
+hidden byte numbers[16];
 
-#define free (runs_for == NOBODY)
-#define BIG_KEY (KEYS - 1)
-#ifdef BIG
-#define is_big(key) ((key) == BIG_KEY) /* by some measurements; by others it is small */
+inline forget_stray(me) {
+    stray[me] = NO_STEP;
+    stray_permit(me) = 0;
+    stray_seen(me) = 0;
+    stray_source[me] = 0;
+    stray_flag[me] = 0;
+    sent[me] = NONE
+}
+
+#define is_live(place) \
+    (permits[place] && permits[place] != WAS_ONCE && ((place) < 8 || \
+     ((place) / 2 == 4 && (step[(place) % 2] == RENEWS || step[(place) % 2] == RENEWS_SECOND)) || \
+     ((place) / 2 == 7 && stray[(place) % 2] >= RENEW_TARGET)))
+
+/* A permit that stands nowhere and that nobody will put anywhere is as good as none; the others are numbered anew. */
+inline tidy() {
+    d_step {
+        number = 0;
+        each = 0;
+        do
+        :: each < PERMITS ->
+            if
+            :: is_live(each) && numbers[random_of(permits[each])] == 0 -> number++; numbers[random_of(permits[each])] = number
+            :: else
+            fi;
+            each++
+        :: else -> break
+        od;
+        each = 0;
+        do
+        :: each < PERMITS ->
+            if
+            :: permits[each] == 0 || permits[each] == WAS_ONCE
+            :: else ->
+                if
+                :: numbers[random_of(permits[each])] ->
+                    permits[each] = numbers[random_of(permits[each])] * 16 + permits[each] % 16
+#ifndef USES_THE_DEAD
+                :: else -> permits[each] = (each / 2 == 5 || each / 2 == 6 || each / 2 == 8 -> WAS_ONCE : 0)
 #else
-#define is_big(key) false
+                :: else -> number++; numbers[random_of(permits[each])] = number; permits[each] = number * 16 + permits[each] % 16
 #endif
-#ifdef FULL /* the target may be at its maxmemory, and then takes no key */
-#define is_read_at_source(key) ((key) == BIG_KEY)
-#else
-#define is_read_at_source(key) is_big(key)
+                fi
+            fi;
+            each++
+        :: else -> break
+        od;
+#ifndef USES_THE_DEAD
+        each = 0;
+        do
+        :: each < 2 ->
+            if
+            :: stray[each] && (stray_permit(each) == 0 || stray_seen(each) == WAS_ONCE) -> forget_stray(each)
+            :: else
+            fi;
+            each++
+        :: else -> break
+        od;
 #endif
-#define is_claimed(key) (claimed && (key) == BIG_KEY)
-#define is_absent(key) (at(SOURCE, key) == NONE && !is_claimed(key))
+        each = 0;
+        do
+        :: each < 16 -> numbers[each] = 0; each++
+        :: else -> break
+        od;
+        each = 0;
+        number = 0
+    }
+}
+
+inline fresh(p, source, target) {
+    d_step {
+        each = 0;
+        number = 0;
+        do
+        :: each < PERMITS ->
+            if
+            :: permits[each] != WAS_ONCE && random_of(permits[each]) > number -> number = random_of(permits[each])
+            :: else
+            fi;
+            each++
+        :: else -> break
+        od;
+        number++;
+        assert(number < 15);
+        p = permit_of(number, source, target);
+        each = 0;
+        number = 0
+    }
+}
 
 /* -- commands ----------------------------------------------------------------------------------------------------- */
 
-inline outdate(key) {
-    place = 0;
-    do
-    :: place < PLACES ->
-        if
-        :: at(place, key) == FRESH -> at(place, key) = STALE
-        :: else
-        fi;
-        place++
-    :: else -> break
-    od;
-    place = 0
+#define AGE(where) \
+    if \
+    :: where == FRESH -> where = STALE \
+    :: else \
+    fi
+
+inline outdate() {
+    AGE(copy[0]);
+    AGE(copy[1]);
+    AGE(payload[0]);
+    AGE(payload[1]);
+    AGE(sent[0]);
+    AGE(sent[1]);
+    AGE(saved_copy[0]);
+    AGE(saved_copy[1])
 }
 
 /* no-loss: what a command finds is what the last acknowledged one has left. */
-inline look(server, key) {
-    assert(truth[key] != THERE || at(server, key) == FRESH);
-    assert(truth[key] != ABSENT || at(server, key) == NONE);
-    assert(truth[key] != EXPIRED || at(server, key) != STALE);
+inline look(server) {
+    assert(truth != THERE || copy[server] == FRESH);
+    assert(truth != ABSENT || copy[server] == NONE);
+    assert(truth != EVICTED || copy[server] != STALE);
     if
-    :: truth[key] == EXPIRED && at(server, key) == NONE -> outdate(key); truth[key] = ABSENT
-    :: truth[key] == EXPIRED && at(server, key) == FRESH -> truth[key] = THERE
+    :: truth == EVICTED && copy[server] == NONE -> outdate(); truth = ABSENT
+    :: truth == EVICTED && copy[server] == FRESH -> truth = THERE
     :: else
     fi
 }
 
-inline perform(server, key) {
-    look(server, key);
-    if
-    :: true /* a read */
-    :: outdate(key); at(server, key) = FRESH; truth[key] = THERE
-    :: outdate(key); at(server, key) = NONE; truth[key] = ABSENT
-    fi
+inline write(server) {
+    look(server);
+    outdate();
+    copy[server] = FRESH;
+    truth = THERE;
+    survives = 0
 }
 
-inline run_at_target(key) {
-#ifndef OLDER_DATA /* which breaks one-way by itself; to see what follows */
+inline delete(server) {
+    look(server);
+    outdate();
+    copy[server] = NONE;
+    truth = ABSENT;
+    survives = 0
+}
+
+inline absent_first() {
     /* absent-first */
-    assert(at(SOURCE, key) == NONE);
-#endif
-    perform(TARGET, key)
+    assert(copy[from] == NONE || older[from])
 }
 
-inline any_key(key) {
+/* A source that has older keys back once `finished` is stored, and a mover that has not heard of it: see README.md. */
+#ifdef OLDER_AFTER_FINISHED
+#define has_back(server) false
+#else
+#define has_back(server) (older[server] && copy[server] != NONE)
+#endif
+
+#define is_on_its_way (payload[0] != NONE || payload[1] != NONE || sent[0] != NONE || sent[1] != NONE)
+
+/* What there is at a server after its own loss is what there is. */
+inline own_loss(server) {
     if
-    :: key = 0
-    :: KEYS == 2 -> key = 1
+    :: truth == ANY
+    :: truth != ANY && is_on_its_way -> outdate(); truth = ANY; survives = 0 /* it may come where it goes to, or not */
+    :: truth != ANY && !is_on_its_way && copy[server] == NONE -> outdate(); truth = ABSENT; survives = 0
+    :: truth != ANY && !is_on_its_way && copy[server] != NONE -> outdate(); copy[server] = FRESH; truth = THERE; survives = 0
     fi
 }
 
-/* What the sessions of a proxy send. Sending and execution are one step: README.md, "One step". */
-active [2] proctype Clients() {
-    byte key;
+/* -- the steps, as servers run them: p the permit, s the source, by the claim's value --------------------------------- */
+
+#ifdef PERMIT_NOT_LOOKED_AT_BY_PLACE
+#define may_place(p, t) true
+#else
+#define may_place(p, t) holds_at_target(p, t)
+#endif
+#ifdef CLAIM_NOT_CHECKED_BY_DROP
+#define may_drop(s, by) true
+#else
+#define may_drop(s, by) (claim[s] == (by))
+#endif
+
+inline run_place(t, what, keeps) {
+    if
+    :: copy[t] != NONE && keeps
+    :: else -> copy[t] = what
+    fi
+}
+
+inline run_drop(p, s, by) {
+    if
+    :: may_drop(s, by) ->
+        copy[s] = NONE;
+        claim[s] = NOBODY;
+        /* What the target has lost by its own restart since the key was placed there, it loses as any other write. */
+        if
+        :: s == from && older[to] && target_in(p) != run_id[to] && truth != ABSENT -> own_loss(to)
+        :: else
+        fi
+    :: else
+    fi
+}
+
+inline run_delete(s, copied) {
+    if
+    :: copy[s] != NONE && !copied -> delete(s)
+    :: else
+    fi
+}
+#ifdef DELETE_WITHOUT_PERMIT
+#define may_delete(p, s) true
+#else
+#define may_delete(p, s) holds_at_source(p, s)
+#endif
+#ifdef DELETE_CLAIMED
+#define is_free(s) true
+#else
+#define is_free(s) (claim[s] == NOBODY)
+#endif
+
+#ifdef NO_CAS
+#define unchanged(now, before) true
+#else
+#define unchanged(now, before) ((now) == (before))
+#endif
+#define may_renew_target(p, t, before) (unchanged(accepts(t), before) && names_target(p, t) && !flushing[t])
+#define may_renew_source(p, s, before) (unchanged(permit(s), before) && names_source(p, s) && !flushing[s])
+
+inline run_renew_source(s, p, all) {
+    permit(s) = p;
+    if
+    :: claim[s] == IN_PIECES && !(all)
+    :: else -> claim[s] = NOBODY
+    fi
+}
+
+/* beginning.py: of a key on both servers, the copy of the one that takes counts. */
+#ifdef SOURCE_ALWAYS_COUNTS
+#define keeps_target(p) false
+#else
+#define keeps_target(p) (source_in(p) != begun[from] && (!back || target_in(p) == begun[to]))
+#endif
+
+/* -- movers ------------------------------------------------------------------------------------------------------- */
+
+inline doubt(me) {
+    step[me] = LOOKS;
+    payload[me] = (resumes && me == 1 -> payload[me] : NONE);
+    has_copy = (me == 0 -> 0 : has_copy);
+    seen_source(me) = 0;
+    seen_target(me) = 0;
+    tidy()
+}
+
+/* A step of this kind lies in a socket, and its mover does not know what becomes of it. */
+inline lose(me, kind, flag) {
+    strike;
+    stray[me] = kind;
+    stray_permit(me) = held(me);
+    stray_source[me] = source_of[me];
+    stray_flag[me] = flag;
+    sent[me] = (kind == PLACE -> payload[me] : NONE);
+    stray_seen(me) = (kind == RENEW_TARGET -> seen_target(me) : (kind == RENEW_SOURCE -> seen_source(me) : 0))
+}
+#define may_lose(me) (FAULT && stray[me] == NO_STEP)
+
+inline to_idle(me) {
+    step[me] = IDLE;
+    payload[me] = NONE;
+    seen_source(me) = 0;
+    seen_target(me) = 0;
+    if
+    :: me == 1 -> resumes = IDLE; placed_at = 0
+    :: else
+    fi
+}
+
+inline dropped(me) {
+    to_idle(me);
+    if
+    :: me == 0 && mine[0] -> knows_absent = 1
+    :: else
+    fi
+}
+
+#define claim_of(me) (me == 1 && resumes -> IN_PIECES : me + 1)
+#define S source_of[me]
+#define T target_of(me)
+#define P held(me)
+
+#ifdef BELIEVES_SOURCE /* what stands there the target has accepted before */
+#define may_believe(p, t) true
+#else
+#define may_believe(p, t) holds_at_target(p, t)
+#endif
+#ifdef RENEWS_AFTER_BARRIER
+#define goes_on(me) true
+#else
+#define goes_on(me) mine[me]
+#endif
+#ifdef COMPLETE_WITHOUT_PERMIT
+#define finds_nothing (copy[S] == NONE)
+#else
+#define finds_nothing (holds_at_source(P, S) && copy[S] == NONE && claim[S] == NOBODY)
+#endif
+#ifdef CLAIMED_IS_ABSENT
+#define is_absent (copy[S] == NONE)
+#else
+#define is_absent (copy[S] == NONE && claim[S] == NOBODY)
+#endif
+#ifdef ABSENT_WITHOUT_PERMIT
+#define may_learn true
+#else
+#define may_learn holds_at_source(P, S)
+#endif
+
+active [2] proctype Mover() {
     byte me = _pid;
 end:
     do
-    :: atomic {
-            applied[me] == AT_SOURCE && free ->
-            any_key(key);
-            perform(SOURCE, key);
-            key = 0
+    :: atomic { state == MIGRATING && step[me] == IDLE && !mine[me] -> /* it hears of the action, and knows nothing */
+            mine[me] = 1;
+            S = from;
+            P = 0;
+            if
+            :: me == 0 -> knows_absent = 0
+            :: else
+            fi
+        }
+
+    /* The permit. */
+    :: atomic { step[me] == IDLE && mine[me] && !P -> doubt(me) }
+    :: atomic { step[me] == IDLE && mine[me] && P && FAULT -> strike; doubt(me) } /* whatever the reason */
+    :: atomic { step[me] == IDLE && mine[me] && P && !holds_at_source(P, S) -> doubt(me) } /* UNSETTLED */
+    :: atomic { step[me] == LOOKS && !goes_on(me) -> to_idle(me); P = 0 }
+    :: atomic { step[me] == LOOKS && goes_on(me) && !flushing[0] && !flushing[1] ->
+            if
+            :: holds_at_source(permit(S), S) && may_believe(permit(S), T) && permit(S) != P ->
+                P = permit(S);
+                step[me] = (me == 1 && resumes -> CHECKS : IDLE)
+            :: else ->
+#ifndef NONE_IS_A_VALUE
+                if
+                :: permit(S) == 0 -> fresh(permit(S), 0, 0)
+                :: else
+                fi;
+                if
+                :: accepts(T) == 0 -> fresh(accepts(T), 0, 0)
+                :: else
+                fi;
+#endif
+                seen_target(me) = accepts(T);
+                seen_source(me) = permit(S);
+                P = 0;
+                fresh(P, run_id[S], run_id[T]);
+                step[me] = RENEWS
+            fi;
+            tidy()
+        }
+#ifdef RENEWED_AT_SOURCE_FIRST
+#define FIRST RENEWS_SECOND
+#define SECOND RENEWS
+#define after_target (me == 1 && resumes -> CHECKS : IDLE)
+#define after_source RENEWS_SECOND
+#else
+#define FIRST RENEWS
+#define SECOND RENEWS_SECOND
+#define after_target RENEWS_SECOND
+#define after_source (me == 1 && resumes -> CHECKS : IDLE)
+#endif
+    :: atomic { step[me] == FIRST ->
+            if
+            :: may_renew_target(P, T, seen_target(me)) -> accepts(T) = P; seen_target(me) = 0; step[me] = after_target;
+#ifdef SOURCE_LOOKED_AT_LATE
+                seen_source(me) = 255
+#endif
+            :: else -> P = 0; doubt(me)
+            fi;
+            tidy()
+        }
+#ifdef SOURCE_LOOKED_AT_LATE
+    :: atomic { step[me] == SECOND && seen_source(me) == 255 -> seen_source(me) = permit(S) }
+#endif
+    :: atomic { step[me] == FIRST && may_lose(me) -> lose(me, RENEW_TARGET, 0); P = 0; doubt(me) }
+    :: atomic { step[me] == SECOND && seen_source(me) != 255 ->
+            if
+            :: may_renew_source(P, S, seen_source(me)) ->
+#ifdef PIECES
+                if
+                :: run_renew_source(S, P, me == 0) /* mover 0 is another migrator for once */
+                :: run_renew_source(S, P, false)
+                fi;
+#else
+                run_renew_source(S, P, false);
+#endif
+                seen_source(me) = 0;
+                step[me] = after_source
+            :: else -> P = 0; doubt(me)
+            fi;
+            tidy()
+        }
+    :: atomic { step[me] == SECOND && may_lose(me) -> lose(me, RENEW_SOURCE, 0); doubt(me) }
+
+    /* Take. */
+    :: atomic { step[me] == IDLE && P && holds_at_source(P, S) && copy[S] != NONE && claim[S] == NOBODY ->
+            payload[me] = copy[S];
+            claim[S] = me + 1;
+            step[me] = TAKEN;
+#ifdef PIECES
+            if
+            :: me == 1 -> claim[S] = IN_PIECES; resumes = TAKEN
+            :: true
+            fi
+#endif
+        }
+    :: atomic { step[me] == IDLE && P && may_lose(me) -> lose(me, TAKE, 0); doubt(me) }
+    :: atomic { me == 0 && step[0] == IDLE && P && mine[0] && !knows_absent && may_learn && is_absent -> knows_absent = 1 }
+    :: atomic { me == 1 && step[1] == IDLE && P && mine[1] && state == MIGRATING && !scanned && finds_nothing -> scanned = 1 }
+
+    /* Place. */
+    :: atomic { step[me] == TAKEN ->
+            if
+            :: may_place(P, T) -> run_place(T, payload[me], keeps_target(P));
+                step[me] = PLACED;
+                if
+                :: me == 1 && resumes -> resumes = PLACED; placed_at = target_in(P)
+                :: else -> payload[me] = NONE
+                fi
+            :: !may_place(P, T) -> doubt(me)
+#ifdef FULL
+            :: may_place(P, T) -> step[me] = REFUSED; payload[me] = (me == 1 && resumes -> payload[me] : NONE)
+#endif
+            fi
+        }
+    :: atomic { step[me] == TAKEN && may_lose(me) ->
+            lose(me, PLACE, keeps_target(P));
+#ifdef CLAIM_GIVEN_BACK_AFTER_PLACE_WITHOUT_RENEWAL
+            step[me] = REFUSED;
+            payload[me] = NONE
+#else
+            doubt(me)
+#endif
+        }
+
+    /* Drop, or give the claim back where nothing was placed. */
+    :: atomic { step[me] == PLACED ->
+            if
+            :: holds_at_source(P, S) && may_drop(S, claim_of(me)) -> run_drop(P, S, claim_of(me)); dropped(me)
+            :: holds_at_source(P, S) && !may_drop(S, claim_of(me)) -> to_idle(me)
+            :: !holds_at_source(P, S) -> doubt(me)
+            fi
+        }
+    :: atomic { step[me] == PLACED && may_lose(me) -> lose(me, DROP, (me == 1 && resumes)); doubt(me) }
+    :: atomic { step[me] == REFUSED ->
+            if
+            :: holds_at_source(P, S) ->
+                if
+                :: claim[S] == claim_of(me) -> claim[S] = NOBODY
+                :: else
+                fi;
+                to_idle(me)
+            :: else -> doubt(me)
+            fi
+        }
+    :: atomic { step[me] == REFUSED && may_lose(me) -> lose(me, RELEASE, (me == 1 && resumes)); doubt(me) }
+
+#ifdef PIECES
+    /* In pieces: the copy was made under a permit of before, and goes on if the claim was held all the time. */
+    :: atomic { me == 1 && step[1] == CHECKS ->
+            if
+#ifdef PIECES_CLAIM_NOT_LOOKED_AT
+            :: true ->
+#else
+            :: !holds_at_source(P, S) -> doubt(me)
+            :: holds_at_source(P, S) && claim[S] != IN_PIECES -> to_idle(1)
+            :: holds_at_source(P, S) && claim[S] == IN_PIECES ->
+#endif
+                step[1] = TAKEN;
+                resumes = TAKEN;
+                placed_at = 0
+            fi
+        }
+    :: atomic { me == 1 && step[1] == CHECKS && resumes == PLACED -> /* drop looks at the claim itself */
+#ifdef DROP_AFTER_TARGET_RESTARTED
+            step[1] = PLACED
+#else
+            if
+            :: target_in(P) == placed_at -> step[1] = PLACED
+            :: else -> resumes = TAKEN
+            fi
+#endif
+        }
+#endif
+
+    /* Commands of the proxy. */
+    :: atomic { me == 0 && mine[0] && state == MIGRATING && knows_absent -> absent_first(); write(to) }
+    :: atomic { me == 0 && mine[0] && state == MIGRATING && knows_absent && copy[S] == NONE && claim[S] == NOBODY ->
+            absent_first(); delete(to)
         }
 #ifdef NO_ABSENT_FIRST
-    :: atomic { applied[me] == MIGRATING -> any_key(key); run_at_target(key); key = 0 }
+    :: atomic { me == 0 && mine[0] && state == MIGRATING -> absent_first(); write(to) }
 #endif
-#ifdef NO_ONE_WAY
-    :: atomic { /* whoever finds a key nowhere makes it at the source */
-            applied[me] == MIGRATING && free && !is_big(0) && at(SOURCE, 0) == NONE && at(TARGET, 0) == NONE &&
-            !knows_absent(me, 0) && truth[0] == ABSENT -> at(SOURCE, 0) = FRESH; truth[0] = THERE
-        }
-#endif
-    :: atomic { applied[me] == MIGRATING && knows_absent(me, 0) -> run_at_target(0) }
-    :: atomic { applied[me] == MIGRATING && knows_absent(me, 1) -> run_at_target(1) }
-    :: atomic { applied[me] >= FINISHED -> any_key(key); run_at_target(key); key = 0 }
-    :: atomic { /* MULTI, EXISTS, the read, EXEC: nothing comes between */
-            reads_at_source[me] && free ->
-            reads_at_source[me] = 0;
-#ifdef READ_WITHOUT_EXISTS
-            look(SOURCE, BIG_KEY)
-#else
-            if
-            :: at(SOURCE, BIG_KEY) != NONE -> look(SOURCE, BIG_KEY);
-#ifdef WITNESS_READ
-                assert(at(TARGET, BIG_KEY) == NONE) /* it is on both servers */
-#endif
-            :: else
-            fi
-#endif
-        }
-
-    /* What the proxy hears from topom. */
-#ifdef NO_DRAIN
-    :: atomic { applied[me] == AT_SOURCE && stored >= MIGRATING && stored < AT_TARGET -> applied[me] = MIGRATING }
-#endif
-    :: atomic { applied[me] == AT_SOURCE && stored == PREPARED -> applied[me] = PREPARED }
-    :: atomic {
-            applied[me] == PREPARED && stored >= MIGRATING ->
-            applied[me] = MIGRATING;
-#ifndef KEEP_ABSENT
-            knows_absent(me, 0) = 0;
-            knows_absent(me, 1) = 0
-#endif
-        }
-    :: atomic { applied[me] == MIGRATING && stored == FINISHED -> applied[me] = FINISHED } /* also with moves under way */
-    od
-}
-
-/* -- the source: the move script ---------------------------------------------------------------------------------- */
-
-/* Whatever is sent with a permit that is not the stored one any more, does nothing. */
-inline deletes_fail() {
-#ifdef DELETE_BY_LATER_PERMIT
-    skip
-#else
-    deletes[0] = 0;
-    deletes[1] = 0
-#endif
-}
-
-inline hash_becomes(what) {
-    hash = what;
-    each = 0;
-    do
-    :: each < 3 ->
-        believes[each] = 0;
-        if
-        :: seen[each] == SAME -> seen[each] = NOTHING
-        :: else
-        fi;
-        each++
-    :: else -> break
-    od;
-    believes[STRAY] = 0;
-    deletes_fail();
-    each = 0
-}
-
-#ifdef NO_PERMIT
-#define permitted(mover) true
-#else
-#define permitted(mover) (hash == PERMIT && believes[mover])
-#endif
-
-inline send(key) {
-    restore[key] = UNDER_WAY;
-    at(SENT, key) = at(SOURCE, key)
-}
-
-inline begin_move(mover, key) {
-    runs_for = mover;
-    send(key)
-}
-
-inline end_script(how) {
-    if
-    :: runs_for < STRAY -> told[runs_for] = how
-    :: else
-    fi;
-    runs_for = NOBODY;
-    refused = 0;
-    replaces = 0;
-    retried = 0
-}
-
-/* What was sent and not executed may come at any later time. */
-inline give_up(key) {
-    if
-    :: restore[key] == UNDER_WAY ->
-        at(LATE, key) = at(SENT, key);
-        late_replaces[key] = replaces;
-#ifdef HALF_OPEN
-        if
-        :: late_unseen[key] = 1
-        :: late_unseen[key] = 0
-        fi
-#endif
-    :: else
-    fi;
-    restore[key] = IDLE;
-    at(SENT, key) = NONE
-}
-
-active proctype Source() {
-end:
-    do
-    :: atomic {
-            restore[0] == DONE ->
-            restore[0] = IDLE;
-            at(SENT, 0) = NONE;
-            at(SOURCE, 0) = NONE;
-#ifdef OLDER_DATA
-            had_moved[0] = 1
-#endif
-        }
-    :: atomic { restore[1] == DONE -> restore[1] = IDLE; at(SENT, 1) = NONE; at(SOURCE, 1) = NONE }
-    :: atomic { /* refused without REPLACE: again, with it, for what is left */
-            (restore[0] == BUSYKEY || restore[1] == BUSYKEY) && (restore[0] == BUSYKEY || restore[0] == IDLE) &&
-            (restore[1] == BUSYKEY || restore[1] == IDLE) ->
-            replaces = 1;
-            retried = 0;
-            if
-            :: restore[0] == BUSYKEY -> send(0)
-            :: else
-            fi;
-            if
-            :: restore[1] == BUSYKEY -> send(1)
-            :: else
-            fi
-        }
-    :: atomic { /* the connection was closed: once more over a new one */
-            !retried && (restore[0] == CUT || restore[1] == CUT) ->
-            retried = 1;
-            if
-            :: restore[0] == CUT -> send(0)
-            :: else
-            fi;
-            if
-            :: restore[1] == CUT -> send(1)
-            :: else
-            fi
-        }
-#ifdef ONE_SIDED_RESET
-    :: atomic { /* only the source takes the connection for closed, so what it has sent over it is still on its way */
-            FAULT && !retried && restore[0] == UNDER_WAY && restore[1] == IDLE ->
-            strike;
-            give_up(0);
-            retried = 1;
-            send(0)
-        }
-#endif
-    :: atomic { !free && restore[0] == IDLE && restore[1] == IDLE && !refused -> end_script(MOVED) }
-    :: atomic { /* it has taken no key; had it said that it has one of that name (BUSYKEY), that is there still */
-            !free && restore[0] == IDLE && restore[1] == IDLE && refused ->
-#ifndef COPY_FORGOTTEN
-            if
-            :: replaces -> hash_becomes(UNSETTLED)
-            :: else
-            fi;
-#endif
-            end_script(UNSURE)
-        }
-#ifdef CONNECTING_IS_NOTHING
-    :: atomic { /* ... which cannot be opened. What the target has closed brings nothing any more. */
-            FAULT && !retried && (restore[0] == CUT || restore[1] == CUT) &&
-            restore[0] != UNDER_WAY && restore[1] != UNDER_WAY ->
-            strike;
-            give_up(0);
-            give_up(1);
-            end_script(UNSURE)
-        }
-#endif
-    :: atomic { /* IOERR: the outcome is unknown, and in the same step nobody is permitted to move any more */
-            !free && (restore[0] == CUT || restore[1] == CUT ||
-                (FAULT && (restore[0] != IDLE || restore[1] != IDLE))) ->
-            if
-            :: restore[0] == CUT || restore[1] == CUT
-            :: else -> strike
-            fi;
-            give_up(0);
-            give_up(1);
-#ifndef NO_PERMIT
-#ifndef PERMIT_KEPT
-            hash_becomes(UNSETTLED);
-#endif
-#endif
-            end_script(UNSURE)
-        }
-    :: atomic { /* a request whose connection was lost is read late */
-            strays && free ->
-            strays = 0;
-            if
-            :: permitted(STRAY) && at(SOURCE, stray_key) != NONE && !is_claimed(stray_key) ->
-                begin_move(GONE, stray_key)
-            :: else
-            fi;
-            believes[STRAY] = 0;
-            stray_key = 0
-        }
-    :: atomic { unlinks && free -> unlinks = 0; at(SOURCE, BIG_KEY) = NONE; claimed = 0 }
-    :: atomic { late_unlinks && free -> late_unlinks = 0; at(SOURCE, BIG_KEY) = NONE; claimed = 0 }
-    :: atomic { /* it is restarted, with all that it had; what it has sent may still arrive */
-            FAULT && stored < AT_TARGET ->
-            strike;
-            give_up(0);
-            give_up(1);
-            if
-            :: !free -> end_script(UNSURE)
-            :: else
-            fi;
-            strays = 0;
-            stray_key = 0;
-            believes[STRAY] = 0;
-#ifndef NO_RUN_ID
-            if
-            :: hash == PERMIT ->
-                hash = FOREIGN;
-                believes[0] = 0;
-                believes[1] = 0;
-                believes[MIGRATOR] = 0;
-                deletes_fail()
-            :: else
-            fi
-#endif
-        }
-    :: atomic { /* the hash is evicted, or flushed */
-            FAULT && hash != MISSING && free -> strike; hash_becomes(MISSING)
-        }
-    :: atomic { /* a key expires, or is evicted, but never within a script */
-            FAULT && free && at(SOURCE, KEYS - 1) != NONE && truth[KEYS - 1] == THERE ->
-            strike;
-            at(SOURCE, KEYS - 1) = NONE;
-            truth[KEYS - 1] = EXPIRED
-        }
-#ifdef CLAIM_LOST
-    :: atomic { claimed && free -> claimed = 0 } /* evicted, or flushed */
-#endif
-#ifdef OLDER_DATA
-    :: atomic { /* it is restarted, or replaced by a replica, with older data: a key that had moved is back */
-            free && hash == PERMIT && stored == MIGRATING && had_moved[0] && at(SOURCE, 0) == NONE ->
-            at(SOURCE, 0) = STALE;
-            hash = FOREIGN;
-            believes[0] = 0;
-            believes[1] = 0;
-            believes[MIGRATOR] = 0;
-            believes[STRAY] = 0;
-            deletes_fail()
-        }
-#endif
-    od
-}
-
-/* -- the target --------------------------------------------------------------------------------------------------- */
-
-inline execute(key) {
-    if
-    :: at(TARGET, key) != NONE && !replaces -> restore[key] = BUSYKEY
-    :: else -> at(TARGET, key) = at(SENT, key); restore[key] = DONE
-    fi
-}
-
-#ifdef REPEATED_AND_REFUSED
-#define may_refuse true
-#else
-#define may_refuse !retried
-#endif
-
-inline refuse(key) {
-    restore[key] = IDLE;
-    at(SENT, key) = NONE;
-    refused = 1
-}
-
-inline execute_late(key) {
-    if
-    :: at(TARGET, key) != NONE && !late_replaces[key]
-    :: else -> at(TARGET, key) = at(LATE, key);
-#ifdef WITNESS_LATE
-        assert(false)
-#endif
-    fi;
-    forget_late(key)
-}
-
-inline forget_late(key) {
-    at(LATE, key) = NONE;
-    late_replaces[key] = 0;
-    late_unseen[key] = 0
-}
-
-/* Every connection that may be a MIGRATE's is ended. */
-inline end_connections() {
-    if
-    :: !late_unseen[0] -> forget_late(0)
-    :: else
-    fi;
-    if
-    :: !late_unseen[1] -> forget_late(1)
-    :: else
-    fi;
-    if
-    :: restore[0] != IDLE -> restore[0] = CUT
-    :: else
-    fi;
-    if
-    :: restore[1] != IDLE -> restore[1] = CUT
-    :: else
-    fi
-}
-
-active proctype Target() {
-end:
-    do
-    :: atomic { restore[0] == UNDER_WAY -> execute(0) }
-    :: atomic { restore[1] == UNDER_WAY -> execute(1) }
 #ifdef FULL
-    :: atomic { restore[0] == UNDER_WAY && may_refuse -> refuse(0) }
-    :: atomic { restore[1] == UNDER_WAY && may_refuse -> refuse(1) }
+    :: atomic { me == 0 && step[0] == IDLE && P && mine[0] && state == MIGRATING && !keeps_target(P) ->
+            has_copy = (copy[T] != NONE);
+#ifdef DELETE_WITHOUT_LOOK
+            has_copy = 0;
 #endif
-    :: atomic { at(LATE, 0) != NONE -> execute_late(0) }
-    :: atomic { at(LATE, 1) != NONE -> execute_late(1) }
-    :: atomic { at(LATE_RENAME, BIG_KEY) != NONE -> at(TARGET, BIG_KEY) = at(LATE_RENAME, BIG_KEY); at(LATE_RENAME, BIG_KEY) = NONE }
-    :: atomic { FAULT && (restore[0] != IDLE || restore[1] != IDLE) -> strike; end_connections() } /* a restart */
-    od
-}
-
-/* -- settling ----------------------------------------------------------------------------------------------------- */
-
-inline read_hash(me) {
-    if
-    :: hash == PERMIT -> believes[me] = 1; seen[me] = NOTHING
-#ifdef MISSING_IS_A_VALUE
-    :: hash == MISSING -> seen[me] = SAW_MISSING
-#else
-    :: hash == MISSING -> hash_becomes(UNSETTLED); seen[me] = SAME
-#endif
-    :: hash == UNSETTLED || hash == FOREIGN -> seen[me] = SAME
-    fi
-}
-
-inline grant(me) {
-    if
-#ifdef NO_COMPARE
-    :: true -> hash_becomes(PERMIT); believes[me] = 1
-#else
-    :: seen[me] == SAME || (seen[me] == SAW_MISSING && hash == MISSING) -> hash_becomes(PERMIT); believes[me] = 1
-    :: else
-#endif
-    fi;
-    seen[me] = NOTHING
-}
-
-/* -- a worker of a proxy: deleting a key at the source, while the target is full ----------------------------------- */
-
-#ifdef DELETE_BY_LATER_PERMIT
-#define may_delete(me) true
-#define holds_at_delete(me) permitted(me)
-#else
-#define may_delete(me) permitted(me)
-#define holds_at_delete(me) true /* deletes_fail */
-#endif
-#ifdef DELETE_WITHOUT_EXISTS
-#define is_not_at_target(key) true
-#else
-#define is_not_at_target(key) (at(TARGET, key) == NONE)
-#endif
-#ifdef DELETE_CLAIMED
-#define is_free_to_delete(key) true
-#else
-#define is_free_to_delete(key) !is_claimed(key)
-#endif
-
-/* -- a worker of a proxy: a key on demand ------------------------------------------------------------------------- */
-
-#define wants(me, key) ((key) < KEYS && !moving[me] && applied[me] == MIGRATING && !knows_absent(me, key) && !reads_at_source[me])
-
-inline wanted_key(me, key) {
-    if
-    :: wants(me, 0) -> key = 0
-    :: wants(me, 1) -> key = 1
-    fi
-}
-
-active [2] proctype Worker() {
-    byte key;
-    byte me = _pid - 4;
-end:
-    do
-    :: atomic { /* a session needs a key: the script begins */
-            free && permitted(me) && (wants(me, 0) || wants(me, 1)) ->
-            wanted_key(me, key);
+            step[0] = ASKED
+        }
+    :: atomic { me == 0 && step[0] == ASKED ->
             if
-            :: is_absent(key) -> knows_absent(me, key) = 1; key = 0
-            :: !is_absent(key) && is_read_at_source(key) -> reads_at_source[me] = 1; key = 0
-            :: at(SOURCE, key) != NONE && !is_claimed(key) -> begin_move(me, key); moving[me] = 1
+            :: may_delete(P, S) && is_free(S) -> run_delete(S, has_copy); has_copy = 0; step[0] = IDLE
+            :: may_delete(P, S) && !is_free(S) -> has_copy = 0; step[0] = IDLE
+            :: !may_delete(P, S) -> doubt(me)
             fi
         }
-    :: atomic { told[me] == MOVED -> told[me] = WAIT; knows_absent(me, key) = 1; key = 0; moving[me] = 0 }
-    :: atomic { told[me] == UNSURE -> told[me] = WAIT; key = 0; moving[me] = 0 }
-    :: atomic { FAULT && runs_for == me -> strike; runs_for = GONE; key = 0; moving[me] = 0 } /* the reply is lost */
-    :: atomic { /* the connection is lost before the source has read the request */
-            FAULT && !strays && !moving[me] && (wants(me, 0) || wants(me, 1)) ->
-            strike;
-            strays = 1;
-            wanted_key(me, stray_key);
-            believes[STRAY] = believes[me]
-        }
-#ifdef FULL
-    :: atomic { /* a key that the target did not take is to be deleted: does the target have one of that name? */
-            applied[me] == MIGRATING && !deletes[me] && may_delete(me) && is_not_at_target(BIG_KEY) -> deletes[me] = 1
-        }
-    :: atomic { /* no: it is deleted at the source, in one step with a look at the permit and the claims */
-            deletes[me] && free ->
-            deletes[me] = 0;
+    :: atomic { me == 0 && step[0] == ASKED && may_lose(0) -> lose(me, DELETE, has_copy); doubt(me) }
+#endif
+
+    /* What lies in the socket is run, or never. */
+    :: atomic { stray[me] != NO_STEP -> forget_stray(me); tidy() }
+    :: atomic { stray[me] != NO_STEP ->
             if
-            :: holds_at_delete(me) && is_free_to_delete(BIG_KEY) ->
-                if
-                :: at(SOURCE, BIG_KEY) != NONE ->
-                    look(SOURCE, BIG_KEY);
-                    outdate(BIG_KEY);
-                    at(SOURCE, BIG_KEY) = NONE;
-                    truth[BIG_KEY] = ABSENT;
-#ifdef WITNESS_DELETE
-                    assert(false)
-#endif
-                :: else -> /* it has left, and is deleted at the target as any other */
-                    if
-                    :: applied[me] == MIGRATING -> knows_absent(me, BIG_KEY) = 1
-                    :: else
-                    fi
-                fi
-            :: else
-            fi
-        }
-#endif
-#ifdef ABSENT_WITHOUT_PERMIT
-    :: atomic { free && wants(me, 0) && is_absent(0) -> knows_absent(me, 0) = 1 }
-#endif
-    :: atomic { /* UNSETTLED */
-            free && !permitted(me) && !moving[me] && (wants(me, 0) || wants(me, 1)) ->
-            read_hash(me);
-            moving[me] = !believes[me]
-        };
-        if
-        :: atomic { moving[me] -> end_connections() };
-            atomic { free -> grant(me); moving[me] = 0 }
-        :: !moving[me]
-        fi
-    od
-}
-
-/* -- the migrator ------------------------------------------------------------------------------------------------- */
-
-#define OPENS_SOURCE 0
-#define OPENS_TARGET 1
-#define SCANS 2
-#define ASKS 3
-#define WAITS 4
-#define SETTLES 5
-#define GRANTS 6
-#define COPIES 7
-#define RENAMES 8
-#define UNLINKS 9
-#define PASS_ENDS 10
-#define COMPLETE 11
-#define TAKES_CLAIMS 12
-byte step;
-
-/* What a migrator that dies has sent stays where it is. */
-inline crash() {
-    believes[MIGRATOR] = 0;
-    seen[MIGRATOR] = NOTHING;
-    told[MIGRATOR] = WAIT;
-    if
-    :: runs_for == MIGRATOR -> runs_for = GONE
-    :: else
-    fi;
-    if
-    :: step == RENAMES && !renamed -> at(LATE_RENAME, BIG_KEY) = at(PIECES, BIG_KEY)
-    :: else
-    fi;
-    at(PIECES, BIG_KEY) = NONE;
-    renamed = 0;
-    if
-    :: unlinks -> unlinks = 0; late_unlinks = 1
-    :: else
-    fi;
-    step = OPENS_SOURCE
-}
-
-active proctype Migrator() {
-    byte key;
-    bit found;
-end:
-    do
-    :: atomic { /* a new call ends what earlier ones have left at the source */
-            stored == MIGRATING && step == OPENS_SOURCE ->
-#ifndef EARLIER_NOT_ENDED
-            late_unlinks = 0;
-#endif
-            step = OPENS_TARGET
-        }
-    :: atomic { /* ... and at the target */
-            step == OPENS_TARGET ->
-#ifndef EARLIER_NOT_ENDED
-            at(LATE_RENAME, BIG_KEY) = NONE;
-#endif
-            step = TAKES_CLAIMS
-        }
-    :: atomic { /* those of earlier calls. Their copies may be keys at the target already: with claims goes the permit. */
-            step == TAKES_CLAIMS && free ->
-#ifndef PERMIT_OUTLIVES_CLAIMS
-            if
-            :: claimed -> hash_becomes(UNSETTLED)
+            :: stray[me] == TAKE && holds_at_source(stray_permit(me), stray_source[me]) &&
+                copy[stray_source[me]] != NONE && claim[stray_source[me]] == NOBODY -> claim[stray_source[me]] = me + 1
+            :: stray[me] == PLACE && may_place(stray_permit(me), 1 - stray_source[me]) ->
+                run_place(1 - stray_source[me], sent[me], stray_flag[me])
+            :: stray[me] == DROP && holds_at_source(stray_permit(me), stray_source[me]) ->
+                run_drop(stray_permit(me), stray_source[me], (stray_flag[me] -> IN_PIECES : me + 1))
+            :: stray[me] == RELEASE && holds_at_source(stray_permit(me), stray_source[me]) &&
+                claim[stray_source[me]] == (stray_flag[me] -> IN_PIECES : me + 1) -> claim[stray_source[me]] = NOBODY
+            :: stray[me] == DELETE && may_delete(stray_permit(me), stray_source[me]) && is_free(stray_source[me]) ->
+                run_delete(stray_source[me], stray_flag[me])
+            :: stray[me] == RENEW_TARGET && may_renew_target(stray_permit(me), 1 - stray_source[me], stray_seen(me)) ->
+                accepts(1 - stray_source[me]) = stray_permit(me)
+            :: stray[me] == RENEW_SOURCE && may_renew_source(stray_permit(me), stray_source[me], stray_seen(me)) ->
+                run_renew_source(stray_source[me], stray_permit(me), false)
             :: else
             fi;
-#endif
-            claimed = 0;
-            step = SCANS
+            forget_stray(me);
+            tidy()
         }
-#ifdef SCAN_BEFORE_BARRIER
-    :: atomic { stored == PREPARED && step == OPENS_SOURCE -> step = SCANS }
-#endif
-    :: atomic { /* SCAN comes to a key */
-            step == SCANS && free && key < KEYS ->
-            if
-            :: at(SOURCE, key) != NONE -> found = 1; step = ASKS
-#ifdef SCAN_NOT_COVERING
-            :: key == KEYS - 1 -> key++
-#endif
-            :: at(SOURCE, key) == NONE -> key++
-            fi
-        }
-    :: atomic { step == SCANS && key == KEYS -> key = 0; step = PASS_ENDS }
-    :: atomic {
-            step == ASKS && free && permitted(MIGRATOR) && stored == MIGRATING ->
-            if
-            :: at(SOURCE, key) == NONE -> key++; step = SCANS
-#ifdef NO_CLAIM
-            :: at(SOURCE, key) != NONE && is_big(key) -> step = COPIES
-#else
-            :: at(SOURCE, key) != NONE && is_big(key) -> claimed = 1; step = COPIES
-#endif
-            :: at(SOURCE, key) != NONE -> begin_move(MIGRATOR, key); step = WAITS
-            :: KEYS == 2 && key == 0 && at(SOURCE, 0) != NONE && at(SOURCE, 1) != NONE -> /* both in one call */
-                begin_move(MIGRATOR, 0);
-                send(1);
-                step = WAITS
-            fi
-        }
-    :: atomic { step == ASKS && free && !permitted(MIGRATOR) && stored == MIGRATING -> read_hash(MIGRATOR); step = SETTLES }
-    :: atomic { step == SETTLES && believes[MIGRATOR] -> step = SCANS }
-    :: atomic {
-            step == SETTLES && !believes[MIGRATOR] ->
-#ifndef NO_CLOSING
-            end_connections();
-#endif
-            step = GRANTS
-        }
-    :: atomic { step == GRANTS && free -> grant(MIGRATOR); step = SCANS }
-    :: atomic { step == WAITS && told[MIGRATOR] != WAIT -> told[MIGRATOR] = WAIT; step = SCANS }
-    :: atomic { /* the value was read at the source, and written under the temporary name, piece by piece */
-            step == COPIES && free ->
-            if
-            :: at(SOURCE, BIG_KEY) == NONE -> claimed = 0; step = SCANS /* it has expired */
-            :: else -> at(PIECES, BIG_KEY) = at(SOURCE, BIG_KEY); step = RENAMES
-            fi
-        }
-    :: atomic { /* the target executes RENAME */
-            step == RENAMES && !renamed -> renamed = 1; at(TARGET, BIG_KEY) = at(PIECES, BIG_KEY)
-        }
-    :: atomic { /* the temporary name has expired: RENAME fails */
-            FAULT && step == RENAMES && !renamed -> strike; at(PIECES, BIG_KEY) = NONE; step = COPIES
-        }
-    :: atomic { step == RENAMES && renamed -> renamed = 0; at(PIECES, BIG_KEY) = NONE; unlinks = 1; step = UNLINKS }
-    :: atomic { step == UNLINKS && !unlinks -> step = SCANS }
-    :: atomic { step == PASS_ENDS && found -> found = 0; step = SCANS }
-    :: atomic { /* complete: a pass has found nothing, and nothing is on its way any more */
-            step == PASS_ENDS && !found && free ->
-            if
-#ifdef COMPLETE_UNSETTLED
-            :: true -> step = COMPLETE
-#else
-            :: permitted(MIGRATOR) -> step = COMPLETE
-            :: !permitted(MIGRATOR) -> read_hash(MIGRATOR); step = SETTLES
-#endif
-            fi
-        }
-    :: atomic { FAULT && step != OPENS_SOURCE && step != COMPLETE -> strike; crash(); key = 0; found = 0 }
-    :: atomic { step == COMPLETE && stored == FINISHED -> step = OPENS_SOURCE; believes[MIGRATOR] = 0 }
     od
 }
 
 /* -- topom -------------------------------------------------------------------------------------------------------- */
 
-#ifdef NO_DRAIN
-#define drained_everywhere true
-#else
-#define drained_everywhere (applied[0] == PREPARED && applied[1] == PREPARED)
+inline withdraw_target() {
+#ifndef NOT_WITHDRAWN_AT_END
+    accepts(to) = 0;
 #endif
+    withdrawing = 2
+}
+
+inline withdraw_source() {
+#ifndef NOT_WITHDRAWN_AT_END
+    permit(from) = 0;
+    claim[from] = NOBODY;
+#endif
+    withdrawing = 0
+}
+
+inline barrier() {
+    mine[0] = 0;
+    mine[1] = 0;
+    withdrawing = 1
+}
 
 active proctype Topom() {
+end:
     do
-    :: stored == AT_SOURCE -> stored = PREPARED
-    :: atomic { /* drained: everybody has locked; a proxy that has not is fenced, and then takes no part */
-            stored == PREPARED && drained_everywhere -> stored = MIGRATING
-        }
-    :: atomic { stored == MIGRATING && step == COMPLETE -> stored = FINISHED;
-#ifndef OLDER_DATA
+    :: atomic { state == MIGRATING && scanned && !has_back(from) ->
             /* complete */
-            assert(at(SOURCE, 0) == NONE && at(SOURCE, 1) == NONE)
+            assert(copy[from] == NONE || older[from]);
+            scanned = 0;
+            state = FINISHED
+        }
+    :: atomic { state == FINISHED && !withdrawing -> write(to) } /* clients; by any proxy */
+    :: atomic { state == FINISHED && !withdrawing -> delete(to) }
+    :: atomic { state == REST -> write(from) }
+    :: atomic { state == REST -> delete(from) }
+    :: atomic { state == FINISHED && !withdrawing -> barrier() } /* everybody has heard */
+#ifdef TURNS
+    :: atomic { state == MIGRATING && !back -> state = LOCKED; scanned = 0 }
+#ifdef WITHDRAWN_BEFORE_BARRIER
+    :: atomic { state == LOCKED && !withdrawing -> withdrawing = 1 }
+#else
+    :: atomic { state == LOCKED && !withdrawing -> barrier() }
 #endif
-        }
-    :: atomic { /* everybody has heard; the hash is removed before the slot is at rest */
-            stored == FINISHED && applied[0] == FINISHED && applied[1] == FINISHED && free && step == OPENS_SOURCE ->
-#ifndef HASH_LEFT
-            hash_becomes(MISSING);
 #endif
-            stored = AT_TARGET;
-            round++
-        }
-    :: atomic { /* it is moved back, by the same protocol: all at once here. Its lock waits for what is under way. */
-            stored == AT_TARGET && round < ROUNDS && !moving[0] && !moving[1] && !reads_at_source[0] &&
-            !reads_at_source[1] ->
-            at(SOURCE, 0) = at(TARGET, 0);
-            at(SOURCE, 1) = at(TARGET, 1);
-            at(TARGET, 0) = NONE;
-            at(TARGET, 1) = NONE;
-            applied[0] = AT_SOURCE;
-            applied[1] = AT_SOURCE;
-            stored = AT_SOURCE
-        }
-    :: atomic { stored == AT_TARGET && round == ROUNDS -> break }
-    od;
+    :: atomic { withdrawing == 1 -> withdraw_target(); tidy() }
+    :: atomic { withdrawing == 2 ->
+            withdraw_source();
+            scanned = 0;
+            if
+            :: state == LOCKED -> mine[0] = 0; mine[1] = 0; from = to; back = 1; state = MIGRATING
+            :: state == FINISHED -> from = to; back = 0; state = REST;
 #ifdef WITNESS_END
-    assert(false)
+                assert(false)
+#endif
+            fi;
+            tidy()
+        }
+    :: atomic { state == REST && journeys > 0 ->
+            /* owned: it is swept */
+            copy[to] = NONE;
+            begun[0] = run_id[0];
+            begun[1] = run_id[1];
+            older[0] = 0;
+            older[1] = 0;
+            journeys--;
+            state = MIGRATING
+        }
+    od
+}
+
+/* -- faults of servers ---------------------------------------------------------------------------------------------- */
+
+#define moves (state == MIGRATING || state == LOCKED)
+#define home ((moves && copy[from] == NONE) || state == FINISHED -> to : from)
+
+inline comes_back_older(s) {
+    older[s] = (state != REST);
+    if
+    :: s == home ->
+        copy[s] = saved_copy[s];
+        if
+        :: moves && (copy[0] == FRESH || copy[1] == FRESH)
+        :: else -> own_loss(s)
+        fi
+    :: else ->
+        copy[s] = saved_copy[s];
+        if
+        :: moves && s == from && (truth == ABSENT || truth == EVICTED) && copy[s] != NONE -> truth = ANY
+        :: else
+        fi
+    fi
+}
+
+inline hash_of_before(s) {
+    permit(s) = saved_permit(s);
+    accepts(s) = saved_accepts(s);
+    claim[s] = saved_claim[s]
+}
+
+inline forget_saved(s) {
+    saved_copy[s] = NONE;
+    saved_permit(s) = 0;
+    saved_accepts(s) = 0;
+    saved_claim[s] = NOBODY;
+    saved_run[s] = 0
+}
+
+inline save(s) {
+    saved_copy[s] = copy[s];
+    saved_permit(s) = permit(s);
+    saved_accepts(s) = accepts(s);
+    saved_claim[s] = claim[s];
+    saved_run[s] = run_id[s]
+}
+
+inline withdraw_all(s) {
+#ifndef NOT_WITHDRAWN_AT_PROMOTION
+    permit(s) = 0;
+    accepts(s) = 0
+#else
+    skip
 #endif
 }
+
+#if RESTARTS > 0 || defined(REPLACED)
+/* Where a server has come back with older data, the other one does not until the action is over. */
+#ifdef OLDER_AFTER_FINISHED
+#define may_be_older(s) (!older[1 - (s)])
+#else
+#define may_be_older(s) (!older[1 - (s)] && !(state == FINISHED && (s) == from))
+#endif
+
+active [2] proctype Server() {
+    byte me = _pid - 3;
+end:
+    do
+#if RESTARTS > 0
+    :: atomic { restarts_left > 0 && (saved_copy[me] != copy[me] || saved_permit(me) != permit(me) ||
+            saved_accepts(me) != accepts(me) || saved_claim[me] != claim[me]) -> save(me); saved_run[me] = 0 }
+    :: atomic { restarts_left > 0 && may_be_older(me) ->
+            restarts_left--;
+            if
+            :: true
+            :: hash_of_before(me); comes_back_older(me)
+            fi;
+            newest_run[me]++;
+            run_id[me] = newest_run[me];
+            if
+            :: restarts_left == 0 -> forget_saved(0); forget_saved(1)
+            :: else
+            fi;
+            tidy()
+        }
+#endif
+#ifdef REPLACED
+    :: atomic { /* it hangs, and its replica is made the master */
+            newest_run[0] == 1 && newest_run[1] == 1 ->
+            save(me);
+            newest_run[me] = 2;
+            run_id[me] = 2;
+            begun[me] = 0;
+            withdraw_all(me);
+            tidy()
+        }
+    :: atomic { /* and later it is again, with what it had */
+            newest_run[me] == 2 && saved_run[me] == 1 && may_be_older(me) ->
+            hash_of_before(me);
+            comes_back_older(me);
+            run_id[me] = 1;
+            forget_saved(me);
+            withdraw_all(me);
+            tidy()
+        }
+#endif
+    od
+}
+#endif
+
+#if defined(EVICTS) || defined(HASH_LOST)
+active proctype Losses() {
+end:
+    do
+#ifdef EVICTS
+    :: atomic { state == MIGRATING && copy[from] != NONE && truth == THERE && !older[from] -> copy[from] = NONE; truth = EVICTED }
+#endif
+#ifdef HASH_LOST
+    :: atomic { moves && (permit(from) || claim[from]) -> permit(from) = 0; claim[from] = NOBODY; tidy() }
+    :: atomic { moves && accepts(to) -> accepts(to) = 0; tidy() }
+#endif
+    od
+}
+#endif
+
+/* -- a flush ------------------------------------------------------------------------------------------------------ */
+
+#if FLUSHES > 0
+inline withhold(s) {
+#ifndef FLUSH_DOES_NOT_WITHHOLD
+    permit(s) = 0;
+    accepts(s) = 0;
+    claim[s] = NOBODY;
+    flushing[s] = 1;
+#endif
+    flush_run[s] = run_id[s];
+    tidy()
+}
+
+inline flush(s) {
+    flushed[s] = 1;
+    if
+#ifdef FLUSH_DOES_NOT_WITHHOLD
+    :: true ->
+#else
+    :: flushing[s] && flush_run[s] == run_id[s] ->
+#endif
+        if
+        :: s == home && !(copy[s] == NONE && truth != ABSENT && truth != ANY) ->
+            /* flush: nothing is taken away that was written after its moment */
+            assert(!flush_moment || truth != THERE);
+            flush_moment = 1;
+            survives = 0;
+            copy[s] = NONE;
+            outdate();
+            truth = (flush_failed -> ANY : ABSENT)
+        :: else ->
+            /* Where the other server's field was taken away, the flush fails, and takes away what it finds. */
+            if
+            :: truth == THERE && copy[s] != NONE && s != home && !flushing[1 - s] -> truth = EVICTED
+            :: else
+            fi;
+            copy[s] = NONE
+        fi
+    :: else -> flush_failed = 1
+    fi
+}
+
+inline release(s) {
+    if
+#ifndef FLUSH_DOES_NOT_WITHHOLD
+    :: !flushing[s] || flush_run[s] != run_id[s] -> flush_failed = 1
+#endif
+    :: else
+    fi;
+    flushing[s] = 0
+}
+
+/* It will be answered with an error: what it takes away may be there, or not. */
+inline take_over(s) {
+    flushing[s] = 0;
+    flush_failed = 1;
+    if
+    :: flush_moment && truth == ABSENT -> truth = ANY
+    :: else
+    fi
+}
+
+active proctype Flusher() {
+    bit first;
+end:
+    do
+    :: atomic { flush_step == 0 && flushes_left > 0 && state == MIGRATING ->
+            flushes_left--;
+            survives = (truth == THERE);
+            flush_step = 1;
+            if
+            :: first = 0
+            :: first = 1
+            fi
+        }
+    :: atomic { flush_step == 1 -> withhold(first); flush_step = 2 }
+    :: atomic { flush_step == 2 -> withhold(1 - first); flush_step = 3 }
+    :: atomic { flush_step == 3 && !flushed[0] -> flush(0) }
+    :: atomic { flush_step == 3 && !flushed[1] -> flush(1) }
+    :: atomic { flush_step == 3 && flushed[0] && flushed[1] -> release(0); flush_step = 4 }
+    :: atomic { flush_step == 4 ->
+            release(1);
+            /* flush: it leaves nothing that was there */
+            assert(flush_failed || !survives);
+            flush_step = 0;
+            flushed[0] = 0;
+            flushed[1] = 0;
+            flush_failed = 0;
+            survives = 0;
+            flush_moment = 0;
+            flush_run[0] = 0;
+            flush_run[1] = 0;
+            first = 0
+        }
+    /* It stands for too long, and somebody who waits for it takes it away. */
+    :: atomic { flush_step && flushing[to] -> take_over(to) }
+    :: atomic { flush_step && flushing[from] -> take_over(from) }
+    od
+}
+#endif

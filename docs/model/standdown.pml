@@ -2,7 +2,7 @@
  *
  * It shows one-owner where a lost proxy may still reach the former master, whatever becomes of topom, of its messages,
  * and of the replicas, which forget their marks when they are started anew. The code is proxy/unfenced.py and
- * topom/standdown.py. README.md says what is left out.
+ * topom/proxies/standdown.py. README.md says what is left out.
  *
  * The former master itself is not here: that it was started anew and has forgotten the mark, that topom sets the mark
  * again, and that a process which the proxy did not know while it was answered is not believed, is in journeys.pml

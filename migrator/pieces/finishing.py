@@ -1,7 +1,8 @@
 """Makes a copy that is whole the key, in one atomic step at the target.
 
-It looks once more whether the copy is there and whole: it may have expired or been evicted since. Whatever the
-target has under the key's name is stale and goes first, by UNLINK, for RENAME would free it on the spot.
+It is the key's *place* (docs/moving-keys.md): it needs the permit that holds. It looks once more whether the copy is
+there and whole: it may have expired or been evicted since. What the target has under the key's name is stale, unless
+its copy counts for more (:mod:`slots.beginning`), and goes first, by UNLINK, for RENAME would free it on the spot.
 """
 
 from __future__ import annotations
@@ -10,11 +11,23 @@ from migrator.connection import Connection
 from migrator.errors import CopyLost
 from migrator.pieces.copying import Copied
 from migrator.pieces.deadlines import NEVER
+from slots.connections import BY_EFFECTS
+from slots.moving import HOLDS, STATE
 from slots.replies import one_of
 
-SCRIPT = """
-local temporary, name = KEYS[1], KEYS[2]
+SCRIPT = (
+    BY_EFFECTS
+    + HOLDS
+    + """
+local temporary, name = KEYS[2], KEYS[3]
 local kind, length_command, least, most, deadline = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+redis.call('SELECT', '0')
+if not holds('accepts', ARGV[6], '0') then return 'unsettled' end
+redis.call('SELECT', ARGV[7])
+if ARGV[8] == '1' and redis.call('EXISTS', name) == 1 then
+  redis.call('UNLINK', temporary)
+  return 'done'
+end
 if redis.call('TYPE', temporary).ok ~= kind then return 'lost' end
 local length = redis.call(length_command, temporary)
 if length < least or length > most then return 'lost' end
@@ -30,12 +43,26 @@ redis.call('RENAME', temporary, name)
 if deadline == '-1' then redis.call('PERSIST', name) else redis.call('PEXPIREAT', name, deadline) end
 return 'done'
 """
+)
 
 
-async def finish(target: Connection, name: bytes, temporary: bytes, copied: Copied) -> bool:
-    """Make ``temporary`` key ``name`` with its TTL. False if it has expired meanwhile: then neither is there.
+async def finish(
+    target: Connection,
+    database: int,
+    name: bytes,
+    temporary: bytes,
+    copied: Copied,
+    permit: str,
+    *,
+    keeps_target: bool,
+) -> bool:
+    """Make ``temporary`` key ``name`` with its TTL; one that has expired meanwhile is at neither name then.
 
-    Either way the key at the source is to be deleted next, with UNLINK.
+    False if the permit does not hold: nothing was changed. Else the key at the source is to be dropped next.
+
+    Args:
+        database: of the key.
+        keeps_target: whether a key that the target has stays what it is.
 
     Raises:
         CopyLost: the copy is not there any more or not whole; nothing was changed.
@@ -46,7 +73,8 @@ async def finish(target: Connection, name: bytes, temporary: bytes, copied: Copi
     said = await target.call(
         "EVAL",
         SCRIPT,
-        2,
+        3,
+        STATE,
         temporary,
         name,
         copied.kind,
@@ -54,16 +82,19 @@ async def finish(target: Connection, name: bytes, temporary: bytes, copied: Copi
         copied.least,
         copied.most,
         copied.deadline,
+        permit,
+        database,
+        int(keeps_target),
     )
     with target.understood("EVAL"):
         # What is not said to be done is not deleted at the source.
-        one_of(said, b"done", b"lost", b"expired")
+        one_of(said, b"done", b"lost", b"expired", b"unsettled")
     if said == b"lost":
         raise CopyLost(
             f"the copy of {copied.kind.decode()} {name!r} at target {target.address} was gone or no longer whole when "
             "it was to become the key; somebody deleted it, or the target evicted it because it is at its maxmemory"
         )
-    return bool(said == b"done")
+    return bool(said != b"unsettled")
 
 
 assert NEVER == -1, "the script knows it by this number"

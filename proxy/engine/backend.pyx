@@ -40,6 +40,7 @@ from proxy.engine.stream cimport receive, transmit
 from proxy.engine.serverconnection import command as command
 
 OVER = "is not used by this proxy for now: it hears no topom, and another server may have become the master"
+REPLACED = "has failed, and another server takes its place; nothing was run"
 NOT_KNOWN = (
     "was started anew, and may have forgotten that this proxy was fenced off it: it is not used before topom has answered"
     " this proxy; nothing was run"
@@ -131,6 +132,10 @@ cdef class Backend(ServerConnection):
         if self.state == BACKEND_DOWN and self.loop.now >= self.next_try:
             if is_over(self.allowance):
                 self.reset(f"{OVER}; nothing was run")
+                return False
+            if self.address in self.options.lost_masters:
+                # one-owner: by the time it accepts, it may have been replaced.
+                self.reset(REPLACED)
                 return False
             try:
                 self.connect()

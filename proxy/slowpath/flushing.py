@@ -4,12 +4,10 @@ For each key there is one moment at which it goes, however its slot moves: nothi
 taken away, also where the client gets an error (which means that some keys may be gone, and that it is to be done
 again). How that is upheld while slots move is said in :mod:`slots.flushes`. Here it is run:
 
-1. The permit to move keys is withheld, at every server. With it go the claims on keys that are carried.
-2. Every connection at an end of a move over which a mover writes is ended by that server, with all that it had sent: a
-   key on its way is not in a socket's buffer of a server that is slow to read, nor in the memory of a migrator, when
-   the servers are flushed. A move that is turned round may have something on its way to what is its source by now.
-3. Every server is flushed.
-4. Keys may move again.
+1. The permit to move keys is withheld, at every server. With it go the claims on keys that are on their way, and what
+   movers have sent does nothing any more.
+2. Every server is flushed.
+3. Keys may move again.
 
 **drained**: a flush counts as under way for every slot, so none begins to move or is turned round in the middle of it,
 and what this worker has seen of moves is all that there are. A flush lets a lock be taken first: flushes that follow
@@ -98,7 +96,7 @@ class FlushCommands(Family):
         if not ends:
             return await self._flush_each(session, servers, "", argv) or replies.OK
         field = FIELD + secrets.token_hex(8)
-        error = await self._withhold(session, servers, field) or await self._settle(sorted(ends))
+        error = await self._withhold(session, servers, field)
         if error is None and seen != self._seen():
             error = INTERRUPTED
         if error is None:
@@ -123,16 +121,6 @@ class FlushCommands(Family):
         heard = await self._ask(session, servers, command(("EVAL", WITHHOLD, 1, STATE, field)))
         may = {address: reply for address, reply in heard.items() if not reply.startswith(NO_SCRIPTS)}
         return everywhere.first_error(may)
-
-    async def _settle(self, ends: Collection[str]) -> bytes | None:
-        permits = self._router.mover.permits
-        reasons = await asyncio.gather(*(permits.end_under_way(address) for address in ends))
-        for address, reason in zip(ends, reasons, strict=True):
-            if reason is not None:
-                return replies.error(
-                    f"TRYAGAIN keys on their way to {address} may still arrive there ({reason}); nothing was flushed"
-                )
-        return None
 
     async def _flush_each(
         self, session: Session, servers: Collection[str], field: str, argv: list[bytes]

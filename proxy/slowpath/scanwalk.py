@@ -6,8 +6,8 @@ state is in the :class:`~proxy.slowpath.scancursor.Cursor`, so any worker of any
 **What is promised**: a key that exists from the scan's first request to its last is returned at least once, as with
 one Redis, while slots move as they like. A key may be returned more than once, which SCAN allows. The argument:
 
-1. A key is at one group at a time: at a move's source until MIGRATE has deleted it there, then at the target, where
-   MIGRATE had put it before. Call it a step over *g* when a worker goes on behind group *g*. Claim: at each step over
+1. A key is at one group at a time: at a move's source until it is dropped there, then at the target, where
+   it was placed before. Call it a step over *g* when a worker goes on behind group *g*. Claim: at each step over
    *g* every key that is at a group of an id up to *g*, and has made no backward move in this pass, was returned. By
    induction over the steps of the pass: let *f* be the group stepped over before. A key that was at a group up to *f*
    at that step was returned before. Any other was behind *f* then, has moved forward only, and is at *g* or before it

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.calls import TopomRefused
+from slotferry.calls import TopomRefused
 from slots.moving import RESERVED
 from tests.behaviour import when
 from tests.behaviour.clients import Clients

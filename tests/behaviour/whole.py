@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.processes import ManagedProcess, free_ports
-from cli.redis_server import HOST, RedisServer
-from cli.traffic.placement import Layout
+from slotferry.processes import ManagedProcess, free_ports
+from slotferry.redis_server import HOST, RedisServer
+from slotferry.traffic.placement import Layout
 from tests.integration.cluster.harness import PATIENT, plain_client
 from tests.integration.cluster.sentinels import WATCHED, Sentinel
 from tests.integration.cluster.several import SeveralTopoms

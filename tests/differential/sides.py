@@ -100,8 +100,6 @@ class Control:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._connection = Connection(address)
-        # One without a name that has said nothing yet may be a MIGRATE's, and is ended by whoever settles.
-        self.ask((b"CLIENT", b"SETNAME", b"control"))
 
     def ask(self, *commands: Iterable[bytes]) -> list[bytes]:
         """Replies of these commands."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cli.client import TopomClient
-from cli.local import LocalCluster
-from cli.redis_server import RedisServer, start_redis
+from slotferry.client import TopomClient
+from slotferry.local import LocalCluster
+from slotferry.redis_server import RedisServer, start_redis
 from tests.differential.runner import Runner
 from tests.differential.sides import Control
 

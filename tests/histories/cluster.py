@@ -1,7 +1,7 @@
 """The cluster of a run: real processes, servers that keep what they acknowledged, and relays before all that may fail.
 
-topom, the proxies and the servers among themselves know the servers by their relays' addresses, so a MIGRATE goes
-through one too. Limits are short, so that much happens in a short run: a pause of some seconds is longer than a lease.
+topom and the proxies know the servers by their relays' addresses, so whatever moves goes through one. Limits are
+short, so that much happens in a short run: a pause of some seconds is longer than a lease.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cli.local import LocalCluster
-from cli.redis_server import RedisServer
+from slotferry.local import LocalCluster
+from slotferry.redis_server import RedisServer
 from tests.histories.relay import Relay
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
 

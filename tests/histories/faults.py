@@ -16,17 +16,18 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
-from cli.calls import TopomError
-from cli.processes import ManagedProcess, ProcessError
+from slotferry.calls import TopomError
+from slotferry.processes import ManagedProcess, ProcessError
 from slots.connections import FENCED
 from slots.moving import RESERVED_KEYS
 from tests.histories.cluster import HistoriesCluster
 from tests.histories.journeys import SLOW_RATE, Journeys
 from tests.histories.losses import Losses, Older
 from tests.histories.moves import RATES, Mover
-from tests.histories.relay import FINISH, RESTORE, KeysHold
-from tests.histories.schedule import JOURNEYS, LONGEST_SECONDS, SERVERS, Fault, Kind
-from tests.histories.workload import Workload
+from tests.histories.relay import CATCHING_SECONDS, KeysHold
+from tests.histories.schedule import JOURNEYS, LONGEST_SECONDS, Fault, Kind
+from tests.histories.steps import DROPPING, FINISHING, PLACING, TAKING
+from tests.histories.workload import USED, Workload
 from tests.integration.cluster.harness import plain_client
 
 LEAVING_SECONDS = 2.0
@@ -48,7 +49,6 @@ class Faults:
         workload: what clients do meanwhile.
         losses: is told of servers that come back with data of before.
         now: the seconds of the run.
-        carried: whether keys are carried.
     """
 
     def __init__(
@@ -58,18 +58,14 @@ class Faults:
         workload: Workload,
         losses: Losses,
         now: Callable[[], float],
-        carried: bool = False,
     ) -> None:
         self.done: list[str] = []
         """What was done and taken back, in words."""
-        self.server_seconds = 0.0
-        """For how long servers, or their links, stood still in all."""
         self.evicted: set[int] = set()
         """Groups whose masters have lost their marks."""
         self._cluster = cluster
         self._losses = losses
         self._now = now
-        self._carried = carried
         self._journeys = Journeys(cluster, mover, workload, losses, now, self._restart_with, self._pids)
 
     async def run(self, faults: Sequence[Fault]) -> None:
@@ -94,8 +90,6 @@ class Faults:
             finally:
                 await undo()
         ended = self._now()
-        if fault.kind in SERVERS:
-            self.server_seconds += ended - begun
         self.done.append(f"{begun:.3f} - {ended:.3f} s: {fault}{far}")
 
     async def _begin(self, fault: Fault) -> Undo | None:
@@ -118,7 +112,7 @@ class Faults:
                 return self._stop(cluster.topom)
             case Kind.SERVER_STOPPED:
                 return self._stop(cluster.redis_servers[fault.place])
-            case Kind.KEYS_HELD | Kind.ARRIVAL_HELD:
+            case Kind.STEP_HELD | Kind.ANSWER_HELD:
                 return await self._hold_keys(fault)
             case Kind.MIGRATION_PAUSED:
                 return await self._pause_migration()
@@ -266,12 +260,14 @@ class Faults:
         return undo
 
     async def _hold_keys(self, fault: Fault) -> Undo | None:
-        """Wait for keys that are on their way to any server, and hold them up; mostly some that a flush takes away."""
+        """Wait for a step by which keys move, at any server, and hold it up; mostly of keys that clients use."""
         chance = random.Random(fault.at)
-        mark = FINISH if self._carried and chance.randrange(3) else RESTORE
-        # Copies that are carried have other names until the end.
-        flushed = chance.randrange(3) and (mark == FINISH or not self._carried)
-        hold = KeysHold(fault.kind is Kind.KEYS_HELD, (mark,), *(FLUSHED if flushed else ()))
+        step = chance.choices([PLACING, FINISHING, TAKING, DROPPING], [5, 2, 1, 2])[0]
+        # No key in pieces is another one.
+        names = () if step is FINISHING else chance.choice([FLUSHED, FLUSHED, *((name,) for name in USED), ()])
+        # A step of one mover, which all others overtake, or of several.
+        catching = chance.choice((0.0, CATCHING_SECONDS))
+        hold = KeysHold(fault.kind is Kind.STEP_HELD, step, *names, catching=catching)
         for link in self._cluster.server_links:
             link.catch(hold)
         try:

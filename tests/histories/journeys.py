@@ -14,15 +14,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cli.calls import TopomError
-from cli.processes import ProcessError
+from slotferry.calls import TopomError
+from slotferry.processes import ProcessError
 from slots.ranges import show
 from tests.histories.cluster import GROUPS, PROXIES, SLOTS, HistoriesCluster
 from tests.histories.losses import Losses, Older
 from tests.histories.moves import POLL_SECONDS, RATES, Mover
-from tests.histories.relay import SWEEPING, KeysHold
+from tests.histories.relay import KeysHold
 from tests.histories.schedule import Fault, Kind
-from tests.histories.workload import Workload
+from tests.histories.steps import PLACING, SWEEPING
+from tests.histories.workload import USED, Workload
 
 SLOW_RATE = 20
 """Keys in a second, of slots that are to be on their way for as long as a step takes."""
@@ -77,6 +78,8 @@ class Journeys:
                         await self._cut_off_while_slots_go_and_return(fault.place, chance)
                     elif fault.kind is Kind.FENCE_FORGOTTEN:
                         await self._forget_a_fence(fault.place, chance, keep)
+                    elif fault.kind is Kind.TURN_HELD:
+                        await self._turn_round(fault.place, chance)
                     else:
                         await self._hold_up_a_sweep(fault.place, chance, keep)
                     self._step = "done"
@@ -160,7 +163,7 @@ class Journeys:
         kept = keep(place)
         await self._gather(there)
         self._step = "left"
-        hold = KeysHold(True, (SWEEPING,))
+        hold = KeysHold(True, SWEEPING)
         self._cluster.server_links[place].catch(hold)
         try:
             before, killed = await self._losses.look(), self._now()
@@ -171,6 +174,40 @@ class Journeys:
             self._step = "held up"
             await self._gather(here)
             self._step = "returned"
+        finally:
+            hold.end()
+        await asyncio.sleep(chance.uniform(0.3, 0.6))
+
+    async def _turn_round(self, place: int, chance: random.Random) -> None:
+        """Keys come to their target late: when their slots have been called back, or are at rest where they came from.
+
+        **one-way**: once a permit was withdrawn, nothing is placed by it. Who waits for the keys is answered before.
+        """
+        there = place + 1
+        here = chance.choice([group for group in range(1, GROUPS + 1) if group != there])
+        await self._gather(here)
+        hold = KeysHold(True, PLACING, chance.choice((*USED, b"")), catching=0.0)
+        self._cluster.server_links[place].catch(hold)
+        try:
+            await self._send(there, SLOW_RATE)
+            self._step = "setting out"
+            async with asyncio.timeout(STEP_SECONDS):
+                await hold.caught.wait()
+            self._step = "held up"
+            await self._cluster.api.cancel_migration()
+            at_rest = chance.randrange(2) == 0
+            if at_rest:
+                await self._cluster.api.set_migration(keys_per_second=0, latency_goal_milliseconds=0)
+            async with asyncio.timeout(STEP_SECONDS):
+                while not all(
+                    slot["action"].get("target_id") == here and not at_rest
+                    if slot["action"]
+                    else slot["group_id"] == here
+                    for slot in (await self._cluster.api.slots())["slots"]
+                ):
+                    await asyncio.sleep(POLL_SECONDS)
+            self._step = "turned round"
+            await asyncio.sleep(chance.uniform(0.0, 0.5))
         finally:
             hold.end()
         await asyncio.sleep(chance.uniform(0.3, 0.6))

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     # Imported here: what is planted has to be there before.
     if process == "topom":
         from topom import server
-        from topom.settings import TopomSettings
+        from topom.term.settings import TopomSettings
 
         return server.run(TopomSettings.load())
     if process.endswith("proxy"):

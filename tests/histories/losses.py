@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cli.calls import TopomError
+from slotferry.calls import TopomError
 from slots.functions import slots_of
 from tests.histories.cluster import SLOTS, HistoriesCluster
 from tests.histories.operations import Outcome, Partition

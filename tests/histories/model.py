@@ -3,8 +3,7 @@
 A partition's state is a value and an expiry for each of its keys. An expiry is a span of time: the server starts
 a key's lifetime somewhere between the sending of the command and its reply, so the key may be gone from the
 earliest moment on, and has to be gone after the latest and some slack. In between both are right, so a step has
-several possible outcomes. The slack is for servers that stand still: MIGRATE hands on what is left of a lifetime,
-which starts again when the target takes the key.
+several possible outcomes. A key that moves keeps its deadline, however long it is on its way.
 """
 
 import math

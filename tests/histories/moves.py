@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from cli.calls import TopomError
+from slotferry.calls import TopomError
 from slots.ranges import show
 from tests.histories.cluster import GROUPS, SLOTS, HistoriesCluster
 

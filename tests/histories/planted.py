@@ -9,7 +9,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from slots.flushes import KEEP_FLUSHES
+from slots.moving import DROP, PLACE, TAKE, Script
 from slots.states import SlotState
+from tests.histories.steps import DROP_UNCLAIMED, PLACE_ANYHOW, TAKE_CLAIMED
 
 Plant = Callable[[], None]
 SLOWLY_SECONDS = 0.2
@@ -17,7 +20,7 @@ SLOWLY_SECONDS = 0.2
 
 def drained() -> None:
     """topom does not wait for the proxies before it hands slots on."""
-    from topom.barrier import Barrier
+    from topom.proxies.barrier import Barrier
 
     async def reach(self: Barrier, epoch: int, servers: Collection[str], seconds: float, stop_at_refusal: bool) -> None:
         return
@@ -71,7 +74,7 @@ def fencing() -> None:
 
 def complete() -> None:
     """The migrator says that all keys have moved without having looked."""
-    from topom.moving import RedisMover
+    from topom.migration.mover import RedisMover
 
     async def move(self: RedisMover, *arguments: Any) -> None:
         return
@@ -128,32 +131,80 @@ def run_id() -> None:
     Beginning.keeps_target = keeps_target  # type: ignore[method-assign]
 
 
-def flushed() -> None:
-    """A flush does not wait for what is on its way between servers."""
-    from proxy.slowpath.flushing import FlushCommands
+def _replace(script: Script, changed: Script) -> None:
+    script.text, script.digest = changed.text, changed.digest
 
-    async def settle(self: FlushCommands, *arguments: Any) -> None:
+
+def permit() -> None:
+    """Targets place whatever comes, by a permit of before or none."""
+    _replace(PLACE, PLACE_ANYHOW)
+
+
+def claims() -> None:
+    """Movers take what others have claimed."""
+    _replace(TAKE, TAKE_CLAIMED)
+
+
+def drop_unclaimed() -> None:
+    """Movers delete at the source what they have lost their claim on."""
+    _replace(DROP, DROP_UNCLAIMED)
+
+
+def renewed_late() -> None:
+    """Whoever renews the permit begins with the source, and comes to the target a while later."""
+    from slots import permits
+
+    async def set_(server: Any, field: str, before: str, after: str, run_id: str, anew: bool) -> bytes:
+        if field == "accepts":
+            renewal[after] = server, before, run_id
+            return b"done"
+        said = await original(server, field, before, after, run_id, anew)
+        target, accepted, process = renewal.pop(after)
+        if said != b"done":
+            return said
+        await asyncio.sleep(SLOWLY_SECONDS)
+        return await original(target, "accepts", accepted, after, process, anew)
+
+    renewal: dict[str, tuple[Any, str, str]] = {}
+    original, permits._set = permits._set, set_
+
+
+def given_back() -> None:
+    """Workers give claims back where they do not know whether the keys were placed, and go on by the same permit."""
+    from proxy.lane import Lane, _Refused
+    from proxy.permits import Permits
+
+    async def place(self: Lane, permit: str, taken: Any) -> tuple[int, bytes]:
+        try:
+            return await original(self, permit, taken)
+        except _Refused:
+            await self._drop(permit, taken, 0)
+            raise
+
+    def doubt(self: Permits, *arguments: Any) -> None:
         return
 
-    FlushCommands._settle = settle  # type: ignore[attr-defined]
+    original = Lane._place
+    Lane._place = place  # type: ignore[method-assign]
+    Permits.doubt = doubt  # type: ignore[method-assign]
+
+
+def not_withdrawn() -> None:
+    """Permits stay where slots turn round, or have moved."""
+    from slots import permits
+
+    async def withdraw(source: Any, target: Any) -> None:
+        return
+
+    permits.withdraw = withdraw
 
 
 def withheld() -> None:
-    """Keys move on while the servers are flushed, one after the other and slowly, which by itself is no fault."""
+    """A flush leaves the permit, and keys move on."""
     from proxy.slowpath import flushing
 
-    async def flush_each(
-        self: flushing.FlushCommands, session: Any, servers: Sequence[str], field: str, argv: list[bytes]
-    ) -> bytes | None:
-        errors = []
-        for server in servers:
-            errors.append(await original(self, session, [server], "", argv))
-            await asyncio.sleep(SLOWLY_SECONDS)
-        return next((error for error in errors if error is not None), None)
-
-    original = flushing.FlushCommands._flush_each
-    flushing.FlushCommands._flush_each = flush_each  # type: ignore[method-assign]
-    flushing.WITHHOLD = flushing.RELEASE = "return 1"
+    assert KEEP_FLUSHES in flushing.WITHHOLD
+    flushing.WITHHOLD = flushing.WITHHOLD.replace(KEEP_FLUSHES, "")
 
 
 def undeclared() -> None:
@@ -169,7 +220,7 @@ def undeclared() -> None:
 def owned() -> None:
     """topom takes every server for swept: what came back with older data stays, and is alive when its slot returns."""
     from migrator.sweep import Swept
-    from topom.moving import RedisMover
+    from topom.migration.mover import RedisMover
 
     async def sweep(self: RedisMover, server: str, data: str, warrant: Any) -> Swept:
         return Swept(0)
@@ -213,7 +264,12 @@ PLANTED: dict[str, tuple[str, Plant]] = {
     "run-id": ("all", run_id),
     "known-servers": ("worker", known_servers),
     "final-fence": ("worker", final_fence),
-    "flushed": ("worker", flushed),
+    "permit": ("all", permit),
+    "claims": ("all", claims),
+    "drop-unclaimed": ("all", drop_unclaimed),
+    "renewed-late": ("all", renewed_late),
+    "given-back": ("worker", given_back),
+    "not-withdrawn": ("topom", not_withdrawn),
     "withheld": ("worker", withheld),
     "undeclared": ("worker", undeclared),
     "owned": ("topom", owned),

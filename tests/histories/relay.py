@@ -10,19 +10,13 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-from cli.processes import free_ports
+from slotferry.processes import free_ports
 
 CHUNK_BYTES = 256 * 1024
 CONNECT_SECONDS = 2.0
 HOST = "127.0.0.1"
 CATCHING_SECONDS = 0.6
-RESTORE = b"RESTORE"
-"""What a server sends the keys of a MIGRATE with, within the first bytes; only AUTH and SELECT may come before."""
-FINISH = b"return 'lost' end"
-"""Within the first bytes of the script by which copies that were carried become keys: a while after RESTORE."""
-KEYS_WITHIN = 256
-SWEEPING = b"gone = gone + redis.call('EXISTS', KEYS[place])"
-"""In the script that deletes keys of slots that a server does not own."""
+"""For how long what is caught may be of several connections."""
 
 
 class Hold:
@@ -51,26 +45,33 @@ class Hold:
 
 
 class KeysHold(Hold):
-    """Holds up the first connections over which something is sent, keys above all, for as long as a MIGRATE waits.
+    """Holds up the first connections over which something is sent, such as keys that move.
 
     What is sent afterwards over other connections is not held up and overtakes.
 
     Args:
-        requests: whether it holds up the keys themselves, and not only the word that they have arrived.
-        marks: what is sent with keys.
+        requests: whether it holds up what is sent, and not only the answer.
+        marks: what is in it, one of these.
         names: what the name of some key has to have in it.
+        catching: for how many seconds after the first one.
         until: what ends it once it has passed to the same server; nothing does by itself where it is empty.
     """
 
     def __init__(
-        self, requests: bool, marks: Sequence[bytes] = (RESTORE,), names: bytes = b"", until: bytes = b""
+        self,
+        requests: bool,
+        marks: Sequence[bytes],
+        names: bytes = b"",
+        until: bytes = b"",
+        catching: float = CATCHING_SECONDS,
     ) -> None:
         super().__init__(requests)
         self._marks = marks
         self._names = names
         self._until_passed = until
+        self._catching = catching
         self.later = bool(until)
-        """Whether it also holds up connections that are yet to come: nobody settles what is on its way meanwhile."""
+        """Whether it also holds up connections that are yet to come: nobody renews the permit meanwhile."""
         self.caught = asyncio.Event()
         """Set when there was a first one."""
         self._until = math.inf
@@ -81,11 +82,11 @@ class KeysHold(Hold):
         now = time.monotonic()
         if self.over or now > self._until or self._names not in data:
             return False
-        if not any(mark in (data if mark == SWEEPING else data[:KEYS_WITHIN]) for mark in self._marks):
+        if not any(mark in data for mark in self._marks):
             return False
         if not self.caught.is_set():
             self.caught.set()
-            self._until = now + CATCHING_SECONDS
+            self._until = now + self._catching
             self._link = link
         return True
 

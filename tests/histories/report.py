@@ -35,7 +35,6 @@ class Report:
 
     Attributes:
         seed: that it can be done again with.
-        way: that keys went.
         seconds: it took, with its checks.
         operations: that may have run, the readings at the end included.
         outcomes: of all operations.
@@ -51,7 +50,6 @@ class Report:
     """
 
     seed: int
-    way: str = ""
     seconds: float = 0.0
     operations: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -70,7 +68,7 @@ class Report:
         outcomes = self.outcomes
         undecided = self.verdicts[Verdict.UNDECIDED]
         return (
-            f"seed {self.seed} ({self.way}): {self.operations} operations ({outcomes[Outcome.UNKNOWN]} unknown, "
+            f"seed {self.seed}: {self.operations} operations ({outcomes[Outcome.UNKNOWN]} unknown, "
             f"{outcomes[Outcome.NOT_RUN]} not run) on {self.partitions} histories ({self.excused} excused), "
             f"{self.lists} lists of keys, "
             f"{len(self.faults)} faults, "

@@ -26,13 +26,14 @@ class Kind(StrEnum):
     SERVER_HELD = "link to a server held up"
     REPLIES_HELD = "replies of a server held up"
     CONNECTIONS_HELD = "connections to a server held up"
-    KEYS_HELD = "keys on their way held up"
-    ARRIVAL_HELD = "word of keys that arrived held up"
+    STEP_HELD = "step of keys held up"
+    ANSWER_HELD = "answer to a step of keys held up"
     CONTROL_CUT = "control stream cut"
     MIGRATION_PAUSED = "migration paused"
     JOURNEYS_CUT = "control stream cut while slots go there and back"
     FENCE_FORGOTTEN = "fence forgotten by a server that slots have left"
     SWEEP_HELD = "sweep of a server held up until slots return"
+    TURN_HELD = "place of keys held up until slots have turned round"
     PROXIES_STOPPED = "all proxies stopped"
     SERVER_OLDER = "server restarted with data of before"
     MARKS_EVICTED = "marks of a server evicted"
@@ -83,13 +84,14 @@ WEIGHTS: dict[Kind, int] = {
     Kind.SERVER_HELD: 5,
     Kind.REPLIES_HELD: 4,
     Kind.CONNECTIONS_HELD: 3,
-    Kind.KEYS_HELD: 6,
-    Kind.ARRIVAL_HELD: 4,
+    Kind.STEP_HELD: 6,
+    Kind.ANSWER_HELD: 4,
     Kind.CONTROL_CUT: 2,
     Kind.MIGRATION_PAUSED: 2,
     Kind.JOURNEYS_CUT: 3,
     Kind.FENCE_FORGOTTEN: 3,
     Kind.SWEEP_HELD: 2,
+    Kind.TURN_HELD: 3,
     Kind.PROXIES_STOPPED: 2,
     Kind.SERVER_OLDER: 4,
     Kind.MARKS_EVICTED: 3,
@@ -103,29 +105,30 @@ SERVERS = (
     Kind.SERVER_HELD,
     Kind.REPLIES_HELD,
     Kind.CONNECTIONS_HELD,
-    Kind.KEYS_HELD,
-    Kind.ARRIVAL_HELD,
+    Kind.STEP_HELD,
+    Kind.ANSWER_HELD,
     Kind.SERVER_OLDER,
     Kind.FENCE_FORGOTTEN,
     Kind.SWEEP_HELD,
+    Kind.TURN_HELD,
     Kind.MARKS_EVICTED,
     Kind.TARGET_FULL,
 )
-"""Faults that a key's lifetime may be prolonged by: a MIGRATE under way stands still."""
+"""Faults whose place is that of a server."""
 ANYWHERE = (
-    Kind.KEYS_HELD,
-    Kind.ARRIVAL_HELD,
+    Kind.STEP_HELD,
+    Kind.ANSWER_HELD,
     Kind.TOPOM_KILLED,
     Kind.TOPOM_STOPPED,
     Kind.MIGRATION_PAUSED,
     Kind.PROXIES_STOPPED,
 )
 """Faults that have no place: of the cluster's only topom, or of whichever server comes first."""
-JOURNEYS = (Kind.JOURNEYS_CUT, Kind.FENCE_FORGOTTEN, Kind.SWEEP_HELD)
+JOURNEYS = (Kind.JOURNEYS_CUT, Kind.FENCE_FORGOTTEN, Kind.SWEEP_HELD, Kind.TURN_HELD)
 """Faults of several steps (:mod:`tests.histories.journeys`)."""
 ONCE = (Kind.SERVER_OLDER,)
 """Faults that come once in a run, as one of the journeys does: or too little is left to be judged."""
-HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.KEYS_HELD, Kind.ARRIVAL_HELD)
+HELD = (Kind.SERVER_HELD, Kind.REPLIES_HELD, Kind.CONNECTIONS_HELD, Kind.STEP_HELD, Kind.ANSWER_HELD)
 AT_ONCE = 0.8
 """Faults at a time, on average: what several do together hides what each does, but some have to meet."""
 SHORTEST_SECONDS = 0.6
@@ -137,7 +140,7 @@ JOURNEYS_SECONDS = 17.0
 LENGTHS_SECONDS = (0.05, 0.3, 1.0, 2.5, LONGEST_SECONDS)
 """How long a fault may last, at the most; what it does differs with the limits that it is longer than."""
 HELD_SECONDS = (0.3, 1.5, 2.8, LONGEST_SECONDS)
-"""The same for what holds something up: mostly longer than a MIGRATE waits, so that what it sent comes late."""
+"""The same for what holds something up: mostly longer than whoever sent it waits, so that it comes late."""
 
 
 def draw(

@@ -25,7 +25,7 @@ from typing import Self
 
 import hiredis
 
-from cli.processes import free_ports
+from slotferry.processes import free_ports
 from slots.connections import PREFIX, SETTLING
 
 HOST = "127.0.0.1"
@@ -106,11 +106,6 @@ def control_plane(peer: Peer) -> bool:
     return peer.name.startswith((f"{PREFIX}.topom", f"{PREFIX}.migrator"))
 
 
-def migrating_servers(peer: Peer) -> bool:
-    """Other servers, which bring keys by MIGRATE: they have no name and begin with SELECT."""
-    return not peer.name and peer.first in ("SELECT", "RESTORE", "RESTORE-ASKING")
-
-
 @dataclass(eq=False)
 class Fault:
     """Something that is wrong with the link, for the peers that it is for, until :meth:`mend`."""
@@ -126,6 +121,8 @@ class Fault:
     """What a chunk of bytes has to have in it to be held back; what comes behind it waits too."""
     met: int = 0
     """How many connections it has ended, or chunks of bytes it has held back."""
+    caught: set["_Connection"] = field(default_factory=set)
+    """Those of which it has held something back."""
 
     def mend(self) -> None:
         """The link is well again as far as this is concerned; what was held back goes on its way."""
@@ -223,6 +220,11 @@ class BreakingRelay:
         fault.only = frozenset(c for c in self._connections if fault._is_for(c))
         self._pulse()
 
+    def restrict_to_caught(self, fault: Fault) -> None:
+        """From now on ``fault`` is for the connections of which it has held something back, and all others pass."""
+        fault.only = frozenset(fault.caught & self._connections)
+        self._pulse()
+
     def count_present(self, fault: Fault) -> int:
         """How many of the connections that ``fault`` is or was for have not ended yet."""
         return sum(fault._is_for(connection) for connection in self._connections)
@@ -263,6 +265,7 @@ class BreakingRelay:
         for fault in self._faults:
             if direction in fault.held and fault._is_for(connection) and fault.containing in data:
                 fault.met += 1
+                fault.caught.add(connection)
 
     async def _passing(self, connection: "_Connection", direction: Direction, since: float, data: bytes) -> None:
         """Wait until bytes may pass."""

@@ -16,7 +16,6 @@ from tests.integration.breaking_relay import (
     Direction,
     Peer,
     control_plane,
-    migrating_servers,
     proxies,
 )
 
@@ -235,6 +234,21 @@ async def test_a_fault_can_be_restricted_to_the_connections_that_are_there(
     await client.get(b"held")
 
 
+async def test_a_fault_can_be_restricted_to_the_connections_that_it_has_caught(
+    relay: BreakingRelay, server: Server
+) -> None:
+    client, other = await connect(relay), await connect(relay)
+    fault = relay.hold(containing=b"late")
+    client.send(b"late")
+    await until(lambda: fault.met)
+    relay.restrict_to_caught(fault)
+    other.send(b"late, and passes")
+    await other.get(b"late, and passes")
+    assert relay.count_present(fault) == 1
+    relay.mend()
+    await client.get(b"late")
+
+
 async def test_a_delay_lets_everything_through_later(relay: BreakingRelay) -> None:
     client = await connect(relay)
     fault = relay.delay(0.2)
@@ -280,8 +294,6 @@ async def test_a_server_that_is_not_there(relay: BreakingRelay, server: Server) 
         ([("HELLO", "3"), ("client", "setname", SETTLING)], proxies),
         ([("CLIENT", "SETNAME", "slotferry.topom")], control_plane),
         ([("CLIENT", "SETNAME", "slotferry.migrator.ab.1")], control_plane),
-        ([("AUTH", "u", "p"), ("SELECT", "3"), ("RESTORE", "a", "0", "x")], migrating_servers),
-        ([("RESTORE", "a", "0", "x" * 200_000)], migrating_servers),
         ([("HELLO", "3"), ("CLIENT", "SETINFO", "LIB-NAME", "x"), ("SELECT", "3")], None),
         ([("GET", "slotferry.proxy.")], None),
     ],
@@ -292,7 +304,7 @@ def test_peers_are_told_apart(commands: list[tuple[str, ...]], matching: Callabl
     for start in range(0, len(sent), 1000):
         peer.sent(sent[start : start + 1000])
     assert peer.known
-    found = [matches for matches in (proxies, control_plane, migrating_servers) if matches(peer)]
+    found = [matches for matches in (proxies, control_plane) if matches(peer)]
     assert found == ([matching] if matching else [])
 
 

@@ -43,7 +43,7 @@ def test_an_assertion_that_is_not_violated_is_reported(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     shutil.copytree(ROOT / "docs" / "model", tmp_path / "docs" / "model")
     script = tmp_path / "scripts" / "model"
-    script.write_text(SCRIPT.read_text().replace("-DNO_ONE_WAY", "-DNOT_A_VARIANT"))
+    script.write_text(SCRIPT.read_text().replace("-DNO_ABSENT_FIRST", "-DNOT_A_VARIANT"))
     script.chmod(0o755)
     done = subprocess.run([script, "NOT_A_VARIANT"], capture_output=True, text=True, timeout=LIMIT_SECONDS)
     assert done.returncode == 1

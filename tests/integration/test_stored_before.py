@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.topom_process import TopomProcess, topom_process
-from topom.store.factory import STORE_FILE
+from topom.term.stores import STORE_FILE
 
 BEFORE = Path(__file__).with_name("stored_before.sql")
 VERSION, EPOCH = 41, 40
@@ -63,6 +63,8 @@ async def test_a_store_of_the_version_before_is_taken_over(tmp_path: Path) -> No
         assert sorted(proxy["id"] for proxy in status["proxies"]) == [1, 2]
         assert status["migration"]["paused"] is True
         assert '"keys_per_second": 1000' in json.dumps(status["migration"])
+        # It chose a way for keys to go, of which there is one by now.
+        assert "way" not in status["migration"]["settings"]
         assert status["protection"]["lifted"]["by"] == "operator ada"
         assert {(one["kind"], one["id"]) for one in status["leaving"]} >= {("group", "4"), ("server", server(2))}
         pool = await topom.call("GET", "/pool")

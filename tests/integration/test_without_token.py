@@ -12,7 +12,7 @@ import pytest
 
 from slots.openfiles import raise_limit
 from tests.integration.topom_process import topom_process
-from topom.entrance import MOST_UNPROVEN
+from topom.api.entrance import MOST_UNPROVEN
 
 EACH = 1000
 BODY = b" " * 100_000

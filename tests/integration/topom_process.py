@@ -28,7 +28,7 @@ TOKEN = "integration"
 PROGRAM = """
 import sys
 from topom.server import run
-from topom.settings import TopomSettings
+from topom.term.settings import TopomSettings
 sys.exit(run(TopomSettings.load()))
 """
 

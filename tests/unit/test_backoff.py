@@ -28,7 +28,7 @@ def test_nobody_makes_a_backoff_by_hand() -> None:
     by_hand = re.compile(r"\*\s*random\.uniform|2(\.0)? \*\* min\(")
     found = [
         str(path.relative_to(ROOT))
-        for folder in ("topom", "proxy", "migrator", "cli", "sizing")
+        for folder in ("topom", "proxy", "migrator", "slotferry", "sizing")
         for path in (ROOT / folder).rglob("*.py")
         if by_hand.search(path.read_text())
     ]

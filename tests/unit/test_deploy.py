@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import typer.main
 
-from cli.main import app
 from proxy import control, supervisor, workforce
 from proxy.settings import ProxySettings
+from slotferry.main import app
 from topom import server
-from topom.settings import TopomSettings
+from topom.term.settings import TopomSettings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = [path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file()]
 PAGES = [ROOT / "docs" / "deploy.md", ROOT / "docs" / "operations.md"]
 SETTINGS = {"PROXY": ProxySettings.model_fields, "TOPOM": TopomSettings.model_fields}
 COMMAND: Any = typer.main.get_command(app)
-PACKAGES = ("slots", "proxy", "migrator", "topom", "cli")
+PACKAGES = ("slots", "proxy", "migrator", "topom", "slotferry")
 
 VARIABLE = re.compile(r"\bSLOTFERRY_(PROXY|TOPOM)_([A-Z][A-Z_]*[A-Z])\b")
 FENCED = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)

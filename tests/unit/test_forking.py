@@ -2,7 +2,7 @@
 
 import os
 
-from cli.local import environment_of
+from slotferry.local import environment_of
 from tests.forking import imports_more
 
 

@@ -1,4 +1,4 @@
-"""Which of the project's folders may import which other."""
+"""Which of the project's folders may import which other, and which rooms of topom which other rooms."""
 
 import ast
 import re
@@ -14,8 +14,17 @@ ALLOWED: dict[str, set[str]] = {
     "migrator": {"slots"},
     "topom": {"slots", "migrator"},
     "sizing": {"slots"},
-    "cli": {"slots", "proxy", "migrator", "topom", "sizing"},
+    "slotferry": {"slots", "proxy", "migrator", "topom", "sizing"},
 }
+
+ROOMS = (
+    *("errors", "periodic", "store", "cluster", "servers", "proxies", "migration", "masters", "copies", "placement"),
+    *("balance", "leaving", "term", "api", "server"),
+)
+"""Of topom, from the ground up: folders and single modules. Each may import only rooms that stand before it."""
+MODULES: dict[str, set[str]] = {"errors": set(), "periodic": {"errors"}, "server": {"errors", "term", "api"}}
+"""What a room may import that is a single module; a folder says so in its own text."""
+MAY_IMPORT = re.compile(r"^May import: ([a-z, ]+)\.$", re.MULTILINE)
 
 # Compiled modules are no Python that ast could read; their imports are one line each.
 CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w., ]+))", re.MULTILINE)
@@ -81,3 +90,107 @@ def test_nothing_installed_imports_tests_or_benchmarks() -> None:
 )
 def test_how_imports_are_found(suffix: str, source: str, modules: set[str]) -> None:
     assert imported(source, suffix) == modules
+
+
+def path_of(module: str) -> Path | None:
+    """The file of one of our modules; None if there is no such module."""
+    path = ROOT.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
+
+
+def modules_of_topom(source: str) -> set[str]:
+    """Modules of topom that a source file imports. A name that is taken from a folder may be a module of it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports name their module in full"
+            whole = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            found.update(name if path_of(name) else str(node.module) for name in whole.values())
+    return {module for module in found if module.startswith("topom.")}
+
+
+def rooms_of(source: str) -> set[str]:
+    return {module.split(".")[1] for module in modules_of_topom(source)}
+
+
+def files_of(room: str) -> list[Path]:
+    folder = ROOT / "topom" / room
+    return sources(f"topom/{room}") if folder.is_dir() else [folder.with_suffix(".py")]
+
+
+def may_import(room: str) -> set[str]:
+    if room in MODULES:
+        return MODULES[room]
+    text = ast.get_docstring(ast.parse((ROOT / "topom" / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    said = MAY_IMPORT.search(text)
+    assert said, f"topom/{room}/__init__.py has no line 'May import: ...'"
+    return set(said[1].split(", "))
+
+
+def circles(arrows: dict[str, set[str]]) -> set[str]:
+    """Those that stand on a circle, or between two: what is left once all without an arrow in or out is taken away."""
+    while True:
+        targets = set().union(*arrows.values())
+        left = {name: kept for name, its in arrows.items() if name in targets and (kept := its & set(arrows))}
+        if left == arrows:
+            return set(left)
+        arrows = left
+
+
+def test_everything_in_topom_is_in_a_room() -> None:
+    places = (path for path in (ROOT / "topom").iterdir() if path.suffix == ".py" or path.is_dir())
+    found = {path.name.removesuffix(".py") for path in places}
+    assert found - {"__init__", "__pycache__"} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_room_may_import_only_rooms_below_it(room: str) -> None:
+    assert may_import(room) <= set(ROOMS[: ROOMS.index(room)])
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_room_imports_only_what_it_may(room: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {other}"
+        for path in files_of(room)
+        for other in sorted(rooms_of(path.read_text(encoding="utf-8")) - {room} - may_import(room))
+    ]
+    assert wrong == []
+
+
+def test_no_files_of_topom_import_each_other_in_a_circle() -> None:
+    arrows = {
+        str(path): {str(path_of(module)) for module in modules_of_topom(path.read_text(encoding="utf-8"))}
+        for path in sources("topom")
+        if path.suffix == ".py"
+    }
+    assert circles(arrows) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "rooms"),
+    [
+        ("from topom import api, errors", {"api", "errors"}),
+        ("from topom.term.node import Node", {"term"}),
+        ("from topom.cluster import ledger, topology", {"cluster"}),
+        ("import topom.api.slots as slots, os", {"api"}),
+        ("def late():\n    from topom.store import Store", {"store"}),
+        ("from slots import table\nimport proxy.control", set()),
+    ],
+)
+def test_how_rooms_are_found(source: str, rooms: set[str]) -> None:
+    assert rooms_of(source) == rooms
+
+
+@pytest.mark.parametrize(
+    ("arrows", "found"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, set()),
+        ({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}, {"a", "b"}),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}}, {"a", "b", "c"}),
+    ],
+)
+def test_how_circles_are_found(arrows: dict[str, set[str]], found: set[str]) -> None:
+    assert circles(arrows) == found

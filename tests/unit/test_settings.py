@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PROCESSES = [("proxy", "ProxySettings"), ("topom", "TopomSettings")]
+MODULES = {"proxy": "proxy.settings", "topom": "topom.term.settings"}
 
 
 def plain(value: Any) -> Any:
@@ -21,7 +22,7 @@ def plain(value: Any) -> Any:
 
 
 def settings_of(process: str, name: str) -> type[BaseSettings]:
-    found: type[BaseSettings] = getattr(importlib.import_module(f"{process}.settings"), name)
+    found: type[BaseSettings] = getattr(importlib.import_module(MODULES[process]), name)
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"slots", "proxy", "migrator", "topom", "sizing", "cli"}
+PACKAGES = {"slots", "proxy", "migrator", "topom", "sizing", "slotferry"}
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "build", "dist", "node_modules", "*.egg-info", ".*_cache", "*.so")
 
 

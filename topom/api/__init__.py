@@ -3,13 +3,23 @@
 Everything asks for the bearer token but ``/healthz`` (:mod:`topom.api.door`). A topom that does not lead passes
 requests on (:mod:`topom.api.forwarding`). Every error is answered as
 ``{"error": "<type>", "message": "<a sentence for the operator>"}``.
+
+May import: errors, store, cluster, servers, proxies, migration, masters, copies, placement, balance, leaving, term.
+
+To change
+
+- a resource: the file of its name, and its objects in the file beside it that ends in ``_models``;
+- who gets in: :mod:`~topom.api.security` (the token), :mod:`~topom.api.entrance` (connections),
+  :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
+- what a topom that follows does with requests: :mod:`~topom.api.forwarding`;
+- the stream of events: :mod:`~topom.api.event_stream`;
+- the stream of tables to proxies: :mod:`~topom.api.control`; its frames: :mod:`topom.proxies.frames`.
 """
 
 from fastapi import APIRouter, Depends, FastAPI, Response
 
-from topom import control
-from topom.announcing import INSTANCE, program_version
 from topom.api import (
+    control,
     digests,
     events,
     groups,
@@ -33,8 +43,9 @@ from topom.api.event_stream import EventStreams
 from topom.api.forwarding import Forwarding
 from topom.api.models import Problem
 from topom.api.topom_models import Health
-from topom.node import Node
-from topom.service import Topom
+from topom.term.announcing import INSTANCE, program_version
+from topom.term.node import Node
+from topom.term.service import Topom
 
 PREFIX = "/api/v1"
 SIZES_BODY_BYTES = 64 * 1024 * 1024

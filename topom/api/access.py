@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from topom import events
+from topom.cluster import events
 from topom.errors import BodyNotTaken
-from topom.service import Topom
+from topom.term.service import Topom
 
 _bearer = HTTPBearer(auto_error=False, description="topom's token; it is in the file `token` of its data folder.")
 

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query
 
 from topom.api import digest_models as models
 from topom.api.access import ServedTopom
-from topom.digests.checks import Check
-from topom.digests.sums import summary
-from topom.service import Topom
+from topom.copies.digests.checks import Check
+from topom.copies.digests.sums import summary
+from topom.term.service import Topom
 
 router = APIRouter(prefix="/groups/{group_id}/digest", tags=["groups"])
 

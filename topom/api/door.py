@@ -13,7 +13,7 @@ from typing import NoReturn
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from topom.security import authorised
+from topom.api.security import authorised
 
 MAXIMUM_BODY_BYTES = 1024 * 1024
 PIECE_SECONDS = 10.0

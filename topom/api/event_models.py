@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from topom.events import What
+from topom.cluster.events import What
 
 
 class Event(BaseModel):

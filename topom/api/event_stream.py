@@ -15,9 +15,9 @@ from functools import partial
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from topom.cluster.state import ClusterState
 from topom.errors import TopomError, Unavailable
-from topom.service import Topom
-from topom.state import ClusterState
+from topom.term.service import Topom
 
 MOST_STREAMS = 64
 SEND_SECONDS = 30.0

@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from topom.api import event_models
 from topom.api.access import ServedTopom
 from topom.api.event_stream import EventStream, EventStreams
-from topom.waiters import LONGEST_SECONDS
+from topom.cluster.waiters import LONGEST_SECONDS
 
 MOST_EVENTS = 1000
 

@@ -7,10 +7,10 @@
 - While nobody leads, or the store is cut off, paths of :data:`WITHOUT_LEADER` are answered here after all, without what
   only a leader knows. Everything else is answered 503, with the reason: nothing was changed.
 
-**bounded**: a body is as large as this topom would take itself; the leader has :data:`topom.node.CONNECT_SECONDS` to
-be reached and :data:`topom.node.ANSWER_SECONDS` for each part of its answer. If it falls silent in between, or another
-leads meanwhile, that one is asked what was to be read, once; of changes it is said (504) that their outcome is not
-known.
+**bounded**: a body is as large as this topom would take itself; the leader has :data:`topom.term.node.CONNECT_SECONDS`
+to be reached and :data:`topom.term.node.ANSWER_SECONDS` for each part of its answer. If it falls silent in between, or
+another leads meanwhile, that one is asked what was to be read, once; of changes it is said (504) that their outcome is
+not known.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from topom.errors import LeaderSilent, NotLeading, TokensDiffer, TopomError
-from topom.node import Node
 from topom.store import Leader
+from topom.term.node import Node
 
 log = structlog.get_logger(__name__)
 

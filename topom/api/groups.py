@@ -8,15 +8,17 @@ import structlog
 from fastapi import APIRouter, Depends, Query
 
 from slots.table import SlotTable
-from topom import joining, leavingservers, topology
 from topom.api import group_models as models
 from topom.api import leaving_models
 from topom.api.access import ServedTopom, refuse_body
+from topom.cluster import topology
+from topom.cluster.state import known_servers
+from topom.copies import joining
 from topom.errors import SentinelsDecide, ServersUnreachable, TakesNoWrites
-from topom.leaving import DRAINED
-from topom.placements.pool import HoldsKeys
-from topom.service import Topom
-from topom.state import known_servers
+from topom.leaving import servers as leavingservers
+from topom.leaving.groups import DRAINED
+from topom.servers.lastcopy import HoldsKeys
+from topom.term.service import Topom
 
 log = structlog.get_logger(__name__)
 

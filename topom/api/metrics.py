@@ -1,4 +1,4 @@
-"""``/metrics``: what this topom, whether it leads or not, tells Prometheus (:mod:`topom.metrics`)."""
+"""``/metrics``: what this topom, whether it leads or not, tells Prometheus (:mod:`topom.term.metrics`)."""
 
 from fastapi import APIRouter, Depends, Response
 from prometheus_client import CollectorRegistry
@@ -7,9 +7,9 @@ from prometheus_client.registry import Collector
 
 from topom.api.access import require_token
 from topom.errors import NotLeading
-from topom.metrics import TopomCollector
-from topom.node import Node
-from topom.service import Topom
+from topom.term.metrics import TopomCollector
+from topom.term.node import Node
+from topom.term.service import Topom
 
 
 def collector(topom: Topom | Node) -> Collector:

@@ -10,8 +10,8 @@ from slots.states import SlotState
 from topom.api import migration_models as models
 from topom.api import slot_models
 from topom.api.access import ServedTopom
-from topom.batches import Batch, Pair
-from topom.service import Topom
+from topom.migration.batches import Batch, Pair
+from topom.term.service import Topom
 
 router = APIRouter(prefix="/migration", tags=["migration"])
 
@@ -37,7 +37,6 @@ def describe(topom: Topom) -> models.Migration:
             latency_goal_milliseconds=settings.latency_goal_milliseconds,
             hours=settings.hours,
             time_zone=settings.time_zone,
-            way=settings.way,
             min_replicas=settings.min_replicas,
             replica_seconds=settings.replica_seconds,
         ),
@@ -76,7 +75,7 @@ async def resume(topom: ServedTopom) -> models.Migration:
 
 @router.patch("")
 async def change(topom: ServedTopom, wish: models.MigrationChange) -> models.Migration:
-    """Change settings, from the next MIGRATE on. Remembered, over the configured ones."""
+    """Change settings, from the next step on. Remembered, over the configured ones."""
     await topom.set_migration(wish.model_dump(exclude_none=True))
     return describe(topom)
 

@@ -4,9 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from slots.table import MAXIMUM_SLOTS
+from slots.moving import MOST_KEYS
+from slots.table import MAXIMUM_SLOTS, MOST_REPLICAS
 from topom.api.models import In
-from topom.hours import LONGEST_TEXT
+from topom.cluster.hours import LONGEST_TEXT
 
 
 class SlotsCancelled(BaseModel):
@@ -24,17 +25,14 @@ class MigrationLimits(BaseModel):
     parallel_slots: int = Field(description="Slots of one pair of groups that are moved together.")
     keys_per_second: int = Field(description="All migrations together; 0: no limit.")
     bytes_per_second: int = Field(description="All migrations together; 0: no limit.")
-    batch_keys: int = Field(description="Most keys in one MIGRATE.")
-    batch_bytes: int = Field(description="Most bytes in one MIGRATE, unless a single key is larger.")
-    batch_milliseconds: float = Field(description="How long one MIGRATE should hold up its source.")
+    batch_keys: int = Field(description="Most keys in one step.")
+    batch_bytes: int = Field(description="Most bytes in one step, unless a single key is larger.")
+    batch_milliseconds: float = Field(description="How long one step should hold up its source.")
     latency_goal_milliseconds: float = Field(
         description="Within which source and target should answer 99 of 100 requests while keys move; 0: no goal."
     )
     hours: str = Field(examples=["22:00-06:00"], description="Of the day, in which keys move; empty: always.")
     time_zone: str = Field(examples=["Europe/Paris"], description="Of these hours; empty: that of topom's computer.")
-    way: Literal["auto", "direct", "carried"] = Field(
-        description="How keys get to their target: sent by the source, carried by topom, or carried if need be."
-    )
     min_replicas: int = Field(description="Of the target, that have to have a key before it is deleted at its source.")
     replica_seconds: float = Field(description="That these replicas have to confirm keys.")
 
@@ -45,14 +43,13 @@ class MigrationChange(In):
     parallel_slots: Annotated[int, Field(ge=1, le=MAXIMUM_SLOTS)] | None = None
     keys_per_second: Annotated[int, Field(ge=0)] | None = None
     bytes_per_second: Annotated[int, Field(ge=0)] | None = None
-    batch_keys: Annotated[int, Field(ge=1, le=5_000)] | None = None
+    batch_keys: Annotated[int, Field(ge=1, le=MOST_KEYS)] | None = None
     batch_bytes: Annotated[int, Field(ge=1)] | None = None
     batch_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] | None = None
     latency_goal_milliseconds: Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)] | None = None
     hours: Annotated[str, Field(max_length=LONGEST_TEXT, examples=["22:00-06:00"])] | None = None
     time_zone: Annotated[str, Field(max_length=100, examples=["Europe/Paris"])] | None = None
-    way: Literal["auto", "direct", "carried"] | None = None
-    min_replicas: Annotated[int, Field(ge=0, le=100)] | None = None
+    min_replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)] | None = None
     replica_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] | None = None
 
 
@@ -71,7 +68,7 @@ class Pacing(BaseModel):
     """How far a batch is held back, and why."""
 
     speed: float = Field(description="A share of the full speed, up to 1.")
-    batch_milliseconds: float = Field(description="How long one MIGRATE is to hold up its source now.")
+    batch_milliseconds: float = Field(description="How long one step is to hold up its source now.")
     at_work: float = Field(description="Share of the time in which keys move; they rest in between.")
     source: ServerLatency
     target: ServerLatency

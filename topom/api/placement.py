@@ -6,11 +6,11 @@ from fastapi import APIRouter
 
 from topom.api import placement_models as models
 from topom.api.access import ServedTopom
-from topom.placements.applying import Shown
-from topom.placements.changes import AllInPlace
-from topom.placements.run import Step
-from topom.placements.stepping import Key, key_of
-from topom.service import Topom
+from topom.cluster.placement_run import Step
+from topom.placement.applying import Shown
+from topom.placement.changes import AllInPlace
+from topom.placement.stepping import Key, key_of
+from topom.term.service import Topom
 
 router = APIRouter(prefix="/placement", tags=["placement"])
 

@@ -4,8 +4,8 @@ from fastapi import APIRouter
 
 from topom.api import pool_models as models
 from topom.api.access import ServedTopom
-from topom.service import Topom
-from topom.state import PoolServer, known_servers
+from topom.cluster.state import PoolServer, known_servers
+from topom.term.service import Topom
 
 router = APIRouter(prefix="/pool", tags=["placement"])
 

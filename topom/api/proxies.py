@@ -6,8 +6,8 @@ from fastapi import APIRouter, Depends, Query
 
 from topom.api import proxy_models as models
 from topom.api.access import ServedTopom, refuse_body
-from topom.members import Member
-from topom.service import Topom
+from topom.proxies.members import Member
+from topom.term.service import Topom
 
 router = APIRouter(prefix="/proxies", tags=["proxies"])
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query
 from topom.api import rebalance_models as models
 from topom.api.access import ServedTopom
 from topom.api.cost_models import Cost
+from topom.balance.planners.request import DEFAULT_TOLERANCE
+from topom.balance.rebalancing import Wish
 from topom.errors import Invalid
-from topom.planners.request import DEFAULT_TOLERANCE
-from topom.rebalancing import Wish
 
 MOST_GROUPS = 10_000
 

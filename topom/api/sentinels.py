@@ -5,9 +5,9 @@ from pydantic import BaseModel, Field
 
 from topom.api.access import ServedTopom
 from topom.api.models import Address, In
-from topom.sentinels.service import HighAvailability
-from topom.sentinels.votes import majority_of
-from topom.service import Topom
+from topom.masters.sentinels.service import HighAvailability
+from topom.masters.sentinels.votes import majority_of
+from topom.term.service import Topom
 
 router = APIRouter(prefix="/sentinels", tags=["sentinels"])
 

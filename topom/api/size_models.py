@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from slots.table import MAXIMUM_SLOTS
 from topom.api.models import In
 from topom.api.slot_models import BigKey
-from topom.sizes import MOST_BIGGEST
+from topom.balance.sizes import MOST_BIGGEST
 
 LONGEST_SENTENCE = 2000
 MOST_SERVERS = 10_000

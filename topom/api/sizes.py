@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from slots import ranges
 from slots.table import MAXIMUM_SLOTS
-from topom import sizes
 from topom.api import large_json
 from topom.api import size_models as models
 from topom.api.access import ServedTopom
-from topom.service import Topom
-from topom.sizes import BigKey, InvalidSizes, SlotSize, Taking
+from topom.balance import sizes
+from topom.balance.sizes import BigKey, InvalidSizes, SlotSize, Taking
+from topom.term.service import Topom
 
 LONGEST_KEY = 256
 """Characters of a key's name that are kept."""

@@ -15,7 +15,10 @@ class SlotAction(BaseModel):
     course: Literal["turning", "back"] | None = Field(
         default=None, description="For one that was cancelled: `turning`, then `back` with source and target changed."
     )
-    carried: bool | None = Field(default=None, description="Whether its keys go through topom.")
+    min_replicas: int | None = Field(
+        default=None,
+        description="Of the target, that have to have a key before it is deleted at its source; left out for 0.",
+    )
 
 
 class BigKey(In):

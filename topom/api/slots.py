@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from slots.table import Slot
-from topom import topology
 from topom.api import slot_models as models
 from topom.api.access import ServedTopom
+from topom.balance.sizes import MOST_BIGGEST, SlotSize
+from topom.cluster import topology
+from topom.cluster.waiters import LONGEST_SECONDS
 from topom.errors import Conflict
-from topom.service import Topom
-from topom.sizes import MOST_BIGGEST, SlotSize
-from topom.waiters import LONGEST_SECONDS
+from topom.term.service import Topom
 
 DEFAULT_WAIT_SECONDS = 20.0
 """How long a request for changes waits if it does not say so."""

@@ -6,8 +6,8 @@ from slots.table import OFFLINE
 from topom.api import groups, migration, proxies, topoms
 from topom.api import status_models as models
 from topom.api.access import ServedTopom
-from topom.node import Node
-from topom.service import Topom
+from topom.term.node import Node
+from topom.term.service import Topom
 
 router = APIRouter(tags=["status"])
 

@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter, Request, Response
 
-from topom.announcing import program_version
 from topom.api import topom_models as models
 from topom.errors import NotLeading
-from topom.node import Node
-from topom.roster import Follower
+from topom.term.announcing import program_version
+from topom.term.node import Node
+from topom.term.roster import Follower
 
 router = APIRouter(prefix="/topoms", tags=["topoms"])
 

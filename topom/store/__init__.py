@@ -1,7 +1,7 @@
 """The store: a set of named documents under one version, changed only by compare-and-swap.
 
 The interface is what a consistent store of any kind can do in one transaction: compare the version, put some
-documents, delete some, set the version. Documents are small (see :mod:`topom.store.records`), so that a store
+documents, delete some, set the version. Documents are small (see :mod:`topom.cluster.records`), so that a store
 with a limit on the size of a value or of a transaction can hold them.
 
 **epochs**: a write made from another version than the stored one changes nothing, so a topom that lost its
@@ -10,6 +10,19 @@ place can do no harm.
 A store that several topoms share also says which of them leads: one that holds a *lease* there, renewed all the time.
 Whoever leads has to write to the store before it believes in its place: only the version keeps one that was paused from
 doing harm (**epochs**), the lease merely keeps two from getting into each other's way.
+
+May import: errors.
+
+To change
+
+- what a store has to be able to do: this module;
+- one kind of store: :mod:`~topom.store.sqlite`, :mod:`~topom.store.etcd` (its API: :mod:`~topom.store.etcd_gateway`),
+  :mod:`~topom.store.zookeeper` (its session: :mod:`~topom.store.zookeeper_session`); which one is opened:
+  :mod:`topom.term.stores`;
+- what etcd and ZooKeeper have in common: :mod:`~topom.store.books` (documents), :mod:`~topom.store.shared` (elections),
+  :mod:`~topom.store.lease`;
+- what one that led may still do: :mod:`~topom.store.leading`;
+- what is measured of a store: :mod:`~topom.store.timed`.
 """
 
 import asyncio
@@ -42,7 +55,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class StoredSizes:
-    """All documents of sizes (:mod:`topom.store.size_records`), and how often they were written."""
+    """All documents of sizes (:mod:`topom.balance.size_records`), and how often they were written."""
 
     revision: int
     documents: Mapping[str, bytes]

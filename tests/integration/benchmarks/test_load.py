@@ -11,7 +11,7 @@ from redis import Redis
 
 from benchmarks.clients import Clients, ClientsFailed
 from benchmarks.load import Load, LoadFailed, fill, prefix_of, run
-from cli.redis_server import RedisServer, ask, start_redis
+from slotferry.redis_server import RedisServer, ask, start_redis
 
 LIMIT = 20.0
 

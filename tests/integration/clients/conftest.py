@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-from cli.local import LocalCluster
+from slotferry.local import LocalCluster
 from tests.integration.clients import mover
 
 TOPOLOGIES = {"one-group": 1, "three-groups": 3, "moving-slots": 2}

@@ -4,8 +4,8 @@ import asyncio
 import threading
 from typing import Any
 
-from cli.client import TopomClient
-from cli.local import LocalCluster
+from slotferry.client import TopomClient
+from slotferry.local import LocalCluster
 
 KEYS = 4000
 """Keys that no test touches, of a database of their own, so that every move has something to carry."""

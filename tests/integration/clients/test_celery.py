@@ -15,7 +15,7 @@ import redis
 from celery import chord, group
 from celery.exceptions import TimeoutError as NotInTime
 
-from cli.local import LocalCluster
+from slotferry.local import LocalCluster
 from tests.forking import bound
 
 ROOT = Path(__file__).parents[3]

@@ -12,8 +12,8 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from cli.local import LocalCluster
 from proxy.clusterview import FUNCTION, SLOTS
+from slotferry.local import LocalCluster
 from slots.functions import slot
 from tests.integration.clients import mover
 from tests.integration.clients.javascript import RunningApplication

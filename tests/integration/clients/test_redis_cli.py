@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from cli.local import LocalCluster
+from slotferry.local import LocalCluster
 from tests.integration.clients.tools import find_tool
 
 SECONDS = 60

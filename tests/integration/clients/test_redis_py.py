@@ -6,7 +6,7 @@ import pytest
 import redis
 import redis.exceptions
 
-from cli.local import LocalCluster
+from slotferry.local import LocalCluster
 
 Address = tuple[str, int]
 

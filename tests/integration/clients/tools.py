@@ -7,7 +7,7 @@
 import shutil
 from pathlib import Path
 
-from cli.redis_server import embedded_binary, find_binary
+from slotferry.redis_server import embedded_binary, find_binary
 
 
 def find_tool(name: str) -> Path | None:

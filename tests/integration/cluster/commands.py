@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-from cli.local import environment_of
+from slotferry.local import environment_of
 from tests.forking import Forked, fork
 
 LIMIT = 60.0
@@ -37,7 +37,7 @@ async def slotferry(*arguments: str, given: str = "", **environment: str) -> Out
         taken.write(given.encode())
         taken.seek(0)
         process = fork(
-            "cli.main",
+            "slotferry.main",
             arguments,
             {0: taken.fileno(), 1: out.fileno(), 2: err.fileno()},
             {**environment_of("", {}), **environment},

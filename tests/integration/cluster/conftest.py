@@ -13,7 +13,7 @@ StartCluster = Callable[..., Awaitable[Cluster]]
 
 @pytest.fixture
 async def start_cluster() -> AsyncIterator[StartCluster]:
-    """Starts clusters and ends them after the test. Arguments are those of :class:`cli.local.LocalCluster`."""
+    """Starts clusters and ends them after the test. Arguments are those of :class:`slotferry.local.LocalCluster`."""
     async with AsyncExitStack() as stack:
 
         async def start(**options: Any) -> Cluster:

@@ -8,8 +8,9 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any, Self, TypeVar
 
 import redis.asyncio
@@ -17,15 +18,16 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from cli.calls import TopomUnreachable
-from cli.client import TopomClient
-from cli.local import LocalCluster
-from cli.processes import ManagedProcess
-from cli.traffic.driver import Traffic
-from cli.traffic.placement import Layout
 from migrator.sweep import look
+from slotferry.calls import TopomUnreachable
+from slotferry.client import TopomClient
+from slotferry.local import LocalCluster
+from slotferry.processes import ManagedProcess
+from slotferry.traffic.driver import Traffic
+from slotferry.traffic.placement import Layout
 from slots.functions import slot, slots_of
 from slots.moving import RESERVED
+from topom.term.stores import STORE_FILE
 
 LIMIT = 60.0
 """Seconds after which a condition counts as one that is never met."""
@@ -120,6 +122,24 @@ class Cluster(LocalCluster):
 
         status = await eventually(self.api.status, all_current, f"{proxies} proxies to be online")
         return list(status["proxies"])
+
+    async def offset_noted(self, group: int, past: int = -1) -> None:
+        """Wait until topom has stored that a group's master was beyond ``past`` in its stream of writes.
+
+        Before that, nobody knows what its replicas lack, should it fail.
+        """
+        store = f"file:{self.directory / 'topom' / STORE_FILE}?mode=ro"
+
+        async def stored() -> tuple[str, int]:
+            with closing(sqlite3.connect(store, uri=True)) as connection:
+                rows = connection.execute("SELECT value FROM documents WHERE name LIKE 'offsets/%'").fetchall()
+            found = [noted for (value,) in rows for noted in json.loads(value) if noted["group"] == group]
+            return (found[0]["server"], found[0]["offset"]) if found else ("", -1)
+
+        (master, *_) = next(entry["servers"] for entry in await self.api.groups() if entry["id"] == group)
+        await eventually(
+            stored, lambda found: found[0] == master["address"] and found[1] > past, "the offset to be stored"
+        )
 
     async def layout(self) -> Layout:
         """Which server has to have which slot; the servers of groups that were removed are looked at too."""

@@ -10,8 +10,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from cli.processes import ManagedProcess, ProcessError, free_ports, until
-from cli.redis_server import HOST, RedisServer, ask, find_binary
+from slotferry.processes import ManagedProcess, ProcessError, free_ports, until
+from slotferry.redis_server import HOST, RedisServer, ask, find_binary
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
 from tests.integration.worker.replicated import Gate
 

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import httpx
 
-from cli.client import TopomClient
-from cli.local import HOST, environment_of
-from cli.processes import ManagedProcess, free_ports
+from slotferry.client import TopomClient
+from slotferry.local import HOST, environment_of
+from slotferry.processes import ManagedProcess, free_ports
 from tests.integration.cluster.harness import Cluster, eventually
 from tests.integration.stores.servers import StoreServer, start_etcd, start_zookeeper, stop
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import cli
-from cli.calls import TopomRefused
+from slotferry import __version__
+from slotferry.calls import TopomRefused
 from tests.integration.cluster.commands import Outcome, slotferry
 from tests.integration.cluster.harness import Cluster, eventually, running
 
@@ -220,7 +220,7 @@ async def test_help_and_version() -> None:
     verbs = ["proxy", "topom", "local", "demo", "status", "group", "server", "slots", "rebalance", "migration", "plan"]
     assert [verb for verb in verbs if verb not in help_text.out] == []
     version = await slotferry("--version")
-    assert version.out == f"slotferry {cli.__version__}\n"
+    assert version.out == f"slotferry {__version__}\n"
 
 
 async def test_slot_and_plan_need_no_topom(tmp_path: Path) -> None:

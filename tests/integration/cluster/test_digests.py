@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from cli.calls import Answer, TopomRefused
+from slotferry.calls import Answer, TopomRefused
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, eventually, plain_client
 from tests.integration.cluster.test_command_line import operate

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from cli.client import TopomClient
+from slotferry.client import TopomClient
 from slots.connections import fence_user
 from tests.integration.cluster.harness import PATIENT, check_clean, eventually, running, traffic_on
 from tests.integration.cluster.held import MOVED, goes_on, held, terms_at, wakes_in_vain

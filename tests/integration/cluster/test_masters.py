@@ -7,6 +7,8 @@ from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Counting, eventually, plain_client
 from tests.integration.cluster.test_promotion import all_follow, servers_of
 from tests.integration.cluster.test_replica_reads import PROMPT, add_replica
+from tests.integration.worker.blocked import blocked_at
+from tests.integration.worker.conversations import Talk
 
 QUICK = {"server_suspect_seconds": 1.0, "server_fail_seconds": 2.0, "server_view_seconds": 10.0}
 
@@ -18,6 +20,8 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
     for _ in range(2):
         await add_replica(cluster, 1)
     await all_follow(cluster, 1)
+    # Before that nobody knows what its replicas lack.
+    await cluster.offset_noted(1)
     master, first, second = await servers_of(cluster, 1)
 
     async def judged() -> set[tuple[str, int, int]]:
@@ -69,12 +73,86 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
         assert await replica.dbsize() == await client.dbsize()
 
 
+async def test_one_owner_a_master_that_hung_and_was_replaced_acknowledges_nothing(start_cluster: StartCluster) -> None:
+    """A transaction with a watch and a pop that waits are at the master when it stops, and it wakes as a former one."""
+    cluster = await start_cluster(
+        groups=1,
+        proxies=1,
+        workers=1,
+        topom_settings={**QUICK, "ha": "topom"},
+        # They are not given up because they take long.
+        proxy_settings={"backend_reply_seconds": 60},
+        redis_arguments=PROMPT,
+    )
+    await add_replica(cluster, 1)
+    await all_follow(cluster, 1)
+    master, replica = await servers_of(cluster, 1)
+    await cluster.offset_noted(1)
+    proxy, (process, _) = cluster.proxy_addresses[0], cluster.servers[1]
+    async with plain_client(proxy) as client, Talk(proxy) as executes, Talk(proxy) as pops:
+        # Their connections to the master are there already.
+        pops.send("BLPOP", "list", "0")
+        await blocked_at(process)
+        for words in (("WATCH", "key"), ("MULTI",), ("SET", "key", "mine")):
+            assert not (await executes.ask(*words)).startswith(b"-")
+        await client.rpush("list", "first", "second")
+        assert await pops.reply() == b"*2\r\n$4\r\nlist\r\n$5\r\nfirst\r\n"
+        async with plain_client(master) as direct:
+            assert await direct.wait(1, 30_000) == 1
+        os.kill(process.pid, signal.SIGSTOP)
+        executes.send("EXEC")
+        pops.send("BLPOP", "list", "0")
+        await eventually(lambda: servers_of(cluster, 1), lambda servers: servers[0] == replica, "another master")
+        os.kill(process.pid, signal.SIGCONT)
+        for talk in (executes, pops):
+            reply = await talk.reply()
+            assert reply.startswith(f"-ERR server {master} has failed".encode()), reply
+        assert await client.get("key") is None
+        assert await client.lrange("list", 0, -1) == [b"second"]
+
+
+async def test_a_master_that_fails_right_after_it_became_one_is_replaced(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(
+        groups=2, proxies=1, workers=1, topom_settings={**QUICK, "ha": "topom"}, redis_arguments=PROMPT
+    )
+    await add_replica(cluster, 1)
+    await all_follow(cluster, 1)
+    former, chosen = await servers_of(cluster, 1)
+    await cluster.offset_noted(1)
+    await cluster.api.promote(1, chosen)
+    await all_follow(cluster, 1)
+    process = next(server for server in cluster.servers[1] if server.address == chosen)
+    await process.kill()
+    await eventually(lambda: servers_of(cluster, 1), lambda servers: servers[0] == former, "another master")
+
+
+async def test_a_replica_that_shows_no_data_without_its_master_takes_its_place(start_cluster: StartCluster) -> None:
+    """It answers PING and much else with an error, from the moment on in which its master is gone."""
+    cluster = await start_cluster(
+        groups=2,
+        proxies=1,
+        workers=1,
+        topom_settings={**QUICK, "ha": "topom"},
+        redis_arguments=(*PROMPT, "--replica-serve-stale-data", "no"),
+    )
+    await add_replica(cluster, 1)
+    await all_follow(cluster, 1)
+    await cluster.offset_noted(1)
+    master, replica = await servers_of(cluster, 1)
+    process = next(server for server in cluster.servers[1] if server.address == master)
+    await process.kill()
+    await eventually(lambda: servers_of(cluster, 1), lambda servers: servers[0] == replica, "another master")
+    async with plain_client(cluster.proxy_addresses[0]) as client:
+        assert await client.set("key", "value")
+
+
 async def test_a_proxy_that_died_is_forgotten_and_holds_no_failover_up(start_cluster: StartCluster) -> None:
     """Its identity goes, nobody removes it, and nobody waits for it when a master dies later."""
     settings = {**QUICK, "ha": "topom", "proxy_lease_seconds": 1.0, "proxy_forget_seconds": 1.0}
     cluster = await start_cluster(groups=2, proxies=2, workers=1, topom_settings=settings, redis_arguments=PROMPT)
     await add_replica(cluster, 1)
     await all_follow(cluster, 1)
+    await cluster.offset_noted(1)
     master, replica = await servers_of(cluster, 1)
     await cluster.proxies[1].kill()
 

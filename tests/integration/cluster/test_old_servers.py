@@ -10,7 +10,7 @@ import pytest
 import redis
 from redis.asyncio import Redis
 
-from cli.redis_server import start_redis
+from slotferry.redis_server import start_redis
 from slots import connections
 from slots.moving import SWEPT
 from tests.integration.cluster.conftest import StartCluster
@@ -112,7 +112,6 @@ async def test_an_old_server_is_served_with_resp2_and_its_slots_move_to_a_curren
             await cluster.api.move_slots("0-511", 2)
             await cluster.at_rest({1: 512, 2: 512})
             assert await said(cluster) == "unknown command 'HELLO'"
-            await cluster.api.set_migration(way="carried")
             await cluster.api.move_slots("512-1023", 2)
             await cluster.at_rest({1: 0, 2: 1024})
             await counting.progress()

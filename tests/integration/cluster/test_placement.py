@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cli.calls import TopomRefused
-from cli.redis_server import RedisServer
-from cli.traffic.placement import Layout
+from slotferry.calls import TopomRefused
+from slotferry.redis_server import RedisServer
+from slotferry.traffic.placement import Layout
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import (
     PATIENT,

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cli.calls import TopomRefused, TopomUnreachable
-from cli.redis_server import RedisServer
-from cli.traffic.placement import Layout
+from slotferry.calls import TopomRefused, TopomUnreachable
+from slotferry.redis_server import RedisServer
+from slotferry.traffic.placement import Layout
 from slots.functions import slot
 from tests.integration.cluster.harness import (
     PATIENT,

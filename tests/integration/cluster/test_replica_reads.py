@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from cli.redis_server import RedisServer
+from slotferry.redis_server import RedisServer
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import BALLAST, Cluster, eventually, plain_client
 from tests.integration.worker.replicated import Gate

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from cli.traffic.placement import Layout
+from slotferry.traffic.placement import Layout
 from tests.integration.cluster.harness import (
     PATIENT,
     Cluster,

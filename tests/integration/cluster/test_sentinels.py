@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cli.calls import TopomRefused
+from slotferry.calls import TopomRefused
 from tests.integration.cluster.harness import BALLAST, Cluster, Counting, eventually, log_of, plain_client
 from tests.integration.cluster.sentinels import (
     DOWN_AFTER_MILLISECONDS,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ResponseError
 
-from cli.redis_server import NAMES, VARIABLE, embedded_binary
+from slotferry.redis_server import NAMES, VARIABLE, embedded_binary
 from slots.functions import slot
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Counting, check_every_key, eventually, plain_client, traffic_on
@@ -35,6 +35,27 @@ async def test_slots_move_between_servers_of_each_kind(
     await cluster.load_ballast()
     await cluster.api.move_slots("0-511", 2)
     await cluster.at_rest({1: 512, 2: 512})
+    await cluster.check_ballast()
+    assert await cluster.misplaced() == []
+
+
+async def test_servers_need_not_reach_each_other(start_cluster: StartCluster) -> None:
+    """given servers that can send no keys to others, slots move and come back while clients work."""
+    cluster = await start_cluster(
+        groups=2, workers=1, slots_on=[1], redis_arguments=("--rename-command", "MIGRATE", "")
+    )
+    await cluster.load_ballast()
+    async with Counting(cluster.proxy_addresses[0]) as counting:
+        await cluster.api.set_migration(keys_per_second=1000)
+        await cluster.api.move_slots("0-511", 2)
+        # What is cancelled goes back the same way.
+        await cluster.moving(10)
+        await cluster.api.cancel_migration("0-255")
+        await cluster.api.set_migration(keys_per_second=0)
+        await cluster.at_rest({1: 768, 2: 256})
+        await counting.progress()
+        await counting.stop()
+        await counting.check()
     await cluster.check_ballast()
     assert await cluster.misplaced() == []
 

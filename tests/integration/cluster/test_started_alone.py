@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from redis.exceptions import RedisError
 
-from cli.redis_server import RedisServer, start_redis
 from proxy import alone
 from proxy.control import Product
 from proxy.tablefile import Kept, TableFile
+from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.connections import FENCED, fence_user, proxy_prefix
 from slots.table import Group, Slot, SlotTable

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cli.calls import TopomRefused
-from cli.redis_server import start_redis
+from slotferry.calls import TopomRefused
+from slotferry.redis_server import start_redis
 from slots.functions import slot
 from slots.moving import RESERVED
 from tests.integration.cluster.conftest import StartCluster

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from cli.calls import TopomRefused
+from slotferry.calls import TopomRefused
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import BALLAST, Cluster, eventually, plain_client
 

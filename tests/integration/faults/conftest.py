@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from cli.traffic.driver import Traffic
+from slotferry.traffic.driver import Traffic
 from tests.integration.cluster.harness import BALLAST
 from tests.integration.faults.cluster import DATABASES, FaultCluster
 

@@ -20,7 +20,8 @@ from slots.table import SlotTable
 from tests.integration.faults.disks import Disk, full_disk, journalled_disk, refused_writes, run
 from tests.integration.faults.ways import usually
 from tests.integration.topom_process import HandProxy, TopomProcess, address_of, redis_server
-from topom.store import Stored, records
+from topom.cluster import records
+from topom.store import Stored
 
 KEYS = 400
 MOVED = range(8)

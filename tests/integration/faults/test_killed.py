@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from cli.processes import ManagedProcess
-from cli.traffic.driver import Traffic
+from slotferry.processes import ManagedProcess
+from slotferry.traffic.driver import Traffic
 from tests.integration.cluster.harness import eventually
 from tests.integration.faults.cluster import FaultCluster, Holder, Move, witnessed
 from tests.integration.faults.ways import usually

@@ -5,7 +5,7 @@ What can go on goes on; what cannot says what it waits for, and goes on by itsel
 
 import pytest
 
-from cli.traffic.driver import Traffic
+from slotferry.traffic.driver import Traffic
 from slots.connections import SETTLING, proxy_prefix
 from tests.integration.breaking_relay import Direction, Peer, everyone, proxies
 from tests.integration.cluster.harness import eventually

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from cli.traffic.driver import Traffic
+from slotferry.traffic.driver import Traffic
 from tests.integration.cluster.harness import eventually
 from tests.integration.faults.cluster import FaultCluster, Move, asked, go_on, pause, witnessed
 

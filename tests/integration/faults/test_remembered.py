@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.traffic.driver import Traffic
+from slotferry.traffic.driver import Traffic
 from slots.functions import slot
 from tests.integration.cluster.harness import eventually, plain_client
 from tests.integration.faults.cluster import FaultCluster, Move

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from cli.redis_server import RedisServer, embedded_binary, find_binary, start_redis
+from slotferry.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from tests.integration.migrator.copies import Way, way_between
 from tests.integration.migrator.pairs import Pair, client_of
 from tests.integration.valkey import valkey_binary
@@ -24,27 +24,21 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RedisSer
     asyncio.run(target.stop())
 
 
-@pytest.fixture(params=[False, True], ids=["sent", "carried"])
-def carried(request: pytest.FixtureRequest) -> bool:
-    """Whether keys are sent by their source, or carried by us."""
-    return bool(request.param)
-
-
 @pytest.fixture
-async def pair(servers: tuple[RedisServer, RedisServer], carried: bool) -> Pair:
+async def pair(servers: tuple[RedisServer, RedisServer]) -> Pair:
     """The two servers, empty."""
     for server in servers:
         async with client_of(server) as redis:
             await redis.flushall()
-    return Pair(*servers, carried=carried)
+    return Pair(*servers)
 
 
 @pytest.fixture
-async def fragile_pair(tmp_path: Path, carried: bool) -> AsyncIterator[Pair]:
+async def fragile_pair(tmp_path: Path) -> AsyncIterator[Pair]:
     """Two servers of the test's own, to be stopped or configured."""
     source = await start_redis("source", tmp_path)
     target = await start_redis("target", tmp_path)
-    yield Pair(source, target, carried=carried)
+    yield Pair(source, target)
     await source.stop()
     await target.stop()
 

@@ -7,14 +7,15 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from cli.redis_server import RedisServer
 from migrator.connection import Connection, Timeouts
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
 from migrator.pace import Pace
 from migrator.pieces.copying import Copied, copy
 from migrator.pieces.cutter import PieceCutter, PieceSettings
 from migrator.pieces.finishing import finish
+from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
+from slots.permits import renew, withdraw
 from tests.integration.migrator.pairs import client_of
 
 KEY = b"big \x00\r\n key"
@@ -57,6 +58,8 @@ class Way:
     to_target: Connection
     cutter: PieceCutter = field(default_factory=PieceCutter)
     pace: Pace = field(default_factory=Pace)
+    database: int = 0
+    """That both connections have selected."""
 
     def settle_for(self, **settings: Any) -> None:
         """Other settings."""
@@ -65,8 +68,15 @@ class Way:
     async def copy(self) -> Copied:
         return await copy(self.from_source, self.to_target, KEY, TEMPORARY, self.cutter, self.pace)
 
-    async def finish(self, copied: Copied) -> bool:
-        return await finish(self.to_target, KEY, TEMPORARY, copied)
+    async def finish(self, copied: Copied, *, permit: str = "", keeps_target: bool = False) -> bool:
+        """The last step at the target; by a permit that stands for that alone, if none is given."""
+        permit = permit or await renew(self.from_source, self.to_target, "target")
+        try:
+            return await finish(
+                self.to_target, self.database, KEY, TEMPORARY, copied, permit, keeps_target=keeps_target
+            )
+        finally:
+            await withdraw(self.from_source, self.to_target)
 
     async def move(self) -> Copied:
         """All of it, without the delete at the source."""

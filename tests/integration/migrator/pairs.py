@@ -1,20 +1,21 @@
 """A pair of real servers, and what tests of the migrator ask of them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from cli.redis_server import RedisServer
 from migrator.connection import Timeouts
 from migrator.manner import Bounds, Confirmation, Manner
-from migrator.move import clear, migrate
+from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
-from slots import functions, moving
+from migrator.settle import settle
+from slotferry.redis_server import RedisServer
+from slots import functions, moving, permits
 from slots.access import ServerAccess
 from slots.beginning import UNKNOWN, Beginning
 
@@ -43,8 +44,8 @@ class Pair:
     bounds: Bounds = field(default_factory=Bounds)
     beginning: Beginning | None = None
     """What the action began with; the servers as they are at the first call, if it is not said."""
-    carried: bool = False
     confirmation: Confirmation = field(default_factory=Confirmation)
+    require: Callable[[], None] = lambda: None
 
     async def migrate(self, slots: Sequence[int] = range(NUMBER_OF_SLOTS), password: str | None = None) -> None:
         if self.beginning is None:
@@ -63,9 +64,10 @@ class Pair:
             progress=self.progress,
             instance=INSTANCE,
             timeouts=self.timeouts,
-            manner=Manner(self.bounds, self.beginning or UNKNOWN, self.carried, self.confirmation),
+            manner=Manner(self.bounds, self.beginning or UNKNOWN, self.confirmation, self.require),
         )
-        await clear(self.source.address, access=ServerAccess(password or ""), instance=INSTANCE)
+        access = ServerAccess(password or "")
+        await settle(self.source.address, self.target.address, access=access, instance=INSTANCE)
 
     async def keys_moved(self, count: int) -> None:
         """Return once so many keys have moved."""
@@ -77,6 +79,12 @@ class Pair:
 async def run_id_at(server: RedisServer, password: str | None = None) -> str:
     async with client_of(server, password=password) as redis:
         return str((await redis.info("server"))["run_id"])
+
+
+async def permit_at(source: Redis) -> str:
+    """The permit by which keys leave a server; empty if none does."""
+    found = (await source.hget(moving.STATE, "permit") or b"").decode()
+    return found if all(permits.processes_of(found)) else ""
 
 
 async def size(redis: Redis) -> int:

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from redis.exceptions import OutOfMemoryError
 
-from cli.processes import free_ports
-from cli.redis_server import RedisServer, embedded_binary, find_binary, start_redis
-from migrator.checks import Way, check, watch
+from migrator.checks import check, watch
 from migrator.connection import Connection, Timeouts
 from migrator.errors import (
     MigrationError,
@@ -20,7 +18,6 @@ from migrator.errors import (
     NotEnoughMemory,
     NotMaster,
     Refusal,
-    Refused,
     SourceRefused,
     SourceUnavailable,
     TargetRefused,
@@ -28,7 +25,7 @@ from migrator.errors import (
     TooFewDatabases,
 )
 from migrator.settle import settle
-from migrator.trial import try_a_key
+from slotferry.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from slots.access import ServerAccess
 from tests.integration.migrator.pairs import INSTANCE, Pair, client_of, run_id_at
 
@@ -60,10 +57,8 @@ async def checked(
     share: float = 1.0,
     databases: int = 16,
     password: str = "",
-    way: Way = Way.DIRECT,
-    min_replicas: int = 0,
 ) -> list[str]:
-    """Notes of a check after which keys go as they were told to."""
+    """Notes of a check."""
     found = await check(
         source.address if source else None,
         target.address,
@@ -71,28 +66,23 @@ async def checked(
         databases=databases,
         access=ServerAccess(password),
         instance=INSTANCE,
-        way=way,
-        min_replicas=min_replicas,
         timeouts=Timeouts(connect_seconds=5.0),
     )
-    assert found.carried is (way is Way.CARRIED or min_replicas > 0)
     return list(found.notes)
 
 
 async def test_a_server_is_not_a_target_of_itself(start: StartServer) -> None:
-    """By another of its names: keys that are carried there would be deleted by the step that takes them off it."""
+    """By another of its names: keys that move there would be deleted by the step that drops them."""
     server, other = await start(), await start()
-    for way in Way:
-        with pytest.raises(NotApart, match=f"127.0.0.1:{server.port} and target localhost:{server.port} are one"):
-            await check(
-                server.address,
-                f"localhost:{server.port}",
-                share=1.0,
-                databases=16,
-                access=ServerAccess(),
-                instance=INSTANCE,
-                way=way,
-            )
+    with pytest.raises(NotApart, match=f"127.0.0.1:{server.port} and target localhost:{server.port} are one"):
+        await check(
+            server.address,
+            f"localhost:{server.port}",
+            share=1.0,
+            databases=16,
+            access=ServerAccess(),
+            instance=INSTANCE,
+        )
     found = await check(
         server.address, other.address, share=1.0, databases=16, access=ServerAccess(), instance=INSTANCE
     )
@@ -293,7 +283,7 @@ async def test_the_user_of_the_documentation_has_the_rights(start: StartServer) 
         assert await connection.call("MODULE", "LIST") == []
         connection.close()
     found = await check(source.address, target.address, share=1.0, databases=16, access=access, instance=INSTANCE)
-    assert (found.notes, found.carried) == ((), False)
+    assert found.notes == ()
     await settle(source.address, target.address, access=access, instance=INSTANCE)
 
 
@@ -304,36 +294,6 @@ async def test_a_user_that_may_not_run_scripts_at_the_source(start: StartServer)
     found = await failure(source, target)
     assert isinstance(found, SourceRefused)
     assert found.reason is Refusal.PERMISSION
-
-
-async def test_a_target_that_the_source_cannot_reach(pair: Pair) -> None:
-    connections = []
-    for address, unavailable, refused in (
-        (pair.source.address, SourceUnavailable, SourceRefused),
-        (pair.target.address, TargetUnavailable, TargetRefused),
-    ):
-        kinds: tuple[type[MigrationError], type[Refused]] = (unavailable, refused)
-        connections.append(
-            await Connection.open(
-                address,
-                name="test",
-                access=ServerAccess(),
-                unavailable=kinds[0],
-                refused=kinds[1],
-                timeouts=Timeouts(),
-            )
-        )
-    source, target = connections
-    try:
-        # The address that topom reaches may be another server's where the source is, or nobody's.
-        with pytest.raises(TargetUnavailable, match="have to reach each other by the addresses in the group's list"):
-            await try_a_key(source, target, ("127.0.0.1", free_ports(1)[0]), ServerAccess())
-        await try_a_key(source, target, ("127.0.0.1", pair.target.port), ServerAccess())
-    finally:
-        source.close()
-        target.close()
-    async with client_of(pair.source) as redis:
-        assert await redis.keys("*") == [], "the trial key went with the script that made it"
 
 
 async def test_run_id_servers_are_watched_until_slots_are_handed_over(start: StartServer) -> None:

@@ -1,22 +1,28 @@
-"""After settling, nothing that was sent from source to target can arrive: the target has ended what could carry it."""
+"""After settling, nothing that was sent from source to target can arrive: the permit of before stands nowhere."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
+from redis.asyncio import Redis
 
-from cli.redis_server import RedisServer
-from migrator.errors import SourceUnavailable, TargetUnavailable, Unsettled
+from migrator.ends import WRITING
+from migrator.errors import NotApart, SourceUnavailable, TargetUnavailable
 from migrator.settle import settle
-from slots import moving
+from slotferry.redis_server import RedisServer
+from slots import permits
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
-from tests.integration.migrator.pairs import INSTANCE, Pair, client_of
+from slots.moving import STATE, WANTED
+from tests.integration.migrator.pairs import INSTANCE, Pair
+from tests.integration.migrator.steps import drop, place, take, taken
+
+OTHER = "f" * 32
 
 
 class Bare:
-    """A connection that says nothing but what it is told to, as a MIGRATE's does."""
+    """A connection that says nothing but what it is told to."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -40,12 +46,11 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
         yield one
 
 
-async def connect(stack: AsyncExitStack, server: RedisServer, *commands: str) -> Bare:
+async def connect(stack: AsyncExitStack, server: RedisServer, name: str) -> Bare:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     stack.callback(writer.close)
     bare = Bare(reader, writer)
-    for command in commands:
-        assert await bare.send(command)
+    assert await bare.send(f"CLIENT SETNAME {name}")
     return bare
 
 
@@ -53,49 +58,49 @@ async def settled(pair: Pair) -> None:
     await settle(pair.source.address, pair.target.address, access=ServerAccess(), instance=INSTANCE)
 
 
-async def test_what_could_carry_keys_is_ended_and_nothing_else(pair: Pair, stack: AsyncExitStack) -> None:
-    # What MIGRATE's connection did last; a RESTORE that was refused is one, too.
-    carriers = [
-        await connect(stack, pair.target),
-        await connect(stack, pair.target, "SELECT 3"),
-        await connect(stack, pair.target, "SELECT 0", "RESTORE key 0 nonsense"),
+async def test_no_step_of_before_does_anything(pair: Pair, source: Redis, target: Redis) -> None:
+    await source.set("key", "value")
+    permit = await permits.renew(source, target, pair.target.address)
+    found = await taken(source, permit, b"key")
+    await source.rpush(WANTED, "0:big")
+    await settled(pair)
+    assert not await source.exists(STATE, WANTED)
+    assert not await target.exists(STATE)
+    assert await take(source, permit, b"key") is None
+    assert await place(target, permit, found) is None
+    assert await drop(source, permit, b"key") is None
+    assert await source.get("key") == b"value"
+    assert not await target.exists("key")
+
+
+async def test_what_moves_the_other_way_goes_on(pair: Pair, source: Redis, target: Redis) -> None:
+    """given servers that give slots to each other, only one of the two ways is settled."""
+    await target.set("key", "value")
+    back = await permits.renew(target, source, pair.source.address)
+    found = await taken(target, back, b"key")
+    await settled(pair)
+    assert await place(source, back, found) == (1, b"")
+    assert await drop(target, back, b"key") == 1
+
+
+async def test_migrators_that_were_left_behind_are_ended_and_nobody_else(pair: Pair, stack: AsyncExitStack) -> None:
+    left = [
+        await connect(stack, pair.source, f"{migrator_prefix(OTHER)}1"),
+        await connect(stack, pair.target, f"{WRITING}{OTHER}.1"),
     ]
     others = [
-        await connect(stack, pair.target, "GET key"),
-        await connect(stack, pair.target, "CLIENT SETNAME client", "SELECT 3"),
-        await connect(stack, pair.source, "SELECT 3"),
+        await connect(stack, pair.target, "client"),
+        await connect(stack, pair.source, f"{WRITING}{OTHER}.2"),
+        await connect(stack, pair.target, f"{migrator_prefix(OTHER)}2"),
     ]
     await settled(pair)
-    assert [await one.ended() for one in carriers] == [True] * 3
+    assert [await one.ended() for one in left] == [True] * 2
     assert [await one.ended() for one in others] == [False] * 3
 
 
-async def test_the_connection_that_a_source_keeps_is_ended_and_made_anew(pair: Pair) -> None:
-    migrate = ["MIGRATE", "127.0.0.1", pair.target.port, "key", 0, 1000]
-    async with client_of(pair.source) as source, client_of(pair.target) as target:
-        for _ in range(2):
-            await source.set("key", "value")
-            assert await source.execute_command(*migrate) in (b"OK", "OK", True)
-            carriers = [entry for entry in await target.client_list() if entry["cmd"].startswith("restore")]
-            assert len(carriers) == 1
-            await settled(pair)
-            assert not [entry for entry in await target.client_list() if entry["cmd"].startswith("restore")]
-            assert await target.delete("key") == 1
-
-
-async def test_migrators_that_were_left_behind_are_ended_at_the_source(pair: Pair, stack: AsyncExitStack) -> None:
-    left = await connect(stack, pair.source, f"CLIENT SETNAME {migrator_prefix('f' * 32)}1")
-    await settled(pair)
-    assert await left.ended()
-
-
-async def test_connections_that_keep_coming_are_said(
-    pair: Pair, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(moving, "SETTLE_SECONDS", 0.0)
-    await connect(stack, pair.target, "SELECT 3")
-    with pytest.raises(Unsettled, match="CLIENT SETNAME"):
-        await settled(pair)
+async def test_run_id_a_server_is_not_settled_with_itself(pair: Pair) -> None:
+    with pytest.raises(NotApart, match="under two names"):
+        await settle(pair.source.address, f"localhost:{pair.source.port}", access=ServerAccess(), instance=INSTANCE)
 
 
 async def test_servers_that_are_down(fragile_pair: Pair) -> None:

@@ -203,6 +203,7 @@ async def test_a_hash_that_was_larger_is_found_whole(way: Way) -> None:
 async def test_other_databases(way: Way) -> None:
     for connection in (way.from_source, way.to_target):
         await connection.call("SELECT", 9)
+    way.database = 9
     await way.from_source.call("RPUSH", KEY, *range(5000))
 
     await way.finish(await way.copy())

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from cli.redis_server import RedisServer, start_redis
 from migrator.connection import Timeouts
 from migrator.errors import ForeignKeys, ServerUnavailable, Superseded, SweepOvertaken
 from migrator.pace import Pace, PaceSettings
 from migrator.sweep import Swept, look, stop, sweep
+from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.moving import LEADER, RESERVED, SWEPT
 from tests.integration.breaking_relay import BreakingRelay, Direction

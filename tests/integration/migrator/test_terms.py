@@ -3,26 +3,21 @@
 import pytest
 
 from migrator.connection import Connection, Timeouts
-from migrator.ends import CHECKING
+from migrator.ends import WRITING
 from migrator.errors import MigrationError, SourceUnavailable, Superseded
-from migrator.move import clear, migrate
+from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
 from migrator.settle import settle
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
-from slots.moving import LEADER, STATE, WRITING
+from slots.moving import LEADER, STATE
 from tests.integration.migrator.pairs import Pair, client_of
 
 OLD, NEW = "0" * 32, "1" * 32
 FORMER, LATTER = 2**40 + 1, 2**40 + 2
 """Terms, as large as ZooKeeper numbers them."""
 SLOTS = 16
-
-
-@pytest.fixture(params=[False], ids=["sent"])
-def carried(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 async def moved(pair: Pair, instance: str, term: int, *, back: bool = False) -> None:
@@ -67,15 +62,15 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
         assert await target.get("key") == b"moves"
         late = [
             await opened(pair, f"{migrator_prefix(OLD)}100"),
-            await opened(pair, f"{CHECKING}{OLD}.101"),
+            await opened(pair, f"{WRITING}{OLD}.101"),
             await opened(pair, f"{WRITING}{OLD}.102", at_target=True),
-            await opened(pair, f"{CHECKING}{OLD}.103", at_target=True),
+            await opened(pair, f"{migrator_prefix(OLD)}103", at_target=True),
         ]
         # As the new leader turns the move.
         addresses = pair.source.address, pair.target.address
         await settle(*addresses, access=ServerAccess(), instance=NEW, term=LATTER)
         await moved(pair, NEW, LATTER, back=True)
-        await clear(addresses[1], access=ServerAccess(), instance=NEW, term=LATTER)
+        await settle(addresses[1], addresses[0], access=ServerAccess(), instance=NEW, term=LATTER)
         assert await source.get("key") == b"moves"
         before = await source.hgetall(STATE)
         for connection in late:
@@ -84,7 +79,7 @@ async def test_a_late_leader_takes_no_key_from_its_owner_whichever_way_it_moved(
         for act in (
             moved(pair, OLD, FORMER),
             settle(*addresses, access=ServerAccess(), instance=OLD, term=FORMER),
-            clear(addresses[0], access=ServerAccess(), instance=OLD, term=FORMER),
+            settle(addresses[1], addresses[0], access=ServerAccess(), instance=OLD, term=FORMER),
         ):
             with pytest.raises(Superseded, match=f"term {LATTER}"):
                 await act

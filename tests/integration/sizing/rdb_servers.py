@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from cli.redis_server import embedded_binary, find_binary
+from slotferry.redis_server import embedded_binary, find_binary
 from tests.integration.valkey import valkey_binary
 
 DATABASES = (0, 3, 15)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.redis_server import RedisServer, embedded_binary, find_binary, start_redis
+from slotferry.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from tests.integration.valkey import valkey_binary
 
 

@@ -14,10 +14,10 @@ import pytest
 import redis
 
 import sizing
-from cli.processes import ManagedProcess, free_ports, until
-from cli.redis_server import start_redis
 from sizing.java import find_java_home
 from sizing.python import worker_python
+from slotferry.processes import ManagedProcess, free_ports, until
+from slotferry.redis_server import start_redis
 
 HOST = "127.0.0.1"
 KEYS = 300
@@ -117,7 +117,7 @@ async def test_executors_run_what_is_shipped_to_them(tmp_path: Path) -> None:
     assert (sum(row["keys"] for row in slots), sum(row["bytes"] for row in slots)) == (KEYS, expected)
     for number in (1, 2):
         # Both had executors, and unpacked our code there.
-        assert list((tmp_path / f"worker-{number}").glob("app-*/*/slotferry/sizing/source.py"))
+        assert list((tmp_path / f"worker-{number}").glob("app-*/*/slotferry-shipped/sizing/source.py"))
         assert not list((tmp_path / f"worker-{number}").glob("app-*/*/sizing"))
 
 

@@ -15,12 +15,12 @@ import pyarrow.parquet as parquet
 import pytest
 import redis
 
-from cli.client import TopomClient
-from cli.local import LocalCluster
-from cli.redis_server import start_redis
 from sizing import job
 from sizing.access import TOKEN
 from sizing.outcome import JobError, Status, Summary, Wishes
+from slotferry.client import TopomClient
+from slotferry.local import LocalCluster
+from slotferry.redis_server import start_redis
 from slots.functions import slot
 
 if TYPE_CHECKING:

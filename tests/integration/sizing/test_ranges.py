@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from cli.redis_server import RedisServer
 from sizing.connection import Connection
 from sizing.cursors import POSITIONS, CursorRange, reverse
 from sizing.partitions import ScanPartition, ScanRange
 from sizing.scan import RangeReader
+from slotferry.redis_server import RedisServer
 from slots.access import ServerAccess
 from tests.integration.sizing.keyspaces import client_of, options_of, selection
 from tests.integration.sizing.servers import KINDS, running

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from cli.redis_server import RedisServer, start_redis
 from sizing.rdb.errors import RdbError
 from sizing.rdb.parser import Key, read_keys, rows
 from sizing.rdb.scanner import Scanner
+from slotferry.redis_server import RedisServer, start_redis
 from slots.functions import slot
 from tests.integration.sizing import rdb_servers
 

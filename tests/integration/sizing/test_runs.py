@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from cli.redis_server import RedisServer, start_redis
 from sizing.command import INTERRUPTED
 from sizing.locking import FolderInUse, held
+from slotferry.redis_server import RedisServer, start_redis
 
 LIMIT_SECONDS = 300.0
 QUICK_START = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

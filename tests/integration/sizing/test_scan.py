@@ -10,8 +10,6 @@ import pytest
 import redis
 import structlog
 
-from cli.processes import free_ports
-from cli.redis_server import RedisServer, start_redis
 from sizing.batches import ROWS
 from sizing.cluster import Cluster, choose
 from sizing.connection import Connection
@@ -22,6 +20,8 @@ from sizing.pace import Pace
 from sizing.partitions import KEYS_PER_RANGE, plan_partitions
 from sizing.scan import read_partition
 from sizing.selection import Selection
+from slotferry.processes import free_ports
+from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from tests.certificates import Authority
 from tests.integration.sizing.keyspaces import (

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from cli.redis_server import RedisServer, start_redis
 from sizing.schema import SERVER_COLUMNS
 from sizing.source import SlotferryDataSource
+from slotferry.redis_server import RedisServer, start_redis
 from slots import functions
 from tests.integration.sizing.keyspaces import DATABASES, client_of, fill, seen, truth
 from tests.integration.topom_process import TOKEN, TopomProcess

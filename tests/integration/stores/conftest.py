@@ -16,9 +16,9 @@ from tests.integration.stores.servers import (
     start_zookeeper,
     stop,
 )
-from topom.settings import TopomSettings
 from topom.store import Store
-from topom.store.factory import open_store
+from topom.term.settings import TopomSettings
+from topom.term.stores import open_store
 
 Open = Callable[[], Awaitable[Store]]
 """Gives one more store, opened, over the same data."""

@@ -4,10 +4,10 @@ import asyncio
 import json
 import sys
 
-from topom.settings import TopomSettings
 from topom.store import StoreConflict
-from topom.store.factory import open_store
 from topom.store.lease import clock
+from topom.term.settings import TopomSettings
+from topom.term.stores import open_store
 
 LEASE_SECONDS = 2.0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import ManagedProcess, ProcessError, free_ports, until
+from slotferry.processes import ManagedProcess, ProcessError, free_ports, until
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0

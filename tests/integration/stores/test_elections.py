@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import ManagedProcess, until
+from slotferry.processes import ManagedProcess, until
 from tests.integration.stores.conftest import Open
-from topom.settings import TopomSettings
 from topom.store.lease import clock
+from topom.term.settings import TopomSettings
 
 ONE, TWO, THREE = "1" * 32, "2" * 32, "3" * 32
 URL = "http://127.0.0.1:"

@@ -17,11 +17,11 @@ from tests.integration.stores.servers import (
     start_zookeeper,
     stop,
 )
-from topom.ledger import Ledger
-from topom.settings import TopomSettings
-from topom.state import Product
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import Product
 from topom.store import Store, StoreConflict, StoreError
-from topom.store.factory import open_store
+from topom.term.settings import TopomSettings
+from topom.term.stores import open_store
 
 ONE, TWO = "1" * 32, "2" * 32
 URL = "http://127.0.0.1:1"

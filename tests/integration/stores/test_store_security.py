@@ -23,9 +23,9 @@ from tests.integration.stores.servers import (
     start_zookeeper,
     stop,
 )
-from topom.settings import TopomSettings
 from topom.store import Store, Stored, StoreError
-from topom.store.factory import open_store
+from topom.term.settings import TopomSettings
+from topom.term.stores import open_store
 
 USER, PASSWORD, PREFIX = "topom", "secret", "/shop/a"
 LIMIT_SECONDS = 60.0

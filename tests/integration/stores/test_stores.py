@@ -9,11 +9,12 @@ from slots.functions import names as slot_functions
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.integration.stores.conftest import Open
-from topom.ledger import Ledger
-from topom.sizebook import SizeBook
-from topom.sizes import KnownSizes, SlotSize, Taking
-from topom.state import ClusterState, Product
-from topom.store import Leader, StoreConflict, Stored, StoredSizes, records
+from topom.balance.sizebook import SizeBook
+from topom.balance.sizes import KnownSizes, SlotSize, Taking
+from topom.cluster import records
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, Product
+from topom.store import Leader, StoreConflict, Stored, StoredSizes
 from topom.store.books import Book
 from topom.store.etcd import EtcdStore
 from topom.store.zookeeper import ZooKeeperCells, ZooKeeperStore

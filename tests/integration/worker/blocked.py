@@ -5,7 +5,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from cli.redis_server import RedisServer
+from slotferry.redis_server import RedisServer
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.replicated import eventually
 from tests.integration.worker.wire import Wire

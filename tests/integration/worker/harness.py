@@ -13,11 +13,11 @@ from typing import Any, Self
 
 import redis.asyncio
 
-from cli.processes import ManagedProcess, free_ports
-from cli.redis_server import RedisServer, start_redis
 from proxy.channel import Channel, Message
 from proxy.listening import UnixReservation, reserve, reserve_unix
 from proxy.settings import ProxySettings
+from slotferry.processes import ManagedProcess, free_ports
+from slotferry.redis_server import RedisServer, start_redis
 from slots.access import ServerAccess
 from slots.functions import slot
 from slots.moving import RESERVED

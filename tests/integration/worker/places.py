@@ -10,7 +10,7 @@ from typing import Any
 
 import redis.asyncio
 
-from cli.processes import free_ports
+from slotferry.processes import free_ports
 from tests.certificates import Authority, Issued
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import redis.asyncio
 
-from cli.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer, start_redis
 from slots.table import Group
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis
 
-from migrator.manner import Manner
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
@@ -20,7 +19,7 @@ StartWorker = Callable[..., Awaitable[WorkerHarness]]
 OTHER = f"{{{KEY}}}small"
 
 
-async def move_it(worker: WorkerHarness, carried: bool = False) -> None:
+async def move_it(worker: WorkerHarness) -> None:
     """What the migrator does in the state `migrating`."""
     await migrate(
         worker.servers[0].address,
@@ -32,7 +31,6 @@ async def move_it(worker: WorkerHarness, carried: bool = False) -> None:
         pace=Pace(),
         progress=Progress(),
         instance="0" * 32,
-        manner=Manner(carried=carried),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer, start_redis
 from slots.table import Slot
 from tests.integration.worker.blocked import Blocked, blocked_at, frozen
 from tests.integration.worker.harness import WorkerHarness, slot_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer, start_redis
 from slots.states import SlotState
 from tests.integration.worker.blocked import blocked_at
 from tests.integration.worker.harness import WorkerHarness, slot_of

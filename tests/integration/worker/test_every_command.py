@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis.asyncio.connection import Connection
 
-from cli.redis_server import RedisServer, embedded_binary, find_binary, start_redis
+from slotferry.redis_server import RedisServer, embedded_binary, find_binary, start_redis
 from slots import commands
 from slots.commands import Route
 from slots.table import Slot

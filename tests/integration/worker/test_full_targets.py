@@ -112,7 +112,7 @@ async def test_one_way_a_key_that_somebody_carries_is_not_deleted_under_his_hand
     """Nor without the permit: something may be on its way."""
     async with full(worker) as client, worker.direct(1) as source:
         assert await client.delete(OTHERS[0]) == 1
-        await source.hset(STATE, f"claim:0:{KEY}", "somebody")
+        await source.hset(STATE, f"claim:0:{KEY}", "pieces somebody")
         permit = await source.hget(STATE, "permit")
         task = asyncio.create_task(client.delete(KEY))
         async with asyncio.timeout(LIMIT):
@@ -131,8 +131,8 @@ async def test_one_way_nothing_is_deleted_without_the_permit_of_this_process(wor
     """Whoever believes to hold it may be late, or the server may have been started anew with data of before."""
     async with worker.direct(1) as source:
         await source.set(KEY, "0")
-        mine = f"{(await source.info('server'))['run_id']} target:1 somebody random"
-        former = f"{'0' * 40} target:1 somebody random"
+        mine = f"{(await source.info('server'))['run_id']} somebody random"
+        former = f"{'0' * 40} somebody random"
         for stored, believed in ((mine, former), (mine, ""), ("", ""), (former, former)):
             await source.hset(STATE, "permit", stored)
             with pytest.raises(redis.exceptions.ResponseError, match="UNSETTLED"):
@@ -204,7 +204,7 @@ async def test_a_big_key_is_deleted_at_the_source_unless_somebody_carries_it(wor
         async with full(worker, moved=OTHERS[:1]) as client, asyncio.timeout(LIMIT):
             assert await client.delete(bigs[0]) == 1
             assert await client.unlink(bigs[1], *OTHERS[:2], *ELSEWHERE) == 3
-            await source.hset(STATE, f"claim:0:{bigs[2]}", "somebody")
+            await source.hset(STATE, f"claim:0:{bigs[2]}", "pieces somebody")
             before = (await source.info("commandstats"))["cmdstat_eval"]["calls"]
             deleting = asyncio.create_task(client.delete(*bigs, *OTHERS[2:4]))
             while (await source.info("commandstats"))["cmdstat_eval"]["calls"] < before + 5:

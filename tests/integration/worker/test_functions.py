@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
-from cli.redis_server import embedded_binary, start_redis
+from slotferry.redis_server import embedded_binary, start_redis
 from slots.states import SlotState
 from slots.table import Group, Slot
 from tests.integration.worker.conftest import StartWorker

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from cli.redis_server import start_redis
+from slotferry.redis_server import start_redis
 from slots.states import SlotState
 from slots.table import Slot
 from tests.integration.worker import harness

@@ -7,9 +7,13 @@ import redis.exceptions
 
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
-from tests.integration.worker.blocked import frozen
+from tests.integration.worker.blocked import blocked_at, frozen
 from tests.integration.worker.conftest import StartWorker
-from tests.integration.worker.test_slot_states import KEY, SLOT
+from tests.integration.worker.conversations import Talk
+from tests.integration.worker.harness import WorkerHarness, slot_of
+from tests.integration.worker.test_slot_states import KEY, SLOT, until
+from tests.integration.worker.test_watch import KEY as WATCHED
+from tests.integration.worker.test_watch import watching
 
 SECONDS = 10
 """Less than the limits after which requests would get their errors anyway."""
@@ -67,3 +71,116 @@ async def test_of_a_key_that_is_back_at_a_new_source_the_targets_copy_counts(sta
         # absent-first: what was known of the former source does not count.
         assert await client.get(KEY) == b"new"
         assert await promoted.exists(KEY) == 0
+
+
+LOST = b"has failed, and another server takes its place; the command may have run there"
+
+
+async def sent(worker: WorkerHarness, requests: int) -> None:
+    """Wait until so many requests are under way at servers."""
+
+    def under_way(message: dict[str, object]) -> bool:
+        counters = message.get("counters")
+        return isinstance(counters, dict) and counters["in_flight"] >= requests
+
+    worker.messages.clear()
+    await worker.next(under_way)
+
+
+async def test_one_owner_a_master_that_was_replaced_and_goes_on_answers_nobody(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=3, lock_drain_seconds=0.2, backend_reply_seconds=60)
+    hung, _, new = (server.address for server in worker.servers)
+    async with (
+        worker.client() as client,
+        worker.direct(3) as promoted,
+        Talk(worker.settings.listen) as pops,
+        Talk(worker.settings.listen) as moves,
+        Talk(worker.settings.listen) as waits,
+        watching(worker) as executes,
+    ):
+        for server in (client, promoted):
+            await server.rpush("list", "first", "second")
+            await server.rpush("{from}list", "only")
+        # Their connections are there already, so that what is said over them lies at the server while it hangs.
+        for talk in (pops, moves, waits):
+            talk.send("BLPOP", "nothing", "0")
+        await blocked_at(worker.servers[0], 3)
+        await client.rpush("nothing", "a", "b", "c")
+        for talk in (pops, moves, waits):
+            await talk.reply()
+        async with frozen(worker.servers[0]):
+            executes.send("EXEC")
+            pops.send("BLPOP", "list", "0")
+            moves.send("BLMOVE", "{from}list", "{from}to", "LEFT", "LEFT", "0")
+            # At each master; the other one answers.
+            waits.send("WAIT", "0", "1000")
+            # Three of these are the transaction's.
+            await sent(worker, 6)
+            verdict = await worker.verdict(worker.push([], [Group(1, (hung, new), locked=True, lost=True)]))
+            assert verdict["type"] == "ack"
+            await worker.apply([], [Group(1, (new, hung))])
+        for talk in (executes, pops, moves, waits):
+            reply = await talk.reply()
+            assert reply.startswith(b"-"), reply
+            assert LOST in reply
+        # What the client has not been told was done, is to be done.
+        assert await promoted.lrange("list", 0, -1) == [b"first", b"second"]
+        assert await promoted.get(WATCHED) is None
+        assert await promoted.lrange("{from}list", 0, -1) == [b"only"]
+
+
+async def test_one_owner_no_connection_to_a_master_that_is_lost_is_left_or_opened(start_worker: StartWorker) -> None:
+    """It answers all the while: what counts is that nobody hears it."""
+    worker = await start_worker(servers=3, lock_hold_seconds=0.2)
+    first, _, third = (server.address for server in worker.servers)
+
+    async def connections() -> set[str]:
+        async with worker.direct(1) as direct:
+            found = await direct.client_list()
+        # But for the one over which messages come: it speaks RESP3, and runs nothing for clients.
+        return {entry["id"] for entry in found if entry["name"] and entry["resp"] == "2"}
+
+    async def none_left() -> bool:
+        return not await connections()
+
+    async with worker.client(protocol=2) as client, watching(worker) as executes, Talk(worker.settings.listen) as pops:
+        # A connection that is shared, two of sessions' own, one for keys that move, and one for reads at the source.
+        await client.rpush("list", "one")
+        await pops.ask("BLPOP", "list", "0")
+        await client.hset("big", mapping={str(number): "x" for number in range(2000)})
+        for state in (SlotState.PREPARED, SlotState.MIGRATING):
+            await worker.act([slot_of("big")], state)
+        assert await client.hlen("big") == 2000
+        assert len(await connections()) >= 5
+        await worker.apply([], [Group(1, (first, third), locked=True, lost=True)])
+        await until(none_left)
+        assert await executes.ask("EXEC") == b"*-1\r\n"
+        for words in (("WATCH", WATCHED), ("BLPOP", "list", "0"), ("GET", "list")):
+            assert (await pops.ask(*words)).startswith(b"-TRYAGAIN"), words
+        assert (await pops.ask("WAIT", "0", "1")).startswith(b"-ERR server")
+        assert not await connections()
+        # It was not replaced after all.
+        await worker.apply([], [Group(1, (first, third))])
+        assert await client.get(KEY) is None
+
+
+async def test_what_moves_keys_to_a_master_that_is_lost_ends(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=3)
+    _, second, third = (server.address for server in worker.servers)
+
+    async def lanes() -> bool:
+        async with worker.direct(2) as direct:
+            found = await direct.client_list()
+        return any(entry["cmd"] in ("eval", "evalsha") for entry in found)
+
+    async def ended() -> bool:
+        return not await lanes()
+
+    async with worker.client() as client:
+        await client.set(KEY, "value")
+        for state in (SlotState.PREPARED, SlotState.MIGRATING):
+            await worker.act([SLOT], state)
+        assert await client.get(KEY) == b"value"
+        assert await lanes()
+        await worker.apply([], [Group(2, (second, third), locked=True, lost=True)])
+        await until(ended)

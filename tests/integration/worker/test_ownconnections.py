@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from cli.processes import free_ports
-from cli.redis_server import RedisServer, ask, start_redis
 from proxy.backends import BackendOptions
 from proxy.engine.backend import command
 from proxy.engine.requests import Loop
 from proxy.ownconnections import OwnConnectionError, OwnConnections
 from proxy.settings import ProxySettings
+from slotferry.processes import free_ports
+from slotferry.redis_server import RedisServer, ask, start_redis
 
 LIMIT = 20.0
 CLIENT_ID = command(("CLIENT", "ID"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from cli.processes import ManagedProcess, free_ports
 from proxy.engine.backend import command
 from proxy.proxyprotocol import SIGNATURE
+from slotferry.processes import ManagedProcess, free_ports
 from tests.certificates import Authority
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 from tests.integration.worker.places import (

@@ -10,7 +10,7 @@ import redis
 import redis.asyncio
 import redis.exceptions
 
-from cli.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer, start_redis
 from slots.table import Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.wire import Wire

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis.asyncio
 
-from cli.redis_server import RedisServer
 from proxy.engine.backend import command
+from slotferry.redis_server import RedisServer
 from slots.table import Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.test_pubsub import plain as plain

@@ -10,9 +10,10 @@ import redis.asyncio
 
 from migrator.connection import Timeouts
 from migrator.errors import TargetUnavailable
-from migrator.move import clear, migrate
+from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
+from migrator.settle import settle
 from proxy.slowpath.scancursor import Cursor
 from slots.access import ServerAccess
 from slots.connections import fence
@@ -140,7 +141,7 @@ async def carry(worker: WorkerHarness, slots: list[int], source: int, target: in
             break
     await worker.act(slots, SlotState.FINISHED, source, target)
     ends = worker.servers[source - 1].address, worker.servers[target - 1].address
-    await clear(ends[0], access=ServerAccess(""), instance=MIGRATOR)
+    await settle(*ends, access=ServerAccess(""), instance=MIGRATOR)
     await worker.apply([Slot(index, target) for index in slots])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from cli.redis_server import start_redis
+from slotferry.redis_server import start_redis
 from slots.states import SlotState
 from slots.table import Group, Slot
 from tests.integration.worker.conftest import StartWorker

@@ -12,7 +12,7 @@ from slots.table import Slot
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_slot_states import frozen
-from topom.redis_servers import is_proxy, look_inside
+from topom.servers.redis_servers import is_proxy, look_inside
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 

@@ -14,14 +14,14 @@ import pytest
 import redis.asyncio
 import redis.exceptions
 
-from cli.processes import free_ports
-from cli.redis_server import RedisServer, find_binary, start_redis
 from migrator.connection import Timeouts
-from migrator.errors import SourceUnavailable, TargetUnavailable
+from migrator.errors import SourceUnavailable
 from migrator.move import migrate
 from migrator.pace import Pace
 from migrator.progress import Progress
 from proxy.leftovers import Leftovers
+from slotferry.processes import free_ports
+from slotferry.redis_server import RedisServer, find_binary, start_redis
 from slots.access import ServerAccess, ServerTls
 from slots.connections import proxy_prefix
 from slots.moving import RESERVED_KEYS
@@ -29,7 +29,7 @@ from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.certificates import Authority
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
-from topom.redis_servers import RedisServers
+from topom.servers.redis_servers import RedisServers
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 
@@ -276,25 +276,6 @@ async def test_the_migrator_and_a_server_that_nobody_vouches_for(tmp_path: Path,
                 progress=Progress(),
                 instance=INSTANCE,
                 timeouts=Timeouts(connect_seconds=5),
-            )
-
-
-async def test_servers_that_do_not_speak_tls_with_each_other(tmp_path: Path, authority: Authority) -> None:
-    async with tls_servers(tmp_path, authority, 2, "--tls-cluster", "no") as (source, target):
-        async with redis.asyncio.Redis(port=source.port) as client:
-            await client.set("k", "v")
-        with pytest.raises(TargetUnavailable, match="with TLS, every server needs tls-cluster yes"):
-            await migrate(
-                address_of(source),
-                address_of(target),
-                range(1024),
-                function="crc32",
-                number_of_slots=1024,
-                access=access_of(authority),
-                pace=Pace(),
-                progress=Progress(),
-                instance=INSTANCE,
-                timeouts=Timeouts(migrate_most_seconds=1.0),
             )
 
 

@@ -111,7 +111,7 @@ async def test_drained_a_turn_waits_for_keys_on_their_way(start_worker: StartWor
 
 
 async def test_drained_a_turn_waits_until_a_lost_move_is_settled(start_worker: StartWorker) -> None:
-    """A MIGRATE that was given up may still be in the buffer of the server that it was sent to."""
+    """A step that was given up may still be in the buffer of the server that it was sent to."""
     worker = await start_worker(lock_drain_seconds=0.3, move_seconds=0.2)
     await half_way(worker)
     async with worker.client() as client, frozen(worker, 1):

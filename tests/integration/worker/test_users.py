@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import redis.exceptions
 
-from cli.redis_server import start_redis
 from proxy.engine.backend import command
+from slotferry.redis_server import start_redis
 from slots.access import ServerAccess
 from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
-from topom.redis_servers import Fencing, RedisServers
+from topom.servers.redis_servers import Fencing, RedisServers
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 

@@ -137,6 +137,7 @@ def options(**changes: Any) -> Any:
     return SimpleNamespace(
         allowances=Allowances(),
         known_servers=KnownServers(),
+        lost_masters=frozenset(),
         **{
             "password": "",
             "user": "",

@@ -4,9 +4,9 @@ import asyncio
 import socket
 from typing import Any
 
-from cli.processes import free_ports
 from proxy.engine.backend import Backend, command
 from proxy.engine.requests import Loop
+from slotferry.processes import free_ports
 from tests.unit.engine.inprocess import Server, Visit, options, until
 
 

@@ -6,7 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from tests.histories.relay import CATCHING_SECONDS, RESTORE, KeysHold, Relay
+from tests.histories.relay import CATCHING_SECONDS, KeysHold, Relay
+from tests.histories.steps import PLACING
+
+PLACE = PLACING[0]
 
 
 class Peer:
@@ -145,40 +148,40 @@ async def test_cut_and_refused(peer: Peer, relay: Relay) -> None:
     again.writer.close()
 
 
-async def test_keys_of_one_migrate_are_held_up_and_those_of_the_next_overtake(peer: Peer, relay: Relay) -> None:
+async def test_one_place_is_held_up_and_the_next_overtakes(peer: Peer, relay: Relay) -> None:
     other = await Client.open(relay)
-    migrate = await Client.open(relay)
-    hold = KeysHold(requests=True)
+    mover = await Client.open(relay)
+    hold = KeysHold(True, PLACING)
     relay.catch(hold)
-    migrate.send(b"RESTORE late\n")
-    migrate.writer.close()
-    await migrate.writer.wait_closed()
+    mover.send(PLACE + b" late\n")
+    mover.writer.close()
+    await mover.writer.wait_closed()
     assert await other.ask(b"GET\n") == b"+GET\n"
     hold_is_over = asyncio.create_task(hold.wait())
     assert hold.caught.is_set()
     await asyncio.sleep(1.1 * CATCHING_SECONDS)
     again = await Client.open(relay)
-    assert await again.ask(b"RESTORE again\n") == b"+RESTORE again\n"
+    assert await again.ask(PLACE + b" again\n") == b"+" + PLACE + b" again\n"
     assert not hold_is_over.done()
     hold.end()
     await hold_is_over
-    await until(lambda: peer.got == b"GET\nRESTORE again\nRESTORE late\n")
+    await until(lambda: peer.got == b"GET\n" + PLACE + b" again\n" + PLACE + b" late\n")
     for one in (other, again):
         one.writer.close()
 
 
 async def test_keys_of_one_kind_are_held_up_until_something_has_passed(peer: Peer, relay: Relay) -> None:
     other = await Client.open(relay)
-    migrate = await Client.open(relay)
-    hold = KeysHold(True, (RESTORE,), b":flushed:", b"FLUSHDB")
+    mover = await Client.open(relay)
+    hold = KeysHold(True, PLACING, b":flushed:", b"FLUSHDB")
     relay.catch(hold)
-    assert await migrate.ask(b"RESTORE h1:total:2\n") == b"+RESTORE h1:total:2\n"
-    migrate.send(b"RESTORE h1:flushed:2\n")
+    assert await mover.ask(PLACE + b" h1:total:2\n") == b"+" + PLACE + b" h1:total:2\n"
+    mover.send(PLACE + b" h1:flushed:2\n")
     await asyncio.wait_for(hold.caught.wait(), 5)
     assert await other.ask(b"GET\n") == b"+GET\n"
     assert not hold.over
     assert await other.ask(b"FLUSHDB\n") == b"+FLUSHDB\n"
     assert hold.over
-    await until(lambda: peer.got.endswith(b"FLUSHDB\nRESTORE h1:flushed:2\n"))
-    for one in (other, migrate):
+    await until(lambda: peer.got.endswith(b"FLUSHDB\n" + PLACE + b" h1:flushed:2\n"))
+    for one in (other, mover):
         one.writer.close()

@@ -20,6 +20,13 @@ from migrator.errors import Refusal, SourceRefused, TargetRefused
         ("ERR DB index is out of range", Refusal.DATABASE, False),
         ("MISCONF Redis is configured to save RDB snapshots", Refusal.PERSISTENCE, False),
         ("ERR something new", Refusal.OTHER, False),
+        ("@user_script: 3: -MISCONF Redis is configured to save RDB snapshots", Refusal.PERSISTENCE, False),
+        (
+            "ERR Error running script (call to f_0123abcd): @user_script:9: @user_script: 9: -READONLY You can't write",
+            Refusal.READ_ONLY,
+            False,
+        ),
+        ("ERR Error running script (call to f_0123abcd): @user_script:9: nonsense", Refusal.OTHER, False),
     ],
 )
 def test_a_refusal_has_a_reason_and_names_the_server(reply: str, reason: Refusal, passing: bool) -> None:

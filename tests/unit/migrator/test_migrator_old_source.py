@@ -5,48 +5,68 @@ from collections.abc import Awaitable, Callable
 import hiredis
 import pytest
 
-from migrator.checks import Way, check
-from migrator.errors import SourceRefused, unknown_command
+from migrator.checks import check
+from migrator.connection import Connection, Timeouts
+from migrator.errors import SourceRefused, SourceUnavailable, unknown_command
+from migrator.wishes import Wishes
 from slots.access import ServerAccess
+from slots.moving import WANTED
 from tests.unit.migrator.conftest import Answer, ScriptedServer
 
 StartScripted = Callable[[Answer], Awaitable[ScriptedServer]]
 
 
-def without_login(command: list[bytes]) -> bytes:
-    """A server before Redis 4.0.7: its MIGRATE has no option AUTH."""
+def before_redis_4(command: list[bytes]) -> bytes:
+    """A server that knows no modules."""
     match command[0]:
         case b"INFO":
             return b"$15\r\n# Keyspace\r\nx:1\r\n"
         case b"MODULE":
             return b"-ERR unknown command 'MODULE'\r\n"
-        case b"EVAL" if b"MIGRATE" in command[1]:
-            return b"-ERR syntax error\r\n"
         case b"EVAL":
             return b"$7\r\npayload\r\n"
     return b"+OK\r\n"
 
 
-async def test_keys_are_carried_where_the_source_cannot_log_in_at_the_target(scripted: StartScripted) -> None:
-    source, target = await scripted(without_login), await scripted(without_login)
-
-    async def checked(way: Way, password: str) -> bool:
-        found = await check(
-            source.address,
-            target.address,
-            share=1,
-            databases=1,
-            access=ServerAccess(password),
-            instance="0" * 32,
-            way=way,
-        )
-        return found.carried
-
-    assert await checked(Way.AUTO, "secret")
+async def test_a_server_that_knows_no_modules_is_fit(scripted: StartScripted) -> None:
+    source, target = await scripted(before_redis_4), await scripted(before_redis_4)
+    found = await check(
+        source.address, target.address, share=1, databases=1, access=ServerAccess("secret"), instance="0" * 32
+    )
+    assert found.notes == ()
     assert [b"RESTORE", b"payload"] in [[command[0], command[-1]] for command in target.commands]
-    for way, password in ((Way.DIRECT, "secret"), (Way.AUTO, "")):
-        with pytest.raises(SourceRefused):
-            await checked(way, password)
+
+
+async def test_a_source_that_does_not_give_the_keys_of_its_list_many_at_a_time(scripted: StartScripted) -> None:
+    """LPOP has a count since Redis 6.2."""
+    entries = [b"0:big", b"3:another", b"0:not ours"]
+
+    def answer(command: list[bytes]) -> bytes:
+        match command:
+            case [b"LPOP", _, _]:
+                return b"-ERR wrong number of arguments for 'lpop' command\r\n"
+            case [b"LRANGE", *_]:
+                return b"*3\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(entry), entry) for entry in entries)
+        return b"+OK\r\n"
+
+    source = await scripted(answer)
+    connection = await Connection.open(
+        source.address,
+        name="test",
+        access=ServerAccess(),
+        unavailable=SourceUnavailable,
+        refused=SourceRefused,
+        timeouts=Timeouts(),
+    )
+    wishes = Wishes(connection, lambda key: key != b"not ours")
+    for _ in range(2):
+        assert await wishes.next() == [(0, b"big"), (3, b"another")]
+    assert [command[:2] for command in source.commands if command[0] in (b"LPOP", b"LTRIM")] == [
+        [b"LPOP", WANTED],
+        [b"LTRIM", WANTED],
+        [b"LTRIM", WANTED],
+    ]
+    connection.close()
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,22 @@
 """A server that answers what no Redis server does is a failure that names it: nothing is taken for moved by that."""
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import hiredis
 import pytest
 
-from migrator import claims
-from migrator.claims import Claims
+from migrator.claims import Claimed, Claims
 from migrator.connection import Connection, Timeouts
+from migrator.ends import Ends
 from migrator.errors import SourceRefused, SourceUnavailable, TargetRefused, TargetUnavailable
-from migrator.manner import Confirmation
+from migrator.manner import Confirmation, Manner
 from migrator.pieces import finishing
 from migrator.pieces.copying import Copied
-from slots import moving
-from slots.moving import Moved
+from migrator.transfer import Transfer
+from slots import moving, permits
+from slots.access import ServerAccess
+from slots.moving import Taken
 from slots.replies import NotUnderstood
 
 KEYS = [b"a", b"b", b"c"]
@@ -32,68 +35,122 @@ class Odd(Connection):
         return [self.reply] * replies
 
 
+class Steps(Odd):
+    """Gives these replies, one after the other, and no more."""
+
+    def __init__(self, replies: list[Any]) -> None:
+        super().__init__(None)
+        self.replies = replies
+
+    async def send(self, commands: bytes, replies: int, limit: float | None = None) -> list[Any]:
+        return [self.replies.pop(0)]
+
+
+def transfer(source: Connection, target: Connection) -> Transfer:
+    ends = Ends(AsyncExitStack(), "source:1", "odd:1", ServerAccess(), "test", Timeouts())
+    return Transfer(source, target, ends, Manner())
+
+
 @pytest.mark.parametrize("reply", ODD)
 async def test_claims(reply: Any) -> None:
     asked = Claims(Odd(reply))
+    if reply is None:
+        # It counts as the want of a permit, which is renewed.
+        assert await asked.take(0, b"a", "permit") is await asked.look(0, b"a", "permit") is Claimed.UNSETTLED
+        assert not await asked.release(0, b"a", "permit", delete=True)
+        return
     with pytest.raises(SourceUnavailable, match="odd:1"):
         await asked.take(0, b"a", "permit")
-    with pytest.raises(SourceUnavailable, match="odd:1"):
-        await asked.take_and_dump(0, KEYS, "permit", 1, 1, 1)
     if reply != 5:
         with pytest.raises(SourceUnavailable, match="odd:1"):
-            await asked.hold(0, *KEYS)
-        with pytest.raises(SourceUnavailable, match="odd:1"):
-            await asked.release(0, *KEYS, delete=True)
+            await asked.look(0, b"a", "permit")
+    with pytest.raises(SourceUnavailable, match="odd:1"):
+        await asked.release(0, b"a", "permit", delete=True)
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        [4, 0, [], [], [], []],
-        [3, 0, [], [4], [b"payload"], [-1]],
-        [3, 0, [0], [], [], []],
-        [3, 0, [], [1, 1], [b"payload"] * 2, [-1, -1]],
-        [3, 0, [], [1, 2], [b"payload"], [-1, -1]],
-        [3, 0, [], [1], [None], [-1]],
-        [3, 0, [], [1], [b"payload"], [b"x"]],
-        [3, -1, [], [], [], []],
+        *ODD,
+        [4, 0, [], [], [], [], []],
+        [3, 0, [], [], [4], [b"payload"], [-1]],
+        [3, 0, [0], [], [], [], []],
+        [3, 0, [], [0], [], [], []],
+        [3, 0, [4], [], [], [], []],
+        [3, 0, [], [], [1, 1], [b"payload"] * 2, [-1, -1]],
+        [3, 0, [1], [1], [], [], []],
+        [3, 0, [], [1], [1], [b"payload"], [-1]],
+        [3, 0, [], [], [1, 2], [b"payload"], [-1, -1]],
+        [3, 0, [], [], [1], [b"payload"], []],
+        [3, 0, [], [], [1], [None], [-1]],
+        [3, 0, [], [], [1], [b"payload"], [b"x"]],
+        [3, 0, [], [], [1], [b"payload"], [-2]],
+        [3, -1, [], [], [], [], []],
+        [2, 0, [], [], [3], [b"payload"], [-1]],
     ],
 )
-def test_what_is_serialized_is_of_the_keys_that_were_asked_for(reply: Any) -> None:
+def test_absent_first_what_was_not_asked_for_was_not_taken(reply: Any) -> None:
     with pytest.raises(NotUnderstood):
-        claims._dumped(reply, KEYS)
-    assert claims._dumped([3, 7, [2], [1, 3], [b"x", b"y"], [-1, 5]], KEYS).keys == [b"a", b"c"]
+        Taken.of(reply, KEYS)
+    found = Taken.of([3, 7, [2], [], [1, 3], [b"x", b"y"], [-1, 5]], KEYS)
+    assert found == Taken(3, 7, (1,), (), (0, 2), [b"a", b"c"], [b"x", b"y"], [-1, 5])
 
 
-@pytest.mark.parametrize(
-    "reply", [*ODD, [4, 0, 0, []], [2, 3, 0, []], [3, 0, 0, [4]], [3, 0, 0, [0]], [3, 3, 0, [1]], [3, 0, 0, [1, 1]]]
-)
-def test_absent_first_what_was_not_asked_for_was_not_moved(reply: Any) -> None:
+@pytest.mark.parametrize("reply", [*ODD, [4, b""], [2, b""], [3, b"OOM"], [-1, b"OOM"], [1, None], [b"3", b""]])
+def test_what_was_not_asked_for_was_not_placed(reply: Any) -> None:
     with pytest.raises(NotUnderstood):
-        Moved.of(reply, 3)
-    assert Moved.of([3, 1, 9, [2]], 3) == Moved(3, 1, 9, (1,))
+        moving.placed(reply, 3)
+    assert moving.placed([3, b""], 3) == (3, b"")
+    assert moving.placed([1, b"OOM"], 3) == (1, b"OOM")
+
+
+@pytest.mark.parametrize("reply", [*ODD, [4, 0], [-1, 0], [b"3", 3]])
+def test_what_was_not_asked_for_was_not_dropped(reply: Any) -> None:
+    with pytest.raises(NotUnderstood):
+        moving.dropped(reply, 3)
+    assert moving.dropped([2, 1], 3) == 2
+
+
+@pytest.mark.parametrize("reply", ODD)
+async def test_small_keys(reply: Any) -> None:
+    """given a source, or a target, that answers like that, nothing is dropped."""
+    with pytest.raises((SourceUnavailable, TargetUnavailable), match="odd:1"):
+        await transfer(Odd(reply), Odd(None, at_target=True)).move(0, KEYS, 1000)
+    taken = [3, 7, [], [], [1], [b"payload"], [-1]]
+    source = Steps([taken])
+    with pytest.raises(TargetUnavailable, match="odd:1"):
+        await transfer(source, Odd(reply, at_target=True)).move(0, KEYS, 1000)
+    assert not source.replies, "it was asked for no more"
 
 
 @pytest.mark.parametrize("reply", ODD)
 async def test_what_is_not_said_to_be_done_is_not_done(reply: Any) -> None:
+    copied = Copied(b"hash", "HLEN", 1, 1, -1, 1, 1, 0.0, 0.0)
     with pytest.raises(TargetUnavailable, match="odd:1"):
-        await finishing.finish(
-            Odd(reply, at_target=True), b"a", b"t", Copied(b"hash", "HLEN", 1, 1, -1, 1, 1, 0.0, 0.0)
-        )
+        await finishing.finish(Odd(reply, at_target=True), 0, b"a", b"t", copied, "permit", keeps_target=False)
     if reply != 5:
         with pytest.raises(TargetUnavailable, match="odd:1"):
             await Confirmation(1).wait(Odd(reply, at_target=True))
 
 
 @pytest.mark.parametrize("reply", ODD)
-async def test_settling(reply: Any) -> None:
-    with pytest.raises(moving.NotSettled, match="look at what is running there"):
-        await moving.end_migrations(Odd(reply))
-    if reply != [1, 2, 3]:
-        with pytest.raises(moving.NotSettled, match="the source of keys for t:1: it answers"):
-            await moving.settle(Odd(reply), Odd(reply), "t:1")
+async def test_permits(reply: Any) -> None:
+    with pytest.raises(permits.NotSettled, match=r"^t:1: it answers"):
+        await permits.renew(Odd(reply), Odd(reply), "t:1")
+    with pytest.raises(permits.NotSettled, match="the source of keys for t:1: it answers"):
+        await permits.renew(Odd(reply), Odd([b"a" * 40, b""]), "t:1")
+    with pytest.raises(permits.NotSettled, match="look at what is running there"):
+        await permits._set(Odd(reply), "permit", "", "permit", "a" * 40, False)
+    if reply != []:
+        with pytest.raises(permits.NotSettled, match="look at what is running there"):
+            await permits.flushes_over(Odd([]), Odd(5))
 
 
 async def test_an_error_is_what_it_is() -> None:
     error = hiredis.ReplyError("UNSETTLED really")
-    assert await Claims(Odd(error)).take_and_dump(0, KEYS, "permit", 1, 1, 1) is None
+    asked = Claims(Odd(error))
+    assert await asked.take(0, b"a", "permit") is Claimed.UNSETTLED
+    assert await asked.look(0, b"a", "permit") is Claimed.UNSETTLED
+    assert not await asked.release(0, b"a", "permit", delete=True)
+    with pytest.raises(SourceRefused, match="ACL"):
+        await Claims(Odd(hiredis.ReplyError("NOPERM no"))).take(0, b"a", "permit")

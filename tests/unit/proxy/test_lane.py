@@ -2,17 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
 
 import pytest
 
 from proxy import permits
+from proxy.engine.backend import Backend
 from proxy.engine.router import Router
-from proxy.lane import Lane
+from proxy.lane import Lane, _End
 from proxy.move import Move, Origin
 from proxy.permits import Permits
 from proxy.settings import ProxySettings
+from slots.moving import TAKE
 from tests.unit.engine.inprocess import Server, Visit, engine, until
 
 TARGET = "127.0.0.1:1"
@@ -70,14 +72,15 @@ async def test_drained_a_key_whose_permit_cannot_be_renewed_is_given_up() -> Non
             assert error is not None
             assert error.startswith(b"-TRYAGAIN")
             assert lane.idle
-            lane.backend.close()
+            for backend in lane.backends:
+                backend.close()
 
 
 async def test_absent_first_an_odd_answer_moves_nothing() -> None:
     """given a source that answers for other keys than it was asked for, the key is not known to have left it."""
 
     async def odd(visit: Visit, words: list[bytes]) -> None:
-        visit.say(b"*4\r\n:2\r\n:0\r\n:0\r\n*1\r\n:7\r\n")
+        visit.say(b"*7\r\n:1\r\n:0\r\n*0\r\n*1\r\n:7\r\n*0\r\n*0\r\n*0\r\n")
 
     async with Server(odd) as server:
         with engine(server.address) as inside:
@@ -88,7 +91,8 @@ async def test_absent_first_an_odd_answer_moves_nothing() -> None:
             [(_, error)] = mover.finished
             assert error is not None
             assert b"it answers" in error or b"others were moved" in error
-            lane.backend.close()
+            for backend in lane.backends:
+                backend.close()
 
 
 @pytest.mark.parametrize("error", [RuntimeError("the handler is closed"), OSError("gone")])
@@ -97,13 +101,193 @@ async def test_a_connection_that_is_lost_while_a_permit_is_renewed(
 ) -> None:
     """given a connection that uvloop has closed when something is to be written, the reason is said."""
 
-    async def settle(*_: object) -> str:
+    async def renew(*_: object) -> str:
         raise error
 
-    monkeypatch.setattr(permits.moving, "settle", settle)
+    monkeypatch.setattr(permits.permits, "renew", renew)
     mine = Permits(ProxySettings(), lambda: "name")
     assert await mine.renew("127.0.0.1:2", TARGET) == str(error)
     assert mine.get("127.0.0.1:2", TARGET) == ""
+
+
+class Connection:
+    """A connection to a server: the number of it, and who waits for a reply."""
+
+    def __init__(self) -> None:
+        self.is_ready = True
+        self.connects = 1
+        self.answers: list[Callable[[bytes], None]] = []
+
+    def call(self, payload: bytes, answer: Callable[[bytes], None]) -> None:
+        self.answers.append(answer)
+
+
+async def test_run_id_a_connection_that_is_made_as_a_reply_comes_is_compared_itself() -> None:
+    """given a server that answers and goes, what another batch has begun to connect to may be another process."""
+    backend = Connection()
+    end = _End(cast(Backend, backend))
+    checks: list[bool] = []
+
+    def arguments(check: bool) -> tuple[str, ...]:
+        checks.append(check)
+        return ()
+
+    for reconnects in (False, True, False, False):
+        running = asyncio.create_task(end.run(TAKE, arguments))
+        await asyncio.sleep(0)
+        backend.answers.pop()(b"*0\r\n")
+        backend.connects += reconnects
+        await running
+    assert checks == [True, False, True, False]
+
+
+async def test_a_key_that_a_dead_mover_has_claimed_is_tried_by_another_permit_before_its_time_is_over() -> None:
+    """given little time, whoever waits does not give up before the permit, and with it the claim, is doubted."""
+
+    async def busy(visit: Visit, words: list[bytes]) -> None:
+        visit.say(b"*7\r\n:1\r\n:0\r\n*1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n")
+
+    doubted: list[str] = []
+
+    class Doubts(NoPermits):
+        def get(self, source: str, target: str) -> str:
+            return "a permit"
+
+        def doubt(self, source: str, target: str, permit: str) -> None:
+            doubted.append(permit)
+
+    async with Server(busy) as server:
+        with engine(server.address) as inside:
+            mover = Mover(inside.router, Doubts(ProxySettings(), lambda: "name"))
+            mover.settings = ProxySettings(move_seconds=0.2)
+            lane = Lane(mover, Origin(server.address), TARGET, 0)
+            lane.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
+            await until(lambda: bool(mover.finished))
+            assert set(doubted) == {"a permit"}
+            for backend in lane.backends:
+                backend.close()
+
+
+@pytest.mark.parametrize("answer", [b"-ERR something\r\n", b"*2\r\n:7\r\n$0\r\n\r\n", b":1\r\n"])
+async def test_one_way_a_claim_is_not_given_back_where_it_is_not_known_whether_the_key_was_placed(
+    answer: bytes,
+) -> None:
+    """given a target whose answer does not tell, nothing more is asked of the source by that permit."""
+    asked: list[tuple[bytes, bytes]] = []
+
+    async def source(visit: Visit, words: list[bytes]) -> None:
+        asked.append((words[1], words[5]))
+        if words[5] != b"permit":
+            visit.say(b"-UNSETTLED the permit has to be renewed\r\n")
+        else:
+            visit.say(b"*7\r\n:1\r\n:9\r\n*0\r\n*0\r\n*1\r\n:1\r\n*1\r\n$4\r\ndump\r\n*1\r\n:-1\r\n")
+
+    async def target(visit: Visit, words: list[bytes]) -> None:
+        visit.say(answer)
+
+    class Has(NoPermits):
+        """The permit, until it is doubted."""
+
+        held = "permit"
+
+        def get(self, source: str, target: str) -> str:
+            return self.held
+
+        def doubt(self, source: str, target: str, permit: str) -> None:
+            self.held = ""
+
+    async with Server(source) as giving, Server(target) as taking:
+        with engine(giving.address) as inside:
+            mover = Mover(inside.router, Has(ProxySettings(), lambda: "name"))
+            lane = Lane(mover, Origin(giving.address), taking.address, 0)
+            lane.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.2))
+            await until(lambda: bool(mover.finished))
+            by_permit = [digest for digest, permit in asked if permit == b"permit"]
+            assert by_permit == [TAKE.digest.encode()]
+
+
+class OnePermit(Permits):
+    """That holds at once, again and again."""
+
+    def get(self, source: str, target: str) -> str:
+        return "source target random"
+
+    async def renew(self, source: str, target: str) -> str | None:
+        return None
+
+
+async def test_a_key_that_the_target_refuses_is_no_harm_to_those_that_are_moved_with_it() -> None:
+    """given a key that only fails after its time, and one that is refused for good."""
+    refused = {b"odd": b"ERR something odd", b"bad": b"ERR Bad data format"}
+
+    async def source(visit: Visit, words: list[bytes]) -> None:
+        keys = words[4 : 3 + int(words[2])]
+        if words[1] == TAKE.digest.encode():
+            places = tuple(range(1, len(keys) + 1))
+            visit.say(reply([len(keys), 1, [], [], [*places], [b"payload" for _ in keys], [-1 for _ in keys]]))
+        else:
+            visit.say(reply([len(keys), int(words[-1])]))
+
+    async def target(visit: Visit, words: list[bytes]) -> None:
+        keys = words[4 : 3 + int(words[2])]
+        placed = next((place for place, key in enumerate(keys) if key in refused), len(keys))
+        visit.say(reply([placed, refused[keys[placed]] if placed < len(keys) else b""]))
+
+    async with Server(source) as giving, Server(target) as taking:
+        with engine(giving.address) as inside:
+            mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
+            lane = Lane(mover, Origin(giving.address), taking.address, 0)
+            for name in (b"first", b"odd", b"second", b"bad", b"third"):
+                lane.add(Move(3, (1, 0, name), time.monotonic() + 0.5))
+            await until(lambda: len(mover.finished) == 5)
+            errors = {move.identity[2]: error for move, error in mover.finished}
+            assert {name for name, error in errors.items() if error is not None} == set(refused)
+            assert b"Bad data format" in (errors[b"bad"] or b"")
+            for backend in lane.backends:
+                backend.close()
+
+
+def reply(said: int | bytes | list[Any]) -> bytes:
+    """In RESP."""
+    if isinstance(said, list):
+        return b"*%d\r\n%b" % (len(said), b"".join(map(reply, said)))
+    return b":%d\r\n" % said if isinstance(said, int) else b"$%d\r\n%b\r\n" % (len(said), said)
+
+
+async def test_a_permit_that_is_doubted_while_it_is_looked_at_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """given one who wants the permit that holds, and one who does not know what became of his step by it."""
+    looked, doubted = asyncio.Event(), asyncio.Event()
+
+    async def renew(source: object, target: object, address: str, doubt: str) -> str:
+        looked.set()
+        await doubted.wait()
+        return "another" if doubt == "former" else "former"
+
+    monkeypatch.setattr(permits.permits, "renew", renew)
+    mine = Permits(ProxySettings(), lambda: "name")
+    doubted.set()
+    assert await mine.renew("127.0.0.1:2", TARGET) is None
+    doubted.clear()
+    looked.clear()
+    renewal = asyncio.create_task(mine.renew("127.0.0.1:2", TARGET))
+    await looked.wait()
+    mine.doubt("127.0.0.1:2", TARGET, "former")
+    doubted.set()
+    assert await renewal is None
+    assert mine.get("127.0.0.1:2", TARGET) == "another"
+
+
+async def test_bounded_a_renewal_does_not_outlast_the_limit_of_a_connection() -> None:
+    """given a target that hangs, who waits for the permit is told soon, and it is renewed once it answers again."""
+
+    async def hangs(visit: Visit, words: list[bytes]) -> None:
+        pass
+
+    async with Server(hangs) as server:
+        mine = Permits(ProxySettings(backend_connect_seconds=0.2), lambda: "name")
+        began = time.monotonic()
+        assert "Timeout" in (await mine.renew(TARGET, server.address) or "")
+        assert time.monotonic() - began < 1.0
 
 
 async def test_bounded_keys_that_are_late_are_given_up_a_batch_at_a_time() -> None:
@@ -119,4 +303,5 @@ async def test_bounded_keys_that_are_late_are_given_up_a_batch_at_a_time() -> No
                 await asyncio.sleep(0)
                 most, before = max(most, len(mover.finished) - before), len(mover.finished)
             assert most <= mover.settings.move_batch_keys
-            lane.backend.close()
+            for backend in lane.backends:
+                backend.close()

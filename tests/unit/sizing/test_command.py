@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
 from sizing import shipping
 from sizing.outcome import Wishes
 from sizing.reading import reason_of
+from slotferry.main import app
 
 ROOT = Path(__file__).parents[3]
 NO_TOPOM = {"SLOTFERRY_TOPOM": "", "SLOTFERRY_TOKEN": ""}
@@ -66,7 +66,8 @@ def test_without_pyspark_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_command_line_starts_without_what_only_sizing_needs() -> None:
-    code = "import sys, cli.main; print([name for name in ('pyspark', 'pyarrow', 'matplotlib') if name in sys.modules])"
+    heavy = ("pyspark", "pyarrow", "matplotlib")
+    code = f"import sys, slotferry.main; print([name for name in {heavy} if name in sys.modules])"
 
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
 
@@ -100,6 +101,6 @@ def test_the_sentence_is_found_in_what_spark_says(text: str, reason: str) -> Non
 
 
 def test_what_is_shipped_has_our_settings_named_after_the_archive(tmp_path: Path) -> None:
-    options = shipping.options(tmp_path / "slotferry.zip")
+    options = shipping.options(tmp_path / "slotferry-shipped.zip")
 
     assert options["spark.archives"].endswith(f"#{options['spark.executorEnv.PYTHONPATH']}")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from redis.asyncio import Redis
 
-from cli.redis_server import start_redis
+from slotferry.redis_server import start_redis
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slots import moving
+from slots import permits
 from slots.beginning import UNKNOWN, Beginning
 from slots.states import Course, SlotState
 from slots.table import Action
@@ -31,13 +31,13 @@ def test_what_is_not_known_is_no_evidence() -> None:
 
 
 def test_a_permit_names_both_processes() -> None:
-    assert moving.processes_of(f"{S} 127.0.0.1:6379 {T} {'0' * 16}") == (S, T)
-    assert moving.processes_of("") == ("", "")
-    assert GOING.keeps_target(*moving.processes_of("")), "without a permit nothing moves"
+    assert permits.processes_of(f"{S} {T} {'0' * 16}") == (S, T)
+    assert permits.processes_of("") == ("", "")
+    assert GOING.keeps_target(*permits.processes_of("")), "without a permit nothing moves"
 
 
 @pytest.mark.parametrize("said", [{"run_id": S}, b"# Server\r\nredis_version:7.0.15\r\nrun_id:" + S.encode() + b"\r\n"])
 def test_who_a_server_says_it_is(said: object) -> None:
-    assert moving.run_id_of(said) == S
+    assert permits.run_id_of(said) == S
     for nonsense in (b"", b"-ERR no", 7, None, []):
-        assert moving.run_id_of(nonsense) == ""
+        assert permits.run_id_of(nonsense) == ""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from migrator.facts import Facts
 from slots.failures import FAILURES
 from slots.replies import Info, NotUnderstood, understood
-from topom.readings import read, read_replication
+from topom.servers.readings import read, read_replication
 
 MASTER = {
     "role": "master", "run_id": "a" * 40, "master_replid": "b" * 40, "master_replid2": "0" * 40,

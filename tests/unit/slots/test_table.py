@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slots import ranges
 from slots.states import Course, SlotState
-from slots.table import OFFLINE, Action, Group, Slot, SlotTable, TableError
+from slots.table import MOST_REPLICAS, OFFLINE, Action, Group, Slot, SlotTable, TableError
 
 GROUP_IDS = range(1, 6)
 
@@ -38,7 +38,7 @@ def tables(draw: st.DrawFn, number_of_slots: int = 16, least_epoch: int = 0) -> 
                 st.sampled_from(SlotState),
                 st.sampled_from(sorted(held)),
                 st.sampled_from(Course),
-                st.booleans(),
+                min_replicas=st.integers(0, MOST_REPLICAS),
                 epoch=st.integers(0, 2000),
                 source_run_id=st.sampled_from(["", "a" * 40, "b" * 40]),
                 target_run_id=st.sampled_from(["", "c" * 40]),

@@ -163,15 +163,15 @@ def test_old_versions_are_not_spoken(authority: Authority) -> None:
 
 
 @pytest.mark.parametrize(
-    ("access", "login", "migrate"),
+    ("access", "login"),
     [
-        (ServerAccess(), (), ()),
-        (ServerAccess("pw"), ("AUTH", "pw"), ("AUTH", "pw")),
-        (ServerAccess("pw", "me"), ("AUTH", "me", "pw"), ("AUTH2", "me", "pw")),
+        (ServerAccess(), ()),
+        (ServerAccess("pw"), ("AUTH", "pw")),
+        (ServerAccess("pw", "me"), ("AUTH", "me", "pw")),
     ],
 )
-def test_logins(access: ServerAccess, login: tuple[str, ...], migrate: tuple[str, ...]) -> None:
-    assert (access.login, access.migrate_login) == (login, migrate)
+def test_logins(access: ServerAccess, login: tuple[str, ...]) -> None:
+    assert access.login == login
     assert access.tls is None
 
 

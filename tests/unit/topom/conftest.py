@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from tests.unit.topom.topom_fakes import Bench
-from topom import topology
+from topom.cluster import topology
 
 
 @pytest.fixture

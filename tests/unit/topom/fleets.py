@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
-from topom import planners
-from topom.planners import Plan, PlanRequest
-from topom.topology import Move
+from topom.balance import planners
+from topom.balance.planners import Plan, PlanRequest
+from topom.cluster.topology import Move
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from slots.states import Course, SlotState
 from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import Bench
-from topom import interventions, topology
-from topom.interventions import Cancelled
-from topom.state import ClusterState
+from topom.cluster import cancelling as interventions
+from topom.cluster import topology
+from topom.cluster.cancelling import Cancelled
+from topom.cluster.state import ClusterState
 
 
 async def send(one: Bench, slots: Iterable[int], group_id: int = 2) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.unit.topom.sofaregistry_scheme import Scheme, Table
-from topom.planners.placement import Copies, Node, Placement, Promotion, Rules, place
-from topom.planners.placement.watermarks import Band, watermarks
+from topom.placement.planner import Copies, Node, Placement, Promotion, Rules, place
+from topom.placement.planner.watermarks import Band, watermarks
 
 
 @dataclass(frozen=True)

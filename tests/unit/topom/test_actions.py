@@ -5,19 +5,21 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
-from migrator.errors import SourceUnavailable
+from migrator.errors import SourceUnavailable, TargetUnavailable
 from slots.states import SlotState
 from slots.table import Action, Slot, SlotTable
+from tests.unit.topom.operators import send
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStore
-from topom import topology
-from topom.batches import Batch
+from topom.cluster import topology
+from topom.cluster.topology import Move
 from topom.errors import SlotsInAction
-from topom.steps import MasterChanged
-from topom.topology import Move
+from topom.migration.batches import Batch
+from topom.migration.steps import MasterChanged
 
 MakeBench = Callable[..., Awaitable[Bench]]
 
@@ -330,6 +332,88 @@ async def test_complete_what_was_scanned_has_to_be_the_source_when_it_is_stored(
     assert action.state is SlotState.MIGRATING
 
 
+async def is_lost(one: Bench, group_id: int) -> None:
+    await one.edit(lambda table, epoch: topology.lock_group(table, epoch, group_id, lost=True))
+
+
+async def is_another(one: Bench, group_id: int) -> None:
+    def with_other_master(table: SlotTable, epoch: int) -> SlotTable:
+        group = table.groups[group_id]
+        return table.changed(epoch, groups=[replace(group, servers=tuple(reversed(group.servers)))])
+
+    await one.edit(with_other_master)
+
+
+async def was_another_for_a_moment(one: Bench, group_id: int) -> None:
+    for server in ("r:1", f"s{group_id}:6379"):
+        await one.edit(partial(topology.promote, group_id=group_id, address=server))
+
+
+@pytest.mark.parametrize("happens", [is_lost, is_another, was_another_for_a_moment])
+@pytest.mark.parametrize("group_id", [1, 2])
+async def test_nothing_is_dropped_at_the_source_once_a_master_may_be_another(
+    bench: MakeBench, group_id: int, happens: Callable[[Bench, int], Awaitable[None]]
+) -> None:
+    """Keys are placed by then, and what the target has of them may be lost with its master."""
+    one = await bench()
+    migrating = Slot(0, 1, Action(SlotState.MIGRATING, 2, epoch=1))
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, group_id, "r:1"))
+    await one.edit(lambda table, epoch: topology.with_slots(table, epoch, [migrating]))
+    batch = Batch(1, 2, (0,), SlotState.MIGRATING)
+
+    async def dropping() -> None:
+        await happens(one, group_id)
+
+    one.mover.dropping = dropping
+    with pytest.raises(MasterChanged):
+        await one.actions.steps.take(batch)
+    assert one.mover.dropped == 0
+    assert batch.state is SlotState.MIGRATING
+    # It goes on once it is known who is master.
+    one.mover.dropping = None
+    await one.edit(lambda table, epoch: topology.unlock_group(table, epoch, group_id))
+    await one.actions.steps.take(batch)
+    assert one.mover.dropped == 1
+    assert batch.state is SlotState.FINISHED
+
+
+async def test_what_else_changes_in_the_table_holds_up_no_keys(bench: MakeBench) -> None:
+    one = await bench()
+    migrating = Slot(0, 1, Action(SlotState.MIGRATING, 2, epoch=1))
+    await one.edit(lambda table, epoch: topology.with_slots(table, epoch, [migrating]))
+
+    async def dropping() -> None:
+        await one.edit(lambda table, epoch: topology.add_server(table, epoch, 2, "r:1"))
+        await one.edit(lambda table, epoch: topology.lock_group(table, epoch, 3))
+        await send(one, [4], 2)
+
+    one.mover.dropping = dropping
+    await one.actions.steps.take(Batch(1, 2, (0,), SlotState.MIGRATING))
+    assert one.mover.dropped == 1
+
+
+async def test_keys_do_not_move_while_a_master_is_lost(bench: MakeBench) -> None:
+    one = await bench()
+    migrating = Slot(0, 1, Action(SlotState.MIGRATING, 2, epoch=1))
+    await one.edit(lambda table, epoch: topology.with_slots(table, epoch, [migrating]))
+    await one.edit(lambda table, epoch: topology.lock_group(table, epoch, 2, lost=True))
+    one.mover.errors = [AssertionError("it was asked")]
+    with pytest.raises(MasterChanged):
+        await one.actions.steps.take(Batch(1, 2, (0,), SlotState.MIGRATING))
+
+
+async def test_one_way_slots_rest_once_nothing_can_be_placed_any_more(bench: MakeBench) -> None:
+    one = await bench()
+    one.mover.settle_errors = [TargetUnavailable("s2:6379 is down")]
+    one.run()
+    await one.edit(move(range(4), 2))
+    await one.until(lambda table: bool(one.actions.batches and one.actions.batches[0].message))
+    assert one.actions.batches[0].message == "s2:6379 is down"
+    assert {str(slot.action.state) for slot in one.ledger.table.slots if slot.action} == {"finished"}
+    await one.at_rest()
+    assert one.mover.settled == [("s1:6379", "s2:6379")] * 2
+
+
 async def test_offline_slots_pass_the_barrier_without_a_mover(bench: MakeBench) -> None:
     one = await bench()
     await one.edit(lambda table, epoch: topology.offline(table, epoch, [0, 1]))
@@ -361,7 +445,7 @@ async def test_outside_its_hours_nothing_begins_and_what_moves_is_held(
     bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = {"seconds": datetime(2026, 2, 10, 12, tzinfo=UTC).timestamp()}
-    monkeypatch.setattr("topom.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
+    monkeypatch.setattr("topom.cluster.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
     one = await bench()
     hours = {"hours": "22:00-06:00", "time_zone": "UTC"}
     await one.ledger.change(lambda state, epoch: replace(state, migration_changes=hours))
@@ -392,7 +476,7 @@ async def test_a_batch_that_waits_for_its_lock_tells_which_hours_it_waits_for(
     bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = {"seconds": datetime(2026, 2, 10, 23, tzinfo=UTC).timestamp()}
-    monkeypatch.setattr("topom.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
+    monkeypatch.setattr("topom.cluster.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
     benches: list[Bench] = []
 
     async def morning(step: str) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
-from topom import topology
-from topom.barrier import Barrier, BarrierRefused, BarrierTimeout
-from topom.frames import Register
-from topom.members import Refused
-from topom.state import Marked
+from topom.cluster import topology
+from topom.cluster.state import Marked
+from topom.proxies.barrier import Barrier, BarrierRefused, BarrierTimeout
+from topom.proxies.frames import Register
+from topom.proxies.members import Refused
 
 MakeBench = Callable[..., Awaitable[Bench]]
 
@@ -329,7 +329,7 @@ async def test_a_barrier_goes_on_once_it_is_known_which_process_was_fenced(bench
 
 
 async def test_fences_come_up_everywhere_by_themselves(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topom.barrier.FINISH_SECONDS", 0.01)
+    monkeypatch.setattr("topom.proxies.barrier.FINISH_SECONDS", 0.01)
     one = await bench()
     await remove(one, await FakeProxy(one, 1).register())
     one.fencer.down.add("s3:6379")

@@ -12,8 +12,8 @@ from slots.states import Course, SlotState
 from slots.table import SlotTable
 from tests.unit.topom.operators import Gate, cancel, eventually, groups_of, history_of, in_state, retry, send, skip
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStore
+from topom.cluster.cancelling import Cancelled
 from topom.errors import SlotsInAction
-from topom.interventions import Cancelled
 
 MakeBench = Callable[..., Awaitable[Bench]]
 
@@ -38,10 +38,10 @@ BACK_STEPS = [
 ]
 
 
-async def test_carried_slots_stay_carried_on_their_way_back(bench: MakeBench) -> None:
+async def test_keys_wait_for_replicas_on_their_way_back_too(bench: MakeBench) -> None:
     gate = Gate()
     mover = FakeMover(gate)
-    mover.carries = True
+    mover.min_replicas = 2
     one = await bench(mover=mover, barrier_seconds=5.0)
     await FakeProxy(one, 1).register()
     await asyncio.sleep(0)
@@ -53,10 +53,12 @@ async def test_carried_slots_stay_carried_on_their_way_back(bench: MakeBench) ->
     gate.open.set()
     table = await one.at_rest()
     assert set(groups_of(table)) == {1}
-    assert mover.carried == [True]
     actions = [table.slots[0].action for table in tables]
-    assert {str(action.state) for action in actions if action and not action.carried} == {"pending"}
-    assert {str(action.course) for action in actions if action and action.carried} == {"forward", "turning", "back"}
+    assert {(str(action.state), action.min_replicas) for action in actions if action} == {
+        ("pending", 0),
+        *((str(state), 2) for state in SlotState if state is not SlotState.PENDING),
+    }
+    assert {str(action.course) for action in actions if action} == {"forward", "turning", "back"}
 
 
 async def test_a_migrating_slot_is_turned_round(bench: MakeBench) -> None:
@@ -84,7 +86,7 @@ async def test_a_migrating_slot_is_turned_round(bench: MakeBench) -> None:
     assert one.mover.broken_off == 1
     assert one.mover.moved == [("s2:6379", "s1:6379", (0, 1, 2, 3))]
     assert one.mover.back == [True]
-    assert one.mover.settled == [("s1:6379", "s2:6379")]
+    assert one.mover.settled == [("s1:6379", "s2:6379"), ("s2:6379", "s1:6379")]
     assert one.actions.slots_moved == 0
     ways = [(table.slots[0].group_id, table.slots[0].action, table.slots[0].owner_id) for table in tables]
     assert [(group, str(action.state), str(action.course), owner) for group, action, owner in ways if action] == [

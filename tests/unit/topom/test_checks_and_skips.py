@@ -9,8 +9,9 @@ from slots.states import SlotState
 from slots.table import OFFLINE
 from tests.unit.topom.operators import Gate, cancel, eventually, groups_of, in_state, retry, send, skip
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy
-from topom import interventions, topology
-from topom.topology import Move
+from topom.cluster import cancelling as interventions
+from topom.cluster import topology
+from topom.cluster.topology import Move
 
 MakeBench = Callable[..., Awaitable[Bench]]
 

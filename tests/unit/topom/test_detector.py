@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from topom.detector import OWN, Condition, Detector, DetectorSettings, Judgement
+from topom.servers.detector import OWN, Condition, Detector, DetectorSettings, Judgement
 
 SETTINGS = DetectorSettings(suspect_seconds=2.0, fail_seconds=5.0, fresh_seconds=5.0)
 UNKNOWN, ALIVE, SUSPECTED, FAILED = Condition

@@ -5,13 +5,13 @@ import random
 import pytest
 
 from slots.table import Group
-from topom.digests.asking import PIECE_BYTES, PIECE_ELEMENTS, piece_size
-from topom.digests.sums import ABSENT, MOST_NAMED, Difference, Looked, Tally, compare, key_digest, summary
-from topom.digests.throttle import LEAST_STEP, MOST_STEP, Throttle
-from topom.masters import MastersSettings, best
-from topom.promotions import NotReady
-from topom.replication import Replication
-from topom.state import Noted
+from topom.cluster.state import Noted
+from topom.copies.digests.asking import PIECE_BYTES, PIECE_ELEMENTS, piece_size
+from topom.copies.digests.sums import ABSENT, MOST_NAMED, Difference, Looked, Tally, compare, key_digest, summary
+from topom.copies.digests.throttle import LEAST_STEP, MOST_STEP, Throttle
+from topom.errors import NotReady
+from topom.masters.failover import MastersSettings, best
+from topom.servers.readings import Replication
 
 NOW = 1_000_000
 

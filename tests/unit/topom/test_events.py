@@ -16,21 +16,23 @@ from slots.states import Course, SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, FakeMover, FakeProxy, MemoryStore
-from topom import api, telling, topology
-from topom import ledger as ledgers
-from topom.detector import DetectorSettings
-from topom.events import MOST_TEXT, MOST_WHO, Event, Said, What, actor, operator
-from topom.health import Health
-from topom.ledger import Ledger
-from topom.notes import MOST_NOTES
-from topom.placements import changes
-from topom.placements.run import Kept, Step
-from topom.protection import Protection
-from topom.service import Topom
-from topom.settings import TopomSettings
-from topom.speed import PairSpeed
-from topom.state import ClusterState, Fenced, Leaving, Lifting, Marked, PoolServer, Promotion, ProxyRecord
-from topom.store import Stored, StoreError, event_records, records
+from topom import api
+from topom.cluster import event_finding as telling
+from topom.cluster import event_records, records, topology
+from topom.cluster import ledger as ledgers
+from topom.cluster.events import MOST_TEXT, MOST_WHO, Event, Said, What, actor, operator
+from topom.cluster.ledger import Ledger
+from topom.cluster.notes import MOST_NOTES
+from topom.cluster.placement_run import Kept, Step
+from topom.cluster.speed import PairSpeed
+from topom.cluster.state import ClusterState, Fenced, Leaving, Lifting, Marked, PoolServer, Promotion, ProxyRecord
+from topom.masters.protection import Protection
+from topom.placement import changes
+from topom.servers.detector import DetectorSettings
+from topom.servers.health import Health
+from topom.store import Stored, StoreError
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
 
 ROOT = Path(__file__).parents[3]
 PROXY = ProxyRecord(3, "1" * 32, "h:1", "host", 5, 2, "0.1.0")

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.topom.test_placement_applied import Case
-from topom import joining, topology
-from topom.joining import Joins
-from topom.placements import changes
-from topom.placements.run import Step
+from topom.cluster import topology
+from topom.cluster.placement_run import Step
+from topom.copies import joining
+from topom.copies.joining import Joins
+from topom.placement import changes
 
 COPY = Step(1, 1, "copy", "b", "b:7")
 

@@ -7,12 +7,12 @@ import pytest
 from slots import ranges
 from slots.table import Slot
 from tests.unit.topom.topom_fakes import Bench
-from topom import topology
-from topom.events import What
-from topom.firstlayout import FirstLayout, even_ranges
-from topom.identities import SameServer
-from topom.redis_servers import DOWN, ServerStatus
-from topom.store import Stored, records
+from topom.balance.firstlayout import FirstLayout, even_ranges
+from topom.cluster import records, topology
+from topom.cluster.events import What
+from topom.servers.identities import SameServer
+from topom.servers.redis_servers import DOWN, ServerStatus
+from topom.store import Stored
 
 EMPTY, FILLED = ServerStatus(True, "master", 0, 1), ServerStatus(True, "master", 3, 1)
 REPLICA = ServerStatus(True, "slave", 0, 1)

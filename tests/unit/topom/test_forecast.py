@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.unit.topom.fleets import Fleet, fleets
-from topom.planners import PlanRequest, forecast
-from topom.topology import Move
+from topom.balance.planners import PlanRequest, forecast
+from topom.cluster.topology import Move
 
 GROUPS = (Group(1, ("a:1",)), Group(2, ("b:1",)), Group(3))
 SLOTS = (Slot(0, 1), Slot(1, 1), Slot(2, 1, Action(SlotState.MIGRATING, 2)), Slot(3, 0))

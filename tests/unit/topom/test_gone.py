@@ -7,9 +7,9 @@ import pytest
 
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
-from topom import gone
-from topom.batches import all_servers
-from topom.gone import Gone
+from topom.cluster.topology import all_servers
+from topom.proxies import forgetting as gone
+from topom.proxies.forgetting import Gone
 
 Make = Callable[..., Awaitable[Bench]]
 

@@ -6,9 +6,9 @@ from slots.access import ServerAccess
 from slots.probing import Probing
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import Bench
-from topom import topology
-from topom.detector import Condition, DetectorSettings
-from topom.health import Health
+from topom.cluster import topology
+from topom.servers.detector import Condition, DetectorSettings
+from topom.servers.health import Health
 
 
 async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

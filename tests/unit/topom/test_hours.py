@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topom.cluster.hours import Hours, halt
 from topom.errors import InvalidHours
-from topom.hours import Hours, halt
 
 PARIS = "Europe/Paris"
 

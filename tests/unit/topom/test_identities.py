@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.topom.topom_fakes import Bench
-from topom import topology
-from topom.detector import Condition
+from topom.cluster import topology
+from topom.cluster.state import PoolServer
 from topom.errors import ServerInUse
-from topom.identities import Identities, NotCompared, ReplicaOfAnother, SameServer, with_run_ids
-from topom.lastcopy import As
-from topom.readings import Reading, Replication
-from topom.replication import ServerFailed, ServerReplication
-from topom.state import PoolServer
+from topom.servers.detector import Condition
+from topom.servers.identities import Identities, NotCompared, ReplicaOfAnother, SameServer, with_run_ids
+from topom.servers.lastcopy import As, ServerFailed
+from topom.servers.readings import Reading, Replication
+from topom.servers.replication import ServerReplication
 
 ONE, TWO, THREE = "1" * 40, "2" * 40, "3" * 40
 

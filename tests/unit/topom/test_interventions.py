@@ -7,10 +7,12 @@ import pytest
 from slots.states import Course, SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import interventions, planners, topology
-from topom.batches import next_batches
+from topom.balance import planners
+from topom.cluster import cancelling as interventions
+from topom.cluster import topology
+from topom.cluster.state import ClusterState
 from topom.errors import SlotsInAction
-from topom.state import ClusterState
+from topom.migration.batches import next_batches
 
 FORWARD, TURNING, BACK = Course.FORWARD, Course.TURNING, Course.BACK
 PENDING, PREPARING, PREPARED = SlotState.PENDING, SlotState.PREPARING, SlotState.PREPARED

@@ -10,13 +10,14 @@ import pytest
 from slots.table import Group, SlotTable
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, FakeServer, FakeServers, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import fences, joining, topology
-from topom.filling import Filling
-from topom.joining import Joins, NotWhole, Seen
-from topom.lastcopy import As
-from topom.readings import Replication
-from topom.redis_servers import Fencing
-from topom.state import ClusterState, Fenced, Joining, Marked
+from topom.cluster import fences, topology
+from topom.cluster.state import ClusterState, Fenced, Joining, Marked
+from topom.copies import joining
+from topom.copies.filling import Filling
+from topom.copies.joining import Joins, NotWhole, Seen
+from topom.servers.lastcopy import As
+from topom.servers.readings import Replication
+from topom.servers.redis_servers import Fencing
 
 __all__ = ["hurry"]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from topom.lastcopy import As, HoldsKeys, MasterLacks, NotToFollow, lacking, refusal, still_needed
-from topom.readings import Reading, Replication
+from topom.servers.lastcopy import As, HoldsKeys, MasterLacks, NotToFollow, lacking, refusal, still_needed
+from topom.servers.readings import Reading, Replication
 
 BOUND = 1000
 

@@ -13,14 +13,16 @@ import pytest
 from slots.states import SlotState
 from slots.table import Action, Slot
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
-from topom import api, leaving, topology
+from topom import api
+from topom.balance.rebalancing import Wish
+from topom.cluster import topology
+from topom.cluster.state import leaving_groups
 from topom.errors import GroupNotFound
-from topom.leaving import LastGroup
-from topom.rebalancing import Wish
-from topom.service import Topom
-from topom.settings import TopomSettings
-from topom.state import leaving_groups
+from topom.leaving import groups as leaving
+from topom.leaving.groups import LastGroup
 from topom.store import Store
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
 
 SLOTS = 16
 LIMIT = 20.0

@@ -8,11 +8,14 @@ from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.test_leaving_servers import Leave, at_once, departing, until
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, FakeServer, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import joining, leavingnodes, leavingservers, topology
+from topom.cluster import topology
+from topom.cluster.state import ClusterState, Joining, Leaving, PoolServer, leaving_servers
+from topom.copies import joining
 from topom.errors import NodeLeaving
-from topom.leavingnodes import NodeNotFound
-from topom.placements import changes, pool
-from topom.state import ClusterState, Joining, Leaving, PoolServer, leaving_servers
+from topom.leaving import nodes as leavingnodes
+from topom.leaving import servers as leavingservers
+from topom.leaving.nodes import NodeNotFound
+from topom.placement import changes, pool
 
 __all__ = ["at_once", "hurry"]
 

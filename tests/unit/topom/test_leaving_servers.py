@@ -10,15 +10,17 @@ import pytest
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, STEPS, Case, hurry
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import leaving, leavingnodes, leavingservers, promotions
-from topom.errors import GroupLocked, GroupNotFound, NodeLeaving, ServerNotFound, ServersUnreachable
-from topom.lastcopy import LastCopy, require_copy
-from topom.leavingnodes import NodeDepartures
-from topom.leavingservers import ServerDepartures, ServerLeaving, successor
-from topom.placements.pool import Content, Pool
-from topom.promotions import NotReady
-from topom.replication import Replication, ServerFailed
-from topom.state import ClusterState, leaving_servers
+from topom.cluster.state import ClusterState, leaving_servers
+from topom.errors import GroupLocked, GroupNotFound, NodeLeaving, NotReady, ServerNotFound, ServersUnreachable
+from topom.leaving import groups as leaving
+from topom.leaving import nodes as leavingnodes
+from topom.leaving import servers as leavingservers
+from topom.leaving.nodes import NodeDepartures
+from topom.leaving.servers import ServerDepartures, ServerLeaving, successor
+from topom.masters import promotions
+from topom.placement.pool import Pool
+from topom.servers.lastcopy import LastCopy, ServerFailed, require_copy
+from topom.servers.readings import Content, Replication
 
 __all__ = ["hurry"]
 

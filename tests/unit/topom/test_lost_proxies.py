@@ -15,18 +15,19 @@ from tests.unit.topom.operators import eventually
 from tests.unit.topom.test_masters import SETTINGS, FakeHealth, keep_looking
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, hurry
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStore
-from topom import control, standdown, topology
-from topom.fences import lacking, watches
-from topom.lostproxies import LostProxies, StandingDown
-from topom.masters import Masters
-from topom.offsets import Offsets
-from topom.promotions import NotReady
-from topom.protection import Protection
-from topom.redis_servers import Fencing
-from topom.service import Topom
-from topom.settings import TopomSettings
-from topom.standdown import registered, seconds_of
-from topom.store import records
+from topom.api import control
+from topom.cluster import records, topology
+from topom.cluster.fences import lacking, watches
+from topom.errors import NotReady
+from topom.masters.failover import Masters
+from topom.masters.offsets import Offsets
+from topom.masters.protection import Protection
+from topom.proxies import standdown
+from topom.proxies.lost import LostProxies, StandingDown
+from topom.proxies.standdown import registered, seconds_of
+from topom.servers.redis_servers import Fencing
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
 
 __all__ = ["hurry"]
 

@@ -12,17 +12,17 @@ from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, hurry
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
-from topom import topology
-from topom.batches import all_servers
-from topom.detector import Condition, Judgement
-from topom.events import What
-from topom.health import Health
-from topom.masters import Masters, MastersSettings, best
-from topom.offsets import Offsets
-from topom.promotions import NotReady
-from topom.protection import Protection
-from topom.replication import Replication
-from topom.state import Joining, Leaving, Noted
+from topom.cluster import topology
+from topom.cluster.events import What
+from topom.cluster.state import Joining, Leaving, Noted
+from topom.cluster.topology import all_servers
+from topom.errors import NotReady
+from topom.masters.failover import Masters, MastersSettings, best
+from topom.masters.offsets import Offsets
+from topom.masters.protection import Protection
+from topom.servers.detector import Condition, Judgement
+from topom.servers.health import Health
+from topom.servers.readings import Replication
 
 __all__ = ["hurry"]
 

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
-from topom.frames import Register
-from topom.members import Member, Refused
+from topom.proxies.frames import Register
+from topom.proxies.members import Member, Refused
 
 MakeBench = Callable[..., Awaitable[Bench]]
 

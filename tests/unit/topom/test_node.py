@@ -13,20 +13,21 @@ import pytest
 
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
-from topom import announcing, api, node
-from topom.announcing import announce, program_version
+from topom import api
 from topom.api import event_stream, slots
 from topom.api.topoms import describe
-from topom.detector import Condition
+from topom.cluster.ledger import LostPlace, ProductMismatch
 from topom.errors import NotLeading
-from topom.frames import Register
-from topom.leading import LedStore
-from topom.ledger import LostPlace, ProductMismatch
-from topom.members import Refused
-from topom.node import Node, StuckTerm
-from topom.service import Topom
-from topom.settings import TopomSettings
+from topom.proxies.frames import Register
+from topom.proxies.members import Refused
+from topom.servers.detector import Condition
 from topom.store import Leader, Leadership, Stored, StoreError
+from topom.store.leading import LedStore
+from topom.term import announcing, node
+from topom.term.announcing import announce, program_version
+from topom.term.node import Node, StuckTerm
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
 
 TOKEN = "secret"
 AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}

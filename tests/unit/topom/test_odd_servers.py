@@ -15,11 +15,12 @@ from migrator.scan import occupied_databases
 from slots.access import ServerAccess
 from slots.failures import FAILURES
 from slots.probing import Probing
-from topom.digests.asking import position
-from topom.redis_servers import DOWN, RedisServers
-from topom.replication import ServerFailed, ServerReplication
-from topom.sentinels.link import SentinelLink
-from topom.sentinels.standing import standing_of
+from topom.copies.digests.asking import position
+from topom.masters.sentinels.link import SentinelLink
+from topom.masters.sentinels.standing import standing_of
+from topom.servers.lastcopy import ServerFailed
+from topom.servers.redis_servers import DOWN, RedisServers
+from topom.servers.replication import ServerReplication
 
 SECONDS = 0.05
 INSTANCE = "a" * 32

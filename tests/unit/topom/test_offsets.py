@@ -1,16 +1,27 @@
 """How far masters are: noted whatever others think of them, stored sparsely, and known to whoever leads next."""
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import pytest
+
+from slots.table import Group
+from tests.unit.topom.operators import eventually
 from tests.unit.topom.test_promotions import FIRST, MASTER, FakeServers
 from tests.unit.topom.topom_fakes import Bench, MemoryStore
-from topom import topology
-from topom.detector import OWN, Condition, Detector, DetectorSettings
-from topom.offsets import Offsets
-from topom.state import Noted
+from topom.cluster import topology
+from topom.cluster.state import Joining, Noted
+from topom.errors import NotReady
+from topom.masters import offsets as offsets_module
+from topom.masters.failover import MastersSettings, best
+from topom.masters.offsets import Offsets, with_noted
+from topom.servers.detector import OWN, Condition, Detector, DetectorSettings
+from topom.servers.readings import Replication
+
+SETTINGS = MastersSettings(active=True, lag_bytes=100, fail_seconds=5.0, wait_for_lost_proxies=True)
 
 
 @asynccontextmanager
@@ -59,13 +70,73 @@ async def test_the_next_leader_knows_how_far_a_master_was() -> None:
         assert bench.ledger.state.offsets == {}
 
 
-def test_how_long_a_server_has_been_silent_is_said_by_the_proxy_in_the_middle() -> None:
+async def test_what_a_former_master_said_late_takes_nothing_from_the_new_one() -> None:
+    servers, store = FakeServers(), MemoryStore()
+    async with leading(store) as bench:
+        offsets = Offsets(bench.ledger, servers, lambda server: True, 800)
+        await offsets.look()
+        looking = asyncio.create_task(offsets.look())
+        await asyncio.sleep(0)
+        servers.all[MASTER].data = 1000
+        # When: meanwhile it has a successor, of which it is stored how far that is.
+        promoted = {1: Noted(FIRST, "stream", 990)}
+        await bench.ledger.change(
+            lambda state, epoch: with_noted(
+                replace(state, table=topology.promote(state.table, epoch, 1, FIRST)), promoted
+            )
+        )
+        await looking
+        assert bench.ledger.state.offsets == promoted
+
+
+async def test_a_master_is_asked_as_soon_as_its_group_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a new stream once its first replica is whole: should it fail right after that, that one is known."""
+    monkeypatch.setattr(offsets_module, "NOTE_SECONDS", 1000.0)
+    monkeypatch.setattr(offsets_module, "PAUSE_SECONDS", 0.0)
+    servers, bench = FakeServers(), await Bench(MemoryStore()).start()
+    offsets = Offsets(bench.ledger, servers, lambda server: True, 800)
+    running = asyncio.create_task(offsets.run())
+    try:
+        joining = {FIRST: Joining(FIRST)}
+        await bench.ledger.change(lambda state, epoch: replace(state, joining=joining))
+        await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, [MASTER, FIRST]))
+        await eventually(lambda: bench.ledger.state.offsets == {1: Noted(MASTER, "stream", 0)})
+        servers.all[MASTER].data = 1000
+        await bench.ledger.change(lambda state, epoch: replace(state, joining={}))
+        await eventually(lambda: bench.ledger.state.offsets == {1: Noted(MASTER, "stream", 1000)})
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await bench.stop()
+
+
+def test_how_long_a_server_has_been_silent_is_said_by_the_proxy_that_heard_it_last() -> None:
     detector = Detector(DetectorSettings())
     detector.report(OWN, {"m:1": 3.0}, 100.0)
     assert detector.silence("m:1", 101.0) == 4.0
-    # One of them was just started, another one is cut off.
-    for viewer, silence in (("1", 20.0), ("2", 2.0), ("3", 3600.0)):
+    assert detector.silence("x:1", 101.0) == 0.0
+    # When: topom knows of none whether it was answered. One may have begun to ask just now, another one is cut off.
+    for viewer, silence in (("1", 20.0), ("2", 6.0), ("3", 3600.0)):
         detector.report(viewer, {"m:1": silence}, 100.0)
     assert detector.silence("m:1", 101.0) == 21.0
-    assert detector.silence("x:1", 101.0) == 0.0
-    assert detector.judge("m:1", 101.0).condition is not Condition.ALIVE
+    # When: two have heard it, one of them long after the other, and two begin to ask.
+    for viewer in ("1", "3"):
+        detector.report(viewer, {"m:1": 0.5}, 200.0)
+    detector.report("1", {"m:1": 60.5}, 260.0)
+    for viewer in ("2", "4"):
+        detector.report(viewer, {"m:1": 6.0}, 260.0)
+    detector.report("3", {"m:1": 40.0}, 260.0)
+    assert detector.silence("m:1", 261.0) == 41.0
+    assert detector.judge("m:1", 261.0).condition is not Condition.ALIVE
+
+
+def test_what_only_one_proxy_wrote_is_not_taken_for_nothing() -> None:
+    """given a master that hung for two proxies and their replica, and went on for the third one's clients."""
+    detector, group = Detector(DetectorSettings()), Group(1, (MASTER, FIRST))
+    for viewer in ("1", "2", "3"):
+        detector.report(viewer, {MASTER: 0.0}, 100.0)
+    for viewer, silence in (("1", 90.0), ("2", 90.0), ("3", 10.0)):
+        detector.report(viewer, {MASTER: silence}, 190.0)
+    said = {FIRST: Replication(False, "stream", 1000, None, False, down_seconds=90)}
+    with pytest.raises(NotReady, match="lost its link 80 s before"):
+        best(group, said, Noted(MASTER, "stream", 1000), SETTINGS, silence=detector.silence(MASTER, 190.0))

@@ -5,8 +5,8 @@ from typing import Any
 
 from slots.connections import fence_user
 from tests.unit.topom.topom_fakes import Bench
-from topom import topology
-from topom.oldmarks import FORGET_SECONDS, OldMarks
+from topom.cluster import topology
+from topom.proxies.oldmarks import FORGET_SECONDS, OldMarks
 
 A, B = "a:1", "b:1"
 

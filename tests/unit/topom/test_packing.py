@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from topom.planners.packing.exchange import mend
-from topom.planners.packing.filling import fill
-from topom.planners.packing.layout import NOWHERE, Layout
-from topom.planners.packing.rechoosing import rechoose
-from topom.planners.packing.search import MOST_ITEMS, search
-from topom.planners.packing.trimming import trim
+from topom.balance.planners.packing.exchange import mend
+from topom.balance.planners.packing.filling import fill
+from topom.balance.planners.packing.layout import NOWHERE, Layout
+from topom.balance.planners.packing.rechoosing import rechoose
+from topom.balance.planners.packing.search import MOST_ITEMS, search
+from topom.balance.planners.packing.trimming import trim
 
 
 def bins(*contents: Sequence[int], lower: int, upper: int, unplaced: Sequence[int] = ()) -> Layout:

@@ -23,12 +23,12 @@ from tests.unit.topom.placement_sequences import (
     steps_from_the_same_table,
 )
 from tests.unit.topom.sofaregistry_scheme import Scheme
-from topom.planners.placement import Copies, InvalidPlacement, Node, Rules, place, place_document
-from topom.planners.placement.filling import fill
-from topom.planners.placement.greedy import arrange
-from topom.planners.placement.layout import Layout
-from topom.planners.placement.leading import Leading
-from topom.planners.placement.watermarks import Band, band, watermarks
+from topom.placement.planner import Copies, InvalidPlacement, Node, Rules, place, place_document
+from topom.placement.planner.filling import fill
+from topom.placement.planner.greedy import arrange
+from topom.placement.planner.layout import Layout
+from topom.placement.planner.leading import Leading
+from topom.placement.planner.watermarks import Band, band, watermarks
 
 
 def named(number: int, first: int = 0) -> list[Node]:

@@ -9,25 +9,25 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.topom.topom_fakes import Bench, MemoryStore
-from topom import topology
-from topom.detector import Condition, Judgement
-from topom.filling import Filling
-from topom.health import Health
-from topom.identities import Identities
-from topom.lastcopy import As
-from topom.placements import applying, changes, stepping
-from topom.placements.applying import Placements
-from topom.placements.changes import AllInPlace, PlacementRuns
-from topom.placements.pool import Content, Pool, with_server
-from topom.placements.run import Step
-from topom.placements.stepping import Stepping, SteppingSettings
-from topom.planners.placement import Rules
-from topom.promotions import Promotions
-from topom.protection import Protection
-from topom.readings import Reading, Replication
-from topom.replication import ServerFailed, ServerReplication
-from topom.state import PoolServer
-from topom.topology import parse_address
+from topom.cluster import topology
+from topom.cluster.placement_run import Step
+from topom.cluster.state import PoolServer
+from topom.cluster.topology import parse_address
+from topom.copies.filling import Filling
+from topom.masters.promotions import Promotions
+from topom.masters.protection import Protection
+from topom.placement import applying, changes, stepping
+from topom.placement.applying import Placements
+from topom.placement.changes import AllInPlace, PlacementRuns
+from topom.placement.planner import Rules
+from topom.placement.pool import Pool, with_server
+from topom.placement.stepping import Stepping, SteppingSettings
+from topom.servers.detector import Condition, Judgement
+from topom.servers.health import Health
+from topom.servers.identities import Identities
+from topom.servers.lastcopy import As, ServerFailed
+from topom.servers.readings import Content, Reading, Replication
+from topom.servers.replication import ServerReplication
 
 
 @dataclass

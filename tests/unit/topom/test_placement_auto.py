@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.topom.test_placement_applied import Case
-from topom.placements import applying
-from topom.placements.beginnings import KEPT, LONGEST_WAIT_SECONDS, Beginning, Beginnings
-from topom.planners.placement import Copies
+from topom.placement import applying
+from topom.placement.beginnings import KEPT, LONGEST_WAIT_SECONDS, Beginning, Beginnings
+from topom.placement.planner import Copies
 
 
 def beginning(leader: str, *nodes: str) -> Beginning:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import pytest
 
 from tests.unit.topom.placement_sequences import check, check_sequence, empty, loads
-from topom.planners.placement import Copies, Node, Placement, Rules, place
-from topom.planners.placement.filling import even_out
-from topom.planners.placement.layout import Layout
-from topom.planners.placement.spreading import spread
-from topom.planners.placement.watermarks import Band
+from topom.placement.planner import Copies, Node, Placement, Rules, place
+from topom.placement.planner.filling import even_out
+from topom.placement.planner.layout import Layout
+from topom.placement.planner.spreading import spread
+from topom.placement.planner.watermarks import Band
 
 FOUR = [Node("a", "x"), Node("b", "x"), Node("c", "y"), Node("d", "y")]
 

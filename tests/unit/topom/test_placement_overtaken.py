@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.topom.test_placement_applied import Case
-from topom import leavingnodes, leavingservers, topology
-from topom.detector import Condition
-from topom.placements import stepping
-from topom.placements.changes import StepOvertaken
-from topom.placements.run import Step
-from topom.state import ClusterState, Leaving, Promotion
+from topom.cluster import topology
+from topom.cluster.placement_run import Step
+from topom.cluster.state import ClusterState, Leaving, Promotion
+from topom.leaving import nodes as leavingnodes
+from topom.leaving import servers as leavingservers
+from topom.placement import stepping
+from topom.placement.changes import StepOvertaken
+from topom.servers.detector import Condition
 
 RETIRE = Step(1, 1, "retire", "b", "b:2")
 

@@ -8,13 +8,13 @@ import pytest
 
 from tests.unit.topom.placement_sequences import check, empty, loads
 from tests.unit.topom.test_placements import done, state_of
-from topom.detector import Condition
-from topom.placements.picture import ConditionOf, draw
-from topom.placements.plan import plan
-from topom.planners.placement import Copies, Node, Rules, place
-from topom.planners.placement.watermarks import Band, band, watermarks
-from topom.settings import TopomSettings
-from topom.state import ClusterState, PoolServer
+from topom.cluster.state import ClusterState, PoolServer
+from topom.placement.picture import ConditionOf, draw
+from topom.placement.plan import plan
+from topom.placement.planner import Copies, Node, Rules, place
+from topom.placement.planner.watermarks import Band, band, watermarks
+from topom.servers.detector import Condition
+from topom.term.settings import TopomSettings
 
 STRICT = Rules(2, strict=True)
 THREE = [Node(name) for name in "abc"]

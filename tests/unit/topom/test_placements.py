@@ -8,14 +8,15 @@ import pytest
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import errors
-from topom.detector import Condition
-from topom.placements import changes
-from topom.placements.picture import ConditionOf, Picture, draw
-from topom.placements.plan import Planned, plan
-from topom.placements.run import Kept, Run, Step
-from topom.planners.placement import Copies, Node, Rules
-from topom.replication import Replication, obstacle
-from topom.state import ClusterState, Fenced, Leaving, Marked, PoolServer
+from topom.cluster.placement_run import Kept, Run, Step
+from topom.cluster.state import ClusterState, Fenced, Leaving, Marked, PoolServer
+from topom.placement import changes
+from topom.placement.picture import ConditionOf, Picture, draw
+from topom.placement.plan import Planned, plan
+from topom.placement.planner import Copies, Node, Rules
+from topom.servers.detector import Condition
+from topom.servers.readings import Replication
+from topom.servers.replication import obstacle
 
 TWO = Rules(2)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from topom import planners
-from topom.planners import PlanRequest
+from topom.balance import planners
+from topom.balance.planners import PlanRequest
 
 DOCUMENT: dict[str, Any] = {
     "groups": [{"id": 1, "servers": ["a:1"]}, {"id": 2, "servers": ["b:1"]}],

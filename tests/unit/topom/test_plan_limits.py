@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
 from tests.unit.topom.fleets import Fleet, fleets, sized
-from topom import planners
-from topom.planners import InvalidPlanRequest, NoGroup, PlanRequest
-from topom.planners.packing import search
-from topom.topology import Move
+from topom.balance import planners
+from topom.balance.planners import InvalidPlanRequest, NoGroup, PlanRequest
+from topom.balance.planners.packing import search
+from topom.cluster.topology import Move
 
 POLICIES = ("bytes", "codis")
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
-from topom import planners
-from topom.topology import Move
+from topom.balance import planners
+from topom.cluster.topology import Move
 
 
 def naive_codis(groups: list[Group], slots: list[Slot]) -> list[Move]:

@@ -10,8 +10,8 @@ from benchmarks.planning import bound
 from slots.states import Course, SlotState
 from slots.table import Action, Slot
 from tests.unit.topom.fleets import Fleet, fleets, optimum, sized, zipf
-from topom.planners import Plan
-from topom.topology import Move
+from topom.balance.planners import Plan
+from topom.cluster.topology import Move
 
 
 def moved(fleet: Fleet) -> list[Move]:

@@ -6,9 +6,10 @@ import pytest
 
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import errors, topology
-from topom.placements import pool
-from topom.state import ClusterState, PoolServer
+from topom import errors
+from topom.cluster import topology
+from topom.cluster.state import ClusterState, PoolServer
+from topom.placement import pool
 
 STATE = ClusterState(
     version=7,

@@ -11,15 +11,15 @@ from tests.unit.topom.operators import eventually
 from tests.unit.topom.test_masters import FakeHealth, watching
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND, Case, case, hurry
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
-from topom import topology
-from topom.detector import OWN, Condition, Detector, DetectorSettings, Judgement
-from topom.errors import LeaderSilent
-from topom.followers import Followers
-from topom.health import Health
-from topom.masters import Masters
-from topom.promotions import NotReady, PromotionFailed
-from topom.replication import ServerFailed
-from topom.state import Promotion
+from topom.cluster import topology
+from topom.cluster.state import Promotion
+from topom.errors import LeaderSilent, NotReady
+from topom.masters.failover import Masters
+from topom.masters.followers import Followers
+from topom.masters.promotions import PromotionFailed
+from topom.servers.detector import OWN, Condition, Detector, DetectorSettings, Judgement
+from topom.servers.health import Health
+from topom.servers.lastcopy import ServerFailed
 
 __all__ = ["case", "hurry"]
 

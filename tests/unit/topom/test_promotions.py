@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -12,13 +12,15 @@ from slots.states import SlotState
 from slots.table import SlotTable
 from tests.unit.topom.operators import in_state, send
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
-from topom import promotions, topology
-from topom.errors import GroupLocked, SlotsInAction
-from topom.lastcopy import As
-from topom.promotions import NotReady, PromotionFailed, Promotions
-from topom.readings import Reading, Replication
-from topom.replication import ServerFailed, ServerReplication
-from topom.topology import parse_address
+from topom.cluster import topology
+from topom.cluster.state import ClusterState, Noted
+from topom.cluster.topology import parse_address
+from topom.errors import GroupLocked, NotReady, SlotsInAction
+from topom.masters import promotions
+from topom.masters.promotions import PromotionFailed, Promotions
+from topom.servers.lastcopy import As, ServerFailed
+from topom.servers.readings import Reading, Replication
+from topom.servers.replication import ServerReplication
 
 MakeBench = Callable[..., Awaitable[Bench]]
 
@@ -205,6 +207,26 @@ async def test_a_replica_becomes_the_master(case: Case) -> None:
         await case.settled()
         await case.bench.until(lambda table: case.acknowledged > before)
         assert await case.promotions.promote(1, FIRST) is case.bench.ledger.table, "it is the master already"
+
+
+async def test_how_far_the_new_master_is_stands_beside_its_name(case: Case) -> None:
+    """It may fail before anybody has asked it; but nothing is noted of it where nothing is noted of masters."""
+    async with case.topom() as bench:
+        await case.promotions.promote(1, FIRST)
+        assert bench.ledger.state.offsets == {}
+        await case.settled()
+        noted = {1: Noted(FIRST, "stream", 1)}
+        await bench.ledger.change(lambda state, epoch: replace(state, offsets=noted))
+        stored: list[Noted] = []
+
+        def listen(old: ClusterState, new: ClusterState) -> None:
+            if new.table.groups[1].master == SECOND and not stored:
+                stored.append(new.offsets[1])
+
+        bench.ledger.listen(listen)
+        await case.promotions.promote(1, SECOND)
+        assert (stored[0].server, stored[0].stream) == (SECOND, "stream")
+        assert 1 < stored[0].offset <= case.servers.all[SECOND].data
 
 
 @pytest.mark.parametrize("step", STEPS)

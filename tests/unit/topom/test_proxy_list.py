@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from topom.frames import ClusterAddress
-from topom.members import Member
-from topom.proxylist import ProxyList
-from topom.state import ProxyRecord
+from topom.cluster.state import ProxyRecord
+from topom.proxies.frames import ClusterAddress
+from topom.proxies.members import Member
+from topom.proxies.proxylist import ProxyList
 
 
 class Link:

@@ -10,10 +10,11 @@ import pytest
 
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
-from topom import api, topology
-from topom.service import Topom
-from topom.settings import TopomSettings
-from topom.tablehistory import TABLES_KEPT
+from topom import api
+from topom.cluster import topology
+from topom.cluster.tablehistory import TABLES_KEPT
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
 
 
 class Reader:

@@ -12,12 +12,14 @@ import pytest
 from slots.states import SlotState
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import MIGRATION, FakeMover, MemoryStore
-from topom import api, planners, rebalancing, topology
-from topom.rebalancing import TRIES, Rate, rate_of, still_fits
-from topom.service import Topom
-from topom.settings import TopomSettings
-from topom.speed import PairSpeed
-from topom.topology import Move
+from topom import api
+from topom.balance import planners, rebalancing
+from topom.balance.rebalancing import TRIES, Rate, rate_of, still_fits
+from topom.cluster import topology
+from topom.cluster.speed import PairSpeed
+from topom.cluster.topology import Move
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
 
 NOW = 1_000_000.0
 MB = 1024 * 1024

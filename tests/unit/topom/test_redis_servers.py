@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from cli.redis_server import start_redis
+from slotferry.redis_server import start_redis
 from slots.access import ServerAccess
-from slots.moving import LEADER
+from slots.moving import LEADER, STATE
 from tests.unit.topom.topom_fakes import Bench
-from topom.detector import Condition
+from topom.cluster.state import PoolServer
 from topom.errors import ServersUnreachable
-from topom.identities import Identities
-from topom.lastcopy import As, NotToFollow
-from topom.placements.pool import HoldsKeys, Pool
-from topom.redis_servers import DOWN, Fencing, RedisServers
-from topom.replication import ServerFailed, ServerReplication
-from topom.sentinels.standing import standing_of
-from topom.state import PoolServer
+from topom.masters.sentinels.standing import standing_of
+from topom.placement.pool import Pool
+from topom.servers.detector import Condition
+from topom.servers.identities import Identities
+from topom.servers.lastcopy import As, HoldsKeys, NotToFollow, ServerFailed
+from topom.servers.redis_servers import DOWN, Fencing, RedisServers
+from topom.servers.replication import ServerReplication
 
 ADDRESS = "127.0.0.1:1"
 
@@ -176,3 +176,35 @@ async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_pa
         await servers.close()
         await first.stop()
         await second.stop()
+
+
+@pytest.mark.parametrize("options", [(), ("--replica-serve-stale-data", "no"), ("--min-replicas-to-write", "1")])
+async def test_one_way_a_new_master_accepts_nothing_by_a_permit_of_before(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """It may have been a master once, and somebody who is late may bring it keys."""
+    master = await start_redis("master", tmp_path)
+    replica = await start_redis("replica", tmp_path, extra=options)
+    servers = RedisServers(ServerAccess(), 5.0)
+    replication = ServerReplication(servers)
+    try:
+        async with Redis(port=master.port) as direct:
+            await direct.hset(STATE, mapping={"permit": "a b c", "accepts": "c b a", "claim:0:key": "somebody"})  # type: ignore[misc]
+        await replication.follow(replica.address, master.address, As.NEW)
+        async with Redis(port=replica.port) as direct, asyncio.timeout(20):
+            while not (await replication.look(replica.address)).link_up:
+                await asyncio.sleep(0.02)
+            while not await direct.exists(STATE):
+                await asyncio.sleep(0.02)
+            await master.kill()
+            while (await replication.look(replica.address)).link_up:
+                await asyncio.sleep(0.02)
+            await replication.make_master(replica.address)
+            assert (await replication.look(replica.address)).is_master
+            left = set(await direct.hkeys(STATE))  # type: ignore[misc]
+            # Where it may not write without replicas of its own, it has to have one first.
+            assert left == ({b"permit", b"accepts", b"claim:0:key"} if "1" in options else {b"claim:0:key"})
+    finally:
+        await servers.close()
+        await master.stop()
+        await replica.stop()

@@ -10,15 +10,14 @@ import pytest
 
 from slots.access import ServerAccess
 from tests.unit.topom.test_placement_applied import Case
-from topom import topology
-from topom.digests import checks, differing
-from topom.digests.checks import Check, Digests, Stage
-from topom.digests.errors import CheckRuns, NothingToCheck
-from topom.digests.sums import ABSENT, Difference, Looked
-from topom.digests.walk import Walk
-from topom.joining import Joins
-from topom.state import Differs
-from topom.store import records
+from topom.cluster import differing, records, topology
+from topom.cluster.state import Differs
+from topom.copies.digests import checks
+from topom.copies.digests.checks import Check, Digests, Stage
+from topom.copies.digests.errors import CheckRuns, NothingToCheck
+from topom.copies.digests.sums import ABSENT, Difference, Looked
+from topom.copies.digests.walk import Walk
+from topom.copies.joining import Joins
 
 
 class FoundDigests(Digests):

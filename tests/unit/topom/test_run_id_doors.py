@@ -3,16 +3,18 @@
 import pytest
 
 from migrator.errors import NotApart
+from migrator.manner import Manner
 from migrator.progress import Progress
 from slots.access import ServerAccess
 from slots.beginning import UNKNOWN
 from tests.unit.topom.test_filling import COPY
 from tests.unit.topom.test_placement_applied import Case
-from topom.filling import Filling
-from topom.lastcopy import As, NotToFollow
-from topom.moving import RedisMover
-from topom.replication import ServerReplication
-from topom.state import Product
+from topom.cluster.state import Product
+from topom.copies.filling import Filling
+from topom.errors import NotLeading
+from topom.migration.mover import RedisMover
+from topom.servers.lastcopy import As, NotToFollow
+from topom.servers.replication import ServerReplication
 
 
 class Unasked:
@@ -89,7 +91,39 @@ async def test_no_keys_move_at_one_that_may_be_another_server(doubtful: str) -> 
     with pytest.raises(NotApart, match="is two"):
         await mover.settle("a:1", "b:1")
     with pytest.raises(NotApart, match="is two"):
-        await mover.move("a:1", "b:1", [1], Progress(), UNKNOWN, False)
+        await mover.move("a:1", "b:1", [1], Progress(), UNKNOWN, lambda: None)
+
+
+async def test_nothing_is_dropped_by_who_leads_no_more_or_at_one_that_may_be_another_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leads = True
+    conflicts: dict[str, str] = {}
+    asked: list[Manner] = []
+
+    async def migrate(*arguments: object, manner: Manner, **others: object) -> None:
+        asked.append(manner)
+
+    monkeypatch.setattr("topom.migration.mover.migrate", migrate)
+    mover = RedisMover(
+        Product("p", 16, "crc32", 16),
+        ServerAccess(),
+        "i" * 32,
+        lambda: leads,
+        conflict=lambda one: conflicts.get(one, ""),
+    )
+    masters = [0]
+    await mover.move("a:1", "b:1", [1], Progress(), UNKNOWN, lambda: masters.append(1))
+    require = asked[0].require
+    require()
+    assert masters == [0, 1], "steps are asked, too"
+    conflicts["a:1"] = "a:1 is two"
+    with pytest.raises(NotApart, match="is two"):
+        require()
+    conflicts.clear()
+    leads = False
+    with pytest.raises(NotLeading):
+        require()
 
 
 async def test_nothing_is_begun_at_a_server_that_was_not_compared() -> None:

@@ -10,16 +10,17 @@ import pytest
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.test_store import FULL
 from tests.unit.topom.topom_fakes import Bench, MemoryStore
-from topom import topology
-from topom.digests.differing import Differing, cleared, marked
-from topom.placements.run import Kept, Run, Step
-from topom.replication import ServerFailed, ServerReplication
-from topom.sentinels import electable
-from topom.sentinels.copies import Copies
-from topom.sentinels.electable import Priorities, barred
-from topom.sentinels.errors import SentinelsRemember, StillElectable
-from topom.sentinels.strangers import Strangers
-from topom.state import ClusterState, Differs, Joining, Leaving, PoolServer
+from topom.cluster import topology
+from topom.cluster.differing import Differing, cleared, marked
+from topom.cluster.placement_run import Kept, Run, Step
+from topom.cluster.state import ClusterState, Differs, Joining, Leaving, PoolServer
+from topom.masters.sentinels import electable
+from topom.masters.sentinels.copies import Copies
+from topom.masters.sentinels.electable import Priorities, barred
+from topom.masters.sentinels.errors import SentinelsRemember, StillElectable
+from topom.masters.sentinels.strangers import Strangers
+from topom.servers.lastcopy import ServerFailed
+from topom.servers.replication import ServerReplication
 
 M, A, B, P, Q = "m:1", "a:1", "b:1", "p:1", "q:1"
 COPY = Step(1, 1, "copy", "p", P, state="copying")

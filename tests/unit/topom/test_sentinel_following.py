@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from tests.unit.topom.topom_fakes import Bench
-from topom import topology
-from topom.redis_servers import RedisServers
-from topom.sentinels import following
-from topom.sentinels.following import Following, Verdict, View
-from topom.sentinels.standing import NO_STREAM, Standing
+from topom.cluster import topology
+from topom.masters.sentinels import following
+from topom.masters.sentinels.following import Following, Verdict, View
+from topom.masters.sentinels.standing import NO_STREAM, Standing
+from topom.servers.redis_servers import RedisServers
 
 MASTER, REPLICA, STRANGER = "s1:6379", "r:1", "stranger:1"
 IS_MASTER = Standing(True, "a" * 40, "b" * 40, 100, 0)

@@ -9,17 +9,17 @@ import pytest
 from slots.access import ServerAccess
 from slots.replies import Info
 from tests.unit.topom.topom_fakes import Bench
-from topom import topology
-from topom.placements.pool import with_server
-from topom.redis_servers import RedisServers
-from topom.sentinels import monitoring
-from topom.sentinels.addresses import Resolver
-from topom.sentinels.errors import SentinelsRemember, SentinelWatches
-from topom.sentinels.leftalone import LeftAlone
-from topom.sentinels.link import SentinelLink
-from topom.sentinels.strangers import Known, Strangers, next_to_forget, replicas_of
-from topom.sentinels.telling import Telling
-from topom.state import PoolServer
+from topom.cluster import topology
+from topom.cluster.state import PoolServer
+from topom.masters.sentinels import monitoring
+from topom.masters.sentinels.addresses import Resolver
+from topom.masters.sentinels.errors import SentinelsRemember, SentinelWatches
+from topom.masters.sentinels.leftalone import LeftAlone
+from topom.masters.sentinels.link import SentinelLink
+from topom.masters.sentinels.strangers import Known, Strangers, next_to_forget, replicas_of
+from topom.masters.sentinels.telling import Telling
+from topom.placement.pool import with_server
+from topom.servers.redis_servers import RedisServers
 
 M, A, B, S, T = (f"10.0.0.{number}:6379" for number in range(1, 6))
 GROUP = 7

@@ -10,18 +10,18 @@ import pytest
 from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
-from topom import api, topology
-from topom.events import What, actor, operator
-from topom.sentinels import addresses, monitoring
-from topom.sentinels.ability import shortcoming
-from topom.sentinels.addresses import Resolver
-from topom.sentinels.following import ASTRAY_SECONDS, Astray, View
-from topom.sentinels.monitoring import SentinelSettings
-from topom.sentinels.votes import elected, majority_of
-from topom.service import Topom
-from topom.settings import SettingsError, TopomSettings
-from topom.store import records
-from topom.store.records import decode
+from topom import api
+from topom.cluster import records, topology
+from topom.cluster.events import What, actor, operator
+from topom.cluster.records import decode
+from topom.masters.sentinels import addresses, monitoring
+from topom.masters.sentinels.ability import shortcoming
+from topom.masters.sentinels.addresses import Resolver
+from topom.masters.sentinels.following import ASTRAY_SECONDS, Astray, View
+from topom.masters.sentinels.monitoring import SentinelSettings
+from topom.masters.sentinels.votes import elected, majority_of
+from topom.term.service import Topom
+from topom.term.settings import SettingsError, TopomSettings
 
 A, B, C = "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"
 

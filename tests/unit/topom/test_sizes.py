@@ -17,10 +17,8 @@ from tests.unit.topom.operators import groups_of, send
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
 from topom.api import SIZES_BODY_BYTES
-from topom.service import Topom
-from topom.settings import TopomSettings
-from topom.sizebook import SizeBook
-from topom.sizes import (
+from topom.balance.sizebook import SizeBook
+from topom.balance.sizes import (
     BigKey,
     InvalidSizes,
     KnownSizes,
@@ -31,9 +29,11 @@ from topom.sizes import (
     freshness,
     with_measurement,
 )
-from topom.speed import HALF_LIFE_SECONDS, PairSpeed, Speed
+from topom.cluster.speed import HALF_LIFE_SECONDS, PairSpeed, Speed
 from topom.store import StoredSizes, StoreError
 from topom.store.sqlite import SqliteStore
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
 
 NOW = 1_000_000.0
 DAY = 86_400.0

@@ -11,17 +11,16 @@ from typing import Any
 import pytest
 
 from slots.states import SlotState
-from slots.table import Action, Group, Slot, SlotTable
+from slots.table import Action, Group, Slot, SlotTable, TableError
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, MemoryStore
-from topom import fences, topology
-from topom.errors import GroupExists, MovesUnderWay
-from topom.events import Event
-from topom.ledger import Ledger, LostPlace, ProductMismatch
-from topom.placements.run import Kept, Run, Step
-from topom.settings import TopomSettings
-from topom.sizes import KnownSizes, SlotSize, Taking
-from topom.speed import PairSpeed
-from topom.state import (
+from topom.balance import size_records
+from topom.balance.sizes import KnownSizes, SlotSize, Taking
+from topom.cluster import fences, records, topology
+from topom.cluster.events import Event
+from topom.cluster.ledger import Ledger, LostPlace, ProductMismatch
+from topom.cluster.placement_run import Kept, Run, Step
+from topom.cluster.speed import PairSpeed
+from topom.cluster.state import (
     ClusterState,
     Differs,
     Fenced,
@@ -35,8 +34,10 @@ from topom.state import (
     Promotion,
     ProxyRecord,
 )
-from topom.store import Stored, StoreDamaged, StoredSizes, StoreError, records, size_records, sqlite
+from topom.errors import GroupExists, MovesUnderWay
+from topom.store import Stored, StoreDamaged, StoredSizes, StoreError, sqlite
 from topom.store.sqlite import SqliteStore
+from topom.term.settings import TopomSettings
 
 FULL = ClusterState(
     version=7,
@@ -315,6 +316,32 @@ async def test_a_start_begins_anew_or_refuses_what_an_earlier_version_had_under_
     with pytest.raises(MovesUnderWay, match="slots 3 are on their way"):
         await Bench(store).start()
     assert await store.read() == stored, "the version before can go on"
+
+
+async def test_what_the_version_before_stored_of_the_way_that_keys_go_is_passed_over() -> None:
+    store = MemoryStore()
+    bench = await Bench(store).start()
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
+    migrating = Slot(3, 0, Action(SlotState.MIGRATING, 1, epoch=2, min_replicas=1))
+    await bench.edit(lambda table, epoch: table.changed(epoch, [migrating]))
+    [name] = [name for name in store.documents if name.startswith("slots/")]
+    text = store.documents[name].decode()
+    assert '"min_replicas":1' in text
+    store.documents[name] = text.replace('"min_replicas":1', '"carried":true').encode()
+    store.documents["migration"] = b'{"way": "carried", "keys_per_second": 7}'
+    again = await Bench(store).start()
+    assert again.ledger.table.slots[3].action == Action(SlotState.MIGRATING, 1, epoch=2)
+    assert again.actions.settings.keys_per_second == 7
+
+
+@pytest.mark.parametrize("value", [-1, 101, True, 1.0, "1", None, [1]])
+def test_a_number_of_replicas_that_cannot_be_one_is_refused(value: object) -> None:
+    action = Action(SlotState.MIGRATING, 1, min_replicas=100)
+    wire = Slot(3, 0, action).to_wire()
+    assert Slot.from_wire(wire).action == action
+    wire["action"]["min_replicas"] = value
+    with pytest.raises(TableError, match="min_replicas"):
+        Slot.from_wire(wire)
 
 
 def test_skipped_slots_are_stored_with_their_reasons() -> None:

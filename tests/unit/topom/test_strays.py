@@ -11,12 +11,13 @@ from slots.table import Group, SlotTable
 from tests.unit.topom.test_joining import NEW, OTHER, Joined, Streams, at_once, hurry, until
 from tests.unit.topom.test_promotions import FIRST, MASTER, SECOND
 from tests.unit.topom.topom_fakes import PRODUCT
-from topom import strays, topology
-from topom.filling import Filling
-from topom.joining import Joins
-from topom.readings import Reading, Replication, read_replication
-from topom.state import ClusterState, Joining, Promotion
-from topom.strays import Strays, astray, candidates, rejoining
+from topom.cluster import topology
+from topom.cluster.state import ClusterState, Joining, Promotion
+from topom.copies import strays
+from topom.copies.filling import Filling
+from topom.copies.joining import Joins
+from topom.copies.strays import Strays, astray, candidates, rejoining
+from topom.servers.readings import Reading, Replication, read_replication
 
 __all__ = ["at_once", "hurry"]
 

@@ -14,15 +14,15 @@ from slots.states import Course, SlotState
 from slots.table import OFFLINE, Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually, send
 from tests.unit.topom.topom_fakes import MIGRATION, Bench, FakeMover, FakeProxy
-from topom import sweeping, topology
-from topom.actions import Actions
-from topom.detector import Condition, Judgement
+from topom.cluster import records, topology
+from topom.cluster.events import What
+from topom.cluster.state import ClusterState, Product
 from topom.errors import ServersUnreachable
-from topom.events import What
-from topom.redis_servers import RedisServers
-from topom.state import ClusterState, Product
-from topom.store import records
-from topom.sweeping import NotMaster, SweepBrokenOff, Sweeps, SweepUnderWay, foreign_to, masters_at_rest
+from topom.migration import sweeping
+from topom.migration.actions import Actions
+from topom.migration.sweeping import NotMaster, SweepBrokenOff, Sweeps, SweepUnderWay, foreign_to, masters_at_rest
+from topom.servers.detector import Condition, Judgement
+from topom.servers.redis_servers import RedisServers
 
 GROUPS = {1: Group(1, ("a:1",)), 2: Group(2, ("b:1",)), 3: Group(3, ("c:1",)), 4: Group(4)}
 

@@ -11,14 +11,15 @@ import pytest
 from slots.table import SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import MemoryStore
-from topom import tending, topology
+from topom.cluster import records, topology
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, Product
 from topom.errors import Conflict
-from topom.ledger import Ledger
-from topom.service import Topom
-from topom.settings import TopomSettings
-from topom.state import ClusterState, Product
-from topom.store import StoreConflict, Stored, StoreDamaged, records
-from topom.tending import Tending
+from topom.store import StoreConflict, Stored, StoreDamaged
+from topom.term import tending
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
+from topom.term.tending import Tending
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,9 @@ import pytest
 
 from slots.states import Course, SlotState
 from slots.table import Action, Slot, SlotTable
-from topom import errors, topology
-from topom.topology import Move
+from topom import errors
+from topom.cluster import topology
+from topom.cluster.topology import Move
 
 
 def table_with(**servers: str) -> SlotTable:
@@ -83,7 +84,7 @@ def test_a_replica_promoted(table: SlotTable) -> None:
 def begun(table: SlotTable, epoch: int) -> SlotTable:
     """Slots 0 and 1 on their way from group 1 to group 2."""
     pending = topology.move(table, epoch - 1, [0, 1], 2)
-    return topology.begin(pending, epoch, [0, 1], carried=False, source_run_id="s", target_run_id="t")
+    return topology.begin(pending, epoch, [0, 1], source_run_id="s", target_run_id="t")
 
 
 def action_of(table: SlotTable) -> Action:

@@ -16,14 +16,14 @@ from migrator.progress import Pacing, ServerLatency
 from slots.states import SlotState
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
-from topom.actions import Actions
 from topom.api import migration
-from topom.batches import Batch
-from topom.frames import Register
-from topom.members import Member
-from topom.placements import applying
-from topom.service import Topom
-from topom.settings import TopomSettings
+from topom.migration.actions import Actions
+from topom.migration.batches import Batch
+from topom.placement import applying
+from topom.proxies.frames import Register
+from topom.proxies.members import Member
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
 
 TOKEN = "secret"
 
@@ -279,7 +279,7 @@ async def test_hours_and_latency_goal_are_set_and_shown(
     filled: httpx.AsyncClient, topom: Topom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noon = datetime(2026, 2, 10, 12, tzinfo=UTC).timestamp()
-    monkeypatch.setattr("topom.hours.time", SimpleNamespace(time=lambda: noon))
+    monkeypatch.setattr("topom.cluster.hours.time", SimpleNamespace(time=lambda: noon))
     before = (await filled.get("/migration")).json()
     assert (before["halted"], before["halted_until"]) == ("", None)
     assert before["settings"]["latency_goal_milliseconds"] == topom.settings.migration_latency_goal_milliseconds
@@ -319,9 +319,9 @@ async def test_hours_that_cannot_be_read_are_refused(
 async def test_a_topom_halts_by_the_clock(
     filled: httpx.AsyncClient, topom: Topom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topom.service.CLOCK_SECONDS", 0.01)
+    monkeypatch.setattr("topom.term.service.CLOCK_SECONDS", 0.01)
     now = {"seconds": datetime(2026, 2, 10, 12, tzinfo=UTC).timestamp()}
-    monkeypatch.setattr("topom.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
+    monkeypatch.setattr("topom.cluster.hours.time", SimpleNamespace(time=lambda: now["seconds"]))
     await filled.patch("/migration", json={"hours": "22:00-06:00", "time_zone": "UTC"})
     await post(filled, "/slots/move", {"slots": "2-3", "group_id": 2})
     await asyncio.sleep(0.05)
@@ -362,14 +362,14 @@ async def test_how_a_batch_keeps_to_the_latency_goal_is_shown(topom: Topom, monk
 async def test_one_owner_assignment_waits_for_proxies(
     filled: httpx.AsyncClient, topom: Topom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topom.service.ASSIGN_SECONDS", 0.1)
+    monkeypatch.setattr("topom.term.service.ASSIGN_SECONDS", 0.1)
     member = await silent_proxy(topom)
     await post(filled, "/slots/offline", {"slots": "0"})
     refused = await post(filled, "/slots/assign", {"slots": "0", "group_id": 2}, 409)
     assert refused["error"] == "ProxiesNotReady"
     assert "proxy 1" in refused["message"]
     assert topom.ledger.table.slots[0].group_id == 0
-    monkeypatch.setattr("topom.service.ASSIGN_SECONDS", 5.0)
+    monkeypatch.setattr("topom.term.service.ASSIGN_SECONDS", 5.0)
     waiting = asyncio.create_task(post(filled, "/slots/assign", {"slots": "0", "group_id": 2}))
     await asyncio.sleep(0.02)
     # Meanwhile the table changes: the acknowledgement of the older epoch is not enough.

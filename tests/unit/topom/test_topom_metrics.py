@@ -10,12 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.test_node import AUTHORISED, Topoms, follows, topoms, two
 from tests.unit.topom.topom_fakes import MemoryStore
-from topom import topology
-from topom.digests import differing
+from topom.balance.sizes import SlotSize, Taking
+from topom.cluster import differing, topology
+from topom.cluster.state import Differs
 from topom.errors import Conflict
-from topom.outcomes import Kind, Outcome, Outcomes
-from topom.sizes import SlotSize, Taking
-from topom.state import Differs
+from topom.masters.outcomes import Kind, Outcome, Outcomes
 from topom.store import StoreError
 from topom.store.timed import StoreTimes, TimedStore
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from slots.tls import TlsError
-from topom.security import authorised, kept_token
-from topom.settings import SettingsError, TopomSettings
+from topom.api.security import authorised, kept_token
+from topom.term.settings import SettingsError, TopomSettings
 
 
 def test_a_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,13 @@ from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
 from slots.table import SlotTable
-from topom.actions import Actions
-from topom.barrier import Barrier
-from topom.frames import Register
-from topom.ledger import Ledger
-from topom.members import Member, Members
-from topom.redis_servers import Fencing
-from topom.state import MigrationSettings, Product
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import MigrationSettings, Product
+from topom.migration.actions import Actions
+from topom.proxies.barrier import Barrier
+from topom.proxies.frames import Register
+from topom.proxies.members import Member, Members
+from topom.servers.redis_servers import Fencing
 from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
 from topom.store.sqlite import AloneLeadership
 
@@ -120,9 +120,11 @@ class FakeMover:
         self.errors: list[Exception] = []
         self.refusing: dict[str, Exception] = {}
         self.notes: list[str] = []
-        self.carries = False
-        self.carried: list[bool] = []
-        """Whether keys were to be carried, for each move that came to its end."""
+        self.min_replicas = 0
+        self.dropping: Callable[[], Awaitable[None]] | None = None
+        """Called before it asks whether keys may be dropped at the source."""
+        self.dropped = 0
+        """How often they were."""
         self.checked: list[tuple[str | None, str, float]] = []
         self.run_ids: dict[str, str] = {}
         """By address, of servers that were started anew."""
@@ -130,7 +132,7 @@ class FakeMover:
         self.settle_errors: list[Exception] = []
         self.broken_off = 0
         self.pace: MigrationSettings | None = None
-        self.at_once = 0
+        self._moving: list[tuple[str, str]] = []
         self.most_at_once = 0
         self._during = during
 
@@ -143,7 +145,7 @@ class FakeMover:
         self.checked.append((source, target, share))
         if target in self.refusing:
             raise self.refusing[target]
-        return Findings(tuple(self.notes), self.carries, *self._identities(source, target))
+        return Findings(tuple(self.notes), self.min_replicas, *self._identities(source, target))
 
     @asynccontextmanager
     async def watch(self, source: str | None, target: str) -> AsyncIterator[Watch]:
@@ -159,33 +161,39 @@ class FakeMover:
         pass
 
     async def settle(self, source: str, target: str) -> None:
-        assert not self.at_once, "nobody may move keys while what is under way is settled"
+        assert (source, target) not in self._moving, "nobody may move keys while what is under way is settled"
         self.settled.append((source, target))
         if self.settle_errors:
             raise self.settle_errors.pop(0)
 
     async def move(
-        self, source: str, target: str, slots: Sequence[int], progress: Progress, beginning: Beginning, carried: bool
+        self,
+        source: str,
+        target: str,
+        slots: Sequence[int],
+        progress: Progress,
+        beginning: Beginning,
+        require: Callable[[], None],
     ) -> None:
         if self.errors:
             raise self.errors.pop(0)
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self._moving.append((source, target))
+        self.most_at_once = max(self.most_at_once, len(self._moving))
         try:
             if self._during is not None:
                 await self._during()
+            if self.dropping is not None:
+                await self.dropping()
+            require()
+            self.dropped += 1
         except asyncio.CancelledError:
             self.broken_off += 1
             raise
         finally:
-            self.at_once -= 1
+            self._moving.remove((source, target))
         self.moved.append((source, target, tuple(slots)))
         self.beginnings.append(beginning)
-        self.carried.append(carried)
         progress.moved(len(slots), 100 * len(slots))
-
-    async def clear(self, source: str) -> None:
-        """Nothing is left."""
 
     def set_pace(self, settings: MigrationSettings) -> None:
         self.pace = settings

@@ -1,8 +1,0 @@
-"""``python -m cli.traffic``: one process of checking traffic."""
-
-import sys
-
-from cli.traffic.worker import main
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

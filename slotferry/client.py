@@ -1,0 +1,280 @@
+"""A client of topom's HTTP API, for the command line, the demo and whoever writes a script in Python.
+
+Answers are the API's own JSON objects; what goes wrong is a :class:`slotferry.calls.TopomError`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from slotferry.calls import REQUEST_SECONDS, Answer, TopomCalls, TopomRefused
+
+DEFAULT_URL = "http://127.0.0.1:8380"
+
+
+class TopomClient(TopomCalls):
+    """What a topom can be asked and told: see :class:`slotferry.calls.TopomCalls` for addresses and failures."""
+
+    async def status(self) -> Answer:
+        """Everything at a glance: product, epoch, groups, proxies, slots, migration."""
+        return await self._object("GET", "/status")
+
+    async def events(self, since: int | None = None, limit: int = 100, wait: float = 0) -> Answer:
+        """``{"oldest", "newest", "events"}``: the newest events, or those after ``since``.
+
+        If there are none after it yet, they are waited for so many seconds, at most half of :data:`REQUEST_SECONDS`.
+        """
+        seconds = f"{min(wait, REQUEST_SECONDS / 2):g}"
+        known = None if since is None else str(since)
+        return await self._object("GET", "/events", since=known, limit=str(limit), wait=seconds)
+
+    async def groups(self) -> list[Answer]:
+        """All groups."""
+        return await self._list("/groups", "groups")
+
+    async def add_group(
+        self, group_id: int, servers: Sequence[str], datacenter: str = "", node: str = "", wipe: bool = False
+    ) -> Answer:
+        """Make a group of these servers, ``host:port``, the master first, all in one datacenter and on one node.
+
+        ``wipe``: the keys that its replicas hold may be lost.
+        """
+        named = {**_named(datacenter=datacenter, node=node), **({"wipe": True} if wipe else {})}
+        return await self._object("POST", "/groups", {"id": group_id, "servers": list(servers), **named})
+
+    async def remove_group(self, group_id: int) -> Answer:
+        """Remove a group that owns no slots."""
+        return await self._object("DELETE", f"/groups/{group_id}")
+
+    async def promote(self, group_id: int, address: str, force: bool = False) -> Answer:
+        """Make a replica the master of its group; with ``force`` although the master does not answer."""
+        return await self._object("POST", f"/groups/{group_id}/promote", {"server": address, "force": force})
+
+    async def sweep_server(self, group_id: int, address: str) -> Answer:
+        """Remove keys of slots that other groups own from a group's master, whatever they are."""
+        return await self._object("POST", f"/groups/{group_id}/servers/{quote(address, safe=':')}/sweep")
+
+    async def start_digest(self, group_id: int, server: str | None, keys_per_second: int) -> Answer:
+        """Begin to compare one replica of a group, or all, with its master."""
+        body = {"server": server, "keys_per_second": keys_per_second}
+        return await self._object("POST", f"/groups/{group_id}/digest", body)
+
+    async def digest(self, group_id: int, slots: bool = False) -> Answer:
+        """How the last check of a group's replicas goes or went, with the digests of every slot if ``slots``."""
+        return await self._object("GET", f"/groups/{group_id}/digest", slots=str(slots).lower())
+
+    async def digest_if_any(self, group_id: int) -> Answer:
+        """As :meth:`digest`; with nothing in it if nothing is known of the group's replicas."""
+        try:
+            return await self.digest(group_id)
+        except TopomRefused as error:
+            if error.error != "NoCheck":
+                raise
+            return {"group_id": group_id, "replicas": [], "known": []}
+
+    async def cancel_digest(self, group_id: int) -> Answer:
+        """End the check of a group's replicas."""
+        return await self._object("DELETE", f"/groups/{group_id}/digest")
+
+    async def resync_replica(self, group_id: int, server: str | None) -> Answer:
+        """Have a replica, or all that differ, given a whole new copy by their master."""
+        return await self._object("POST", f"/groups/{group_id}/digest/resync", {"server": server})
+
+    async def protection(self) -> Answer:
+        """Whether so many members are lost that nothing is done by itself."""
+        return await self._object("GET", "/protection")
+
+    async def lift_protection(self) -> Answer:
+        """Have done by itself what is due although many members are lost."""
+        return await self._object("POST", "/protection/lift", {})
+
+    async def add_server(
+        self, group_id: int, address: str, datacenter: str = "", node: str = "", wipe: bool = False
+    ) -> Answer:
+        """Add a server to a group; ``wipe``: the keys that it holds may be lost, if it is to be a replica."""
+        named = {**_named(datacenter=datacenter, node=node), **({"wipe": True} if wipe else {})}
+        return await self._object("POST", f"/groups/{group_id}/servers", {"address": address, **named})
+
+    async def set_datacenter(self, group_id: int, address: str, datacenter: str) -> Answer:
+        """Say in which datacenter a server is; an empty name takes back what was said."""
+        return await self.set_place(group_id, address, datacenter=datacenter)
+
+    async def set_place(
+        self, group_id: int, address: str, *, datacenter: str | None = None, node: str | None = None
+    ) -> Answer:
+        """Say in which datacenter and on which node a server is; None leaves it, an empty name takes back what was."""
+        path = f"/groups/{group_id}/servers/{quote(address, safe=':')}"
+        said = {"datacenter": datacenter, "node": node}
+        return await self._object("PATCH", path, {name: value for name, value in said.items() if value is not None})
+
+    async def remove_server(self, group_id: int, address: str) -> Answer:
+        """Remove a server from a group."""
+        return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}")
+
+    async def pool(self) -> Answer:
+        """``{"servers": [...]}``: the servers that are in no group, and there to be taken into one."""
+        return await self._object("GET", "/pool")
+
+    async def add_to_pool(self, address: str, datacenter: str = "", node: str = "", wipe: bool = False) -> Answer:
+        """Register a server that is in no group; ``wipe``: what it holds may be lost. The pool then."""
+        named = _named(datacenter=datacenter, node=node)
+        return await self._object("POST", "/pool", {"address": address, **named, **({"wipe": True} if wipe else {})})
+
+    async def remove_from_pool(self, address: str) -> Answer:
+        """Forget a server that is in no group; the pool then."""
+        return await self._object("DELETE", f"/pool/{quote(address, safe=':')}")
+
+    async def placement(self) -> Answer:
+        """The table over groups and nodes, what a plan would change, and what is being applied."""
+        return await self._object("GET", "/placement")
+
+    async def apply_placement(self) -> Answer:
+        """Begin to do what a placement plan says; answers as :meth:`placement`."""
+        return await self._object("POST", "/placement/apply", {})
+
+    async def cancel_placement(self) -> Answer:
+        """End what is being applied of a placement; answers as :meth:`placement`."""
+        return await self._object("POST", "/placement/cancel", {})
+
+    async def set_auto_placement(self, on: bool) -> Answer:
+        """Have topom place by itself, or not; answers as :meth:`placement`."""
+        return await self._object("POST", "/placement/auto", {"on": on})
+
+    async def sentinels(self) -> Answer:
+        """``{"ha", "majority", "sentinels": [...], "groups": [...]}``: what they say of each group."""
+        return await self._object("GET", "/sentinels")
+
+    async def add_sentinel(self, address: str) -> Answer:
+        """Have one more Sentinel, ``host:port``, watch all groups."""
+        return await self._object("POST", "/sentinels", {"address": address})
+
+    async def remove_sentinel(self, address: str) -> Answer:
+        """Have a Sentinel watch nothing any more: ``{"failed": {address: reason}}``."""
+        return await self._object("DELETE", f"/sentinels/{quote(address, safe=':')}")
+
+    async def resync_sentinels(self) -> Answer:
+        """Have all Sentinels watch the groups anew: ``{"failed": {address: reason}}``."""
+        return await self._object("POST", "/sentinels/resync")
+
+    async def proxies(self) -> list[Answer]:
+        """All proxies that topom knows."""
+        return await self._list("/proxies", "proxies")
+
+    async def drain_group(self, group_id: int, why: str = "") -> Answer:
+        """Have a group leave once its slots have moved to others; what is on its way out."""
+        return await self._object("POST", f"/groups/{group_id}/drain", why=why or None)
+
+    async def keep_group(self, group_id: int) -> Answer:
+        """Have a group that was to leave stay; what is on its way out."""
+        return await self._object("DELETE", f"/groups/{group_id}/drain")
+
+    async def drain_server(self, group_id: int, address: str, why: str = "") -> Answer:
+        """Have a server leave: a replica at once, a master once another server has taken over; the group's servers."""
+        path = f"/groups/{group_id}/servers/{quote(address, safe=':')}/drain"
+        return await self._object("POST", path, why=why or None)
+
+    async def keep_server(self, group_id: int, address: str) -> Answer:
+        """Have a server that was to leave stay; the group's servers."""
+        return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}/drain")
+
+    async def drain_node(self, node: str, why: str = "", fewer_copies: bool = False) -> Answer:
+        """Have all servers of a node leave; what is on its way out."""
+        fewer = "true" if fewer_copies else None
+        return await self._object("POST", f"/nodes/{quote(node, safe=':')}/drain", why=why or None, fewer_copies=fewer)
+
+    async def keep_node(self, node: str) -> Answer:
+        """Have a node that was to leave stay; what is on its way out."""
+        return await self._object("DELETE", f"/nodes/{quote(node, safe=':')}/drain")
+
+    async def drain_proxy(self, proxy_id: int) -> Answer:
+        """Have a proxy let its clients go and leave; what topom knows of it."""
+        return await self._object("POST", f"/proxies/{proxy_id}/drain")
+
+    async def remove_proxy(self, proxy_id: int, force: bool = False) -> Answer:
+        """Fence a proxy off the servers and forget it; ``force`` even where a server cannot be reached."""
+        return await self._object("DELETE", f"/proxies/{proxy_id}", force="true" if force else None)
+
+    async def slots(self, biggest: int = 0) -> Answer:
+        """``{"epoch", "slots": [...]}``, every slot in its wire form, with so many of its ``biggest`` keys at most."""
+        return await self._object("GET", "/slots", biggest=str(biggest))
+
+    async def sizes(self) -> Answer:
+        """What is known of the sizes of slots: totals by group, their age, and what is stale."""
+        return await self._object("GET", "/sizes")
+
+    async def post_sizes(self, measurement: Mapping[str, Any]) -> Answer:
+        """Tell topom sizes that were measured, as ``POST /sizes`` describes them; answers as :meth:`sizes`."""
+        return await self._object("POST", "/sizes", measurement)
+
+    async def assign_slots(self, slots: str, group_id: int) -> Answer:
+        """Give offline slots, written as ranges, to a group, at once."""
+        return await self._object("POST", "/slots/assign", {"slots": slots, "group_id": group_id})
+
+    async def move_slots(self, slots: str, group_id: int) -> Answer:
+        """Have slots with their keys moved to a group while clients work."""
+        return await self._object("POST", "/slots/move", {"slots": slots, "group_id": group_id})
+
+    async def take_slots_offline(self, slots: str) -> Answer:
+        """Have no group own these slots; proxies then refuse their commands."""
+        return await self._object("POST", "/slots/offline", {"slots": slots})
+
+    async def rebalance(
+        self,
+        policy: str = "codis",
+        dry_run: bool = False,
+        *,
+        tolerance: float | None = None,
+        most_slots: int | None = None,
+        most_bytes: int | None = None,
+        drain: Sequence[int] = (),
+        capacity: Mapping[int, float] | None = None,
+    ) -> Answer:
+        """Plan moves by a policy and, unless ``dry_run``, begin them.
+
+        ``{"policy", "dry_run", "moves", "reasons", "warnings", "cost"}``; what is left out is as topom has it.
+        """
+        weights = [f"{group_id}={weight!r}" for group_id, weight in (capacity or {}).items()]
+        return await self._object(
+            "POST",
+            "/rebalance",
+            policy=policy,
+            dry_run="true" if dry_run else "false",
+            tolerance=None if tolerance is None else str(tolerance),
+            most_slots=None if most_slots is None else str(most_slots),
+            most_bytes=None if most_bytes is None else str(most_bytes),
+            drain=[str(group_id) for group_id in drain],
+            capacity=weights,
+        )
+
+    async def migration(self) -> Answer:
+        """How the moving of keys stands."""
+        return await self._object("GET", "/migration")
+
+    async def pause_migration(self) -> Answer:
+        """Stop moving keys; what has moved stays moved."""
+        return await self._object("POST", "/migration/pause")
+
+    async def resume_migration(self) -> Answer:
+        """Go on moving keys."""
+        return await self._object("POST", "/migration/resume")
+
+    async def cancel_migration(self, slots: str | None = None) -> Answer:
+        """Call off the actions of slots, written as ranges, or of all: ``{"ended", "returning", "too_late"}``."""
+        return await self._object("POST", "/migration/cancel", {"slots": slots})
+
+    async def skip_slots(self, slots: str) -> Answer:
+        """Have slots, written as ranges, step aside until they are retried."""
+        return await self._object("POST", "/migration/skip", {"slots": slots})
+
+    async def retry_migration(self, slots: str | None = None) -> Answer:
+        """Try at once what failed; skipped slots, these or all, go on too."""
+        return await self._object("POST", "/migration/retry", {"slots": slots})
+
+    async def set_migration(self, **settings: int | float | str) -> Answer:
+        """Change settings of the migration, which topom remembers."""
+        return await self._object("PATCH", "/migration", settings)
+
+
+def _named(**names: str) -> dict[str, str]:
+    """Those that are not empty: topom is only told what was said."""
+    return {key: name for key, name in names.items() if name}

@@ -1,0 +1,104 @@
+"""What a plan costs, as tables: for ``slotferry plan`` and for ``slotferry rebalance --dry-run``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from slotferry.output import say, size, table
+
+MOST_PAIRS = 20
+"""So many pairs of groups at most stand in the table, those with the most bytes; the last row tells of the others."""
+
+
+def show_costs(cost: Mapping[str, Any]) -> None:
+    """Print the groups before and after, what goes from where to where, and how long it takes.
+
+    Args:
+        cost: as :meth:`topom.balance.planners.forecast.Forecast.to_wire` has it.
+    """
+    _show_groups(cost["groups"])
+    if cost["pairs"]:
+        say("")
+        _show_pairs(cost["pairs"])
+    say("")
+    say(_total(cost))
+
+
+def _show_groups(groups: list[dict[str, Any]]) -> None:
+    columns = ("group", "share", "slots", "bytes", "off", "slots after", "bytes after", "off after")
+    rows = [
+        (
+            group["id"],
+            size(group["share_bytes"]),
+            group["before"]["slots"],
+            size(group["before"]["bytes"]),
+            _percent(group["before"]["percent_off"]),
+            group["after"]["slots"],
+            size(group["after"]["bytes"]),
+            _percent(group["after"]["percent_off"]),
+        )
+        for group in groups
+    ]
+    table(columns, rows, title="groups")
+
+
+def _show_pairs(pairs: list[dict[str, Any]]) -> None:
+    by_bytes = sorted(pairs, key=lambda pair: (-(pair["bytes"] or 0), -pair["slots"], pair["from"], pair["to"]))
+    rows: list[tuple[object, ...]] = [
+        (
+            f"group {pair['from']}" if pair["from"] else "offline",
+            f"group {pair['to']}",
+            pair["slots"],
+            size(pair["bytes"]),
+            pair["keys"],
+        )
+        for pair in by_bytes[:MOST_PAIRS]
+    ]
+    others = by_bytes[MOST_PAIRS:]
+    if others:
+        rows.append(
+            (
+                f"{len(others)} more",
+                "",
+                sum(pair["slots"] for pair in others),
+                size(_sum(pair["bytes"] for pair in others)),
+                _sum(pair["keys"] for pair in others),
+            )
+        )
+    table(("from", "to", "slots", "bytes", "keys"), rows, title="to move")
+
+
+def _total(cost: Mapping[str, Any]) -> str:
+    total = cost["total"]
+    if not total["slots"]:
+        return "nothing to move"
+    parts = [f"{total['slots']:,} slots"]
+    if total["bytes"] is not None:
+        parts.append(size(total["bytes"]))
+    if total["keys"] is not None:
+        parts.append(f"{total['keys']:,} keys")
+    seconds = cost["seconds"]
+    time = (
+        f"about {duration(seconds)} at the measured rate" if seconds is not None else "no rate known to tell the time"
+    )
+    return f"in all {', '.join(parts)}; {time}"
+
+
+def duration(seconds: float) -> str:
+    """A time as a person reads it: ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1f}%"
+
+
+def _sum(values: Any) -> int | None:
+    listed = list(values)
+    return None if None in listed else sum(listed)

@@ -1,0 +1,208 @@
+"""What ``slotferry demo`` does: a rebalance from two groups to three under checked traffic, on this machine."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from slotferry.calls import TopomUnreachable
+from slotferry.client import TopomClient
+from slotferry.live import Counting, Display
+from slotferry.local import LocalCluster
+from slotferry.output import say
+from slotferry.picture import draw
+from slotferry.series import Series
+from slotferry.traffic.driver import Report, Traffic, Verification
+from slotferry.traffic.placement import Layout
+from slotferry.uneven import size_and_even_out
+
+GROUPS, FULL_GROUPS = 3, (1, 2)
+WORKERS = 2
+CONNECTIONS = 32
+PARALLEL_SLOTS = 32
+"""Slots moved together: fewer than topom's default, so that there is progress to watch."""
+MOVE_SECONDS = 900.0
+"""Limit of the rebalance."""
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The command's options."""
+
+    keys: int
+    rate: float
+    pace: int
+    calm: float
+    leave: bool
+    series: Path
+    picture: Path | None
+    port: int
+    sizing: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the promise held."""
+
+    loaded: Report
+    traffic: Report
+    verification: Verification
+    moved: bool
+    """Whether all slots of the plan have moved."""
+
+    @property
+    def kept(self) -> bool:
+        """No error, no difference, every key where it has to be, every slot moved."""
+        return self.moved and self.loaded.clean and self.traffic.clean and self.verification.clean
+
+    def sentences(self, series: Series) -> list[str]:
+        """The verdict in words; the first sentence is the sum of it."""
+        compared = self.verification.compared
+        errors = self.loaded.errors + self.traffic.errors + compared.errors
+        differences = self.loaded.differences + self.traffic.differences + compared.differences
+        moved = (
+            f"{series.slots_to_move} slots with {series.samples[-1].keys_moved if series.samples else 0:,} keys moved"
+        )
+        checked = (
+            f"{self.traffic.requests:,} requests meanwhile and {self.verification.keys:,} keys compared at the end: "
+            f"{errors:,} errors, {differences:,} differences, {self.verification.misplaced:,} keys in a wrong place"
+        )
+        first = "No error and no lost key" if self.kept else "The promise was NOT kept"
+        said = [f"{first}: {moved if self.moved else 'not all slots moved'}; {checked}."]
+        for report in (self.loaded, self.traffic, compared):
+            said += [f"error, {count} times: {text}" for text, count in report.error_texts.items()]
+            said += [f"difference: {text}" for text in report.difference_texts]
+        return said + [f"in a wrong place: {text}" for text in self.verification.misplaced_texts]
+
+
+async def demonstrate(wishes: Wishes) -> bool | None:
+    say(f"starting {GROUPS} Redis servers, topom, and a proxy with {WORKERS} workers")
+    cluster = LocalCluster(
+        groups=GROUPS,
+        workers=WORKERS,
+        port=wishes.port,
+        slots_on=FULL_GROUPS,
+        topom_settings={"migration_parallel_slots": PARALLEL_SLOTS, "migration_keys_per_second": wishes.pace},
+    )
+    async with cluster:
+        series = Series(wishes.keys)
+        async with (
+            cluster.client() as topom,
+            Traffic(cluster.proxy_addresses, wishes.keys, connections=CONNECTIONS, rate=wishes.rate) as traffic,
+        ):
+            verdict = await _rebalance_under_traffic(topom, traffic, series, wishes)
+            even = not wishes.sizing or await _even_out(cluster, topom, traffic, wishes)
+        series.save(wishes.series)
+        if wishes.picture is not None:
+            wishes.picture.parent.mkdir(parents=True, exist_ok=True)
+            wishes.picture.write_text(draw(series), encoding="utf-8")
+            say(f"picture: {wishes.picture}")
+        say(f"measurements: {wishes.series}")
+        for sentence in verdict.sentences(series):
+            say(sentence)
+        if not wishes.leave:
+            await _stay(cluster)
+        return verdict.kept and even
+
+
+async def _even_out(cluster: LocalCluster, topom: TopomClient, traffic: Traffic, wishes: Wishes) -> bool:
+    """Size all keys and rebalance by bytes; give whether the groups came out even and every key is as it was."""
+    results = wishes.series.with_suffix("") / "sizing"
+    even = await size_and_even_out(cluster, topom, results)
+    with Counting("comparing every key", wishes.keys) as counting:
+        layout = Layout.from_api(await topom.status(), await topom.slots())
+        verification = await traffic.verify(layout, counting.update)
+    word = "even" if even else "NOT even"
+    lost = "no key lost" if verification.clean else "but keys DIFFER"
+    say(f"The groups are {word} by bytes, {lost}; tables and {results / 'summary.png'} show what fills them.")
+    return even and verification.clean
+
+
+async def _stay(cluster: LocalCluster) -> None:
+    host, _, port = cluster.proxy_addresses[0].rpartition(":")
+    say("")
+    say("It stays up until Ctrl-C:")
+    say(f"  a client      redis-cli -h {host} -p {port}")
+    say(f"  topom's API   {cluster.topom_url}/openapi.json")
+    say(f"  its token     {cluster.token}")
+    say(f"  the verbs     SLOTFERRY_TOPOM={cluster.topom_url} SLOTFERRY_TOKEN={cluster.token} slotferry status")
+    for group_id, servers in cluster.groups.items():
+        say(f"  group {group_id}       redis-cli -p {servers[0].rpartition(':')[2]}")
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        # Told to end, after the verdict: that is the way out, and the verdict still is the exit status.
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+
+
+async def _rebalance_under_traffic(topom: TopomClient, traffic: Traffic, series: Series, wishes: Wishes) -> Verdict:
+    with Counting("loading through the proxy", wishes.keys) as counting:
+        loaded = await traffic.load(counting.update)
+    with Display(series) as display:
+        watch = _Watch(topom, traffic, series, display)
+        display.phase("traffic, nothing moves yet")
+        await watch.begin()
+        await watch.until(lambda: False, wishes.calm)
+        planned = await topom.rebalance("codis")
+        series.slots_to_move = len(planned["moves"])
+        series.rebalance_began = watch.elapsed
+        display.phase(f"{series.slots_to_move} slots move to group {GROUPS}")
+        moved = await watch.until(watch.all_moved, MOVE_SECONDS)
+        series.rebalance_ended = watch.elapsed
+        display.phase("traffic, all slots have moved" if moved else "giving up: the slots did not move in time")
+        await watch.until(lambda: False, wishes.calm)
+        total = await traffic.stop()
+    # Also what came after the last full second.
+    series.requests, series.errors, series.differences = total.requests, total.errors, total.differences
+    with Counting("comparing every key", wishes.keys) as counting:
+        layout = Layout.from_api(await topom.status(), await topom.slots()) if moved else None
+        verification = await traffic.verify(layout, counting.update)
+    return Verdict(loaded, total, verification, moved)
+
+
+class _Watch:
+    """Puts traffic and migration together, second by second."""
+
+    def __init__(self, topom: TopomClient, traffic: Traffic, series: Series, display: Display) -> None:
+        self._topom = topom
+        self._traffic = traffic
+        self._series = series
+        self._display = display
+        self._began = 0.0
+        self._migration: dict[str, object] = {}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the traffic began."""
+        return time.time() - self._began
+
+    async def begin(self) -> None:
+        """Begin the traffic."""
+        self._migration = await self._topom.migration()
+        self._began = time.time()
+        await self._traffic.start()
+
+    def all_moved(self) -> bool:
+        """Whether topom has nothing left to move."""
+        return self._migration["slots_pending"] == 0 and self._migration["slots_moving"] == 0
+
+    async def until(self, condition: Callable[[], bool], limit: float) -> bool:
+        """Show each second until ``condition`` holds, at most ``limit`` seconds; give whether it does."""
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            try:
+                self._migration = await self._topom.migration()
+            except TopomUnreachable:
+                # The data plane serves on without topom; the display goes on with what is known.
+                await asyncio.sleep(_POLL_SECONDS)
+            for report in self._traffic.seconds[len(self._series.samples) :]:
+                sample = self._series.add(report, report.at - self._began, self._migration)
+                self._display.show(sample)
+            if condition():
+                return True
+            await asyncio.sleep(_POLL_SECONDS)
+        return condition()

@@ -1,0 +1,342 @@
+"""A whole throw-away cluster on this machine: Redis servers as groups, topom, proxies.
+
+The command ``slotferry local``, the demo, the tests and the benchmarks use it. All are real processes,
+started as ``python -m slotferry topom`` and ``python -m slotferry proxy`` with their settings in the environment, so
+what is tried here is what runs elsewhere. Everything is in one temporary folder; :meth:`LocalCluster.stop`
+ends every process and removes the folder, also when a start failed midway.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from slotferry.calls import TopomUnreachable
+from slotferry.client import TopomClient
+from slotferry.processes import ManagedProcess, ProcessError, free_ports, port_is_free, until
+from slotferry.redis_server import HOST, RedisServer, ask, find_binary, start_redis
+from slots.ranges import show
+
+READY_SECONDS = 30.0
+"""How long each of topom and the proxies may take until it serves."""
+_PROBES = 16
+_SOURCE = Path(__file__).resolve().parent.parent
+
+
+def environment_of(prefix: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a child whose settings are these: ours, without any setting of Slotferry's own.
+
+    Lists go separated by commas, everything else as JSON writes it.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLOTFERRY_")}
+    # The child finds the same packages, whether they are installed or a checkout.
+    paths = [str(_SOURCE), *filter(None, [environment.get("PYTHONPATH")])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    for name, value in settings.items():
+        if isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        environment[f"{prefix}{name.upper()}"] = value if isinstance(value, str) else json.dumps(value)
+    return environment
+
+
+def spread(number_of_slots: int, group_ids: Sequence[int]) -> dict[int, range]:
+    """Slots laid out in ascending ranges over groups, as evenly as can be."""
+    size, more = divmod(number_of_slots, len(group_ids))
+    found: dict[int, range] = {}
+    start = 0
+    for index, group_id in enumerate(group_ids):
+        end = start + size + (index < more)
+        found[group_id] = range(start, end)
+        start = end
+    return found
+
+
+class LocalCluster:
+    """A cluster for as long as the ``async with`` block runs.
+
+    Attributes:
+        topom_url: where topom's API is, ``http://host:port``.
+        token: the API's bearer token.
+        proxy_addresses: ``host:port`` of each proxy.
+        groups: ``host:port`` of the servers of each group, the master first.
+        servers: the Redis servers of each group, as processes.
+        topom: topom's process.
+        proxies: the proxies' processes, in the order of their addresses.
+    """
+
+    def __init__(
+        self,
+        groups: int = 2,
+        proxies: int = 1,
+        workers: int = 1,
+        databases: int = 16,
+        port: int = 0,
+        *,
+        slots_on: Sequence[int] | None = None,
+        number_of_slots: int = 1024,
+        topom_settings: Mapping[str, Any] | None = None,
+        proxy_settings: Mapping[str, Any] | None = None,
+        redis_arguments: Sequence[str] = (),
+    ) -> None:
+        """
+        Args:
+            groups: how many groups of one server each; their ids count from 1.
+            proxies: how many proxies.
+            workers: worker processes of each proxy.
+            databases: databases of each server.
+            port: the first proxy's port, the others' follow it; 0 takes any free ones.
+            slots_on: the groups that the slots are spread over; all of them when None, an empty list for none.
+            number_of_slots: slots of the product, a power of two up to 16384.
+            topom_settings: more settings of topom, by the names of TopomSettings' fields.
+            proxy_settings: more settings of every proxy, by the names of ProxySettings' fields.
+            redis_arguments: more arguments for every Redis server's command line.
+        """
+        self.token = secrets.token_hex(16)
+        self.topom_url = ""
+        self.proxy_addresses: list[str] = []
+        self.groups: dict[int, list[str]] = {}
+        self.servers: dict[int, list[RedisServer]] = {}
+        self.proxies: list[ManagedProcess] = []
+        self._topom: ManagedProcess | None = None
+        self._directory: Path | None = None
+        self._group_count = groups
+        self._proxy_count = proxies
+        self._workers = workers
+        self._databases = databases
+        self._port = port
+        self._slots_on = list(range(1, groups + 1)) if slots_on is None else list(slots_on)
+        self._number_of_slots = number_of_slots
+        self._topom_settings = dict(topom_settings or {})
+        self._proxy_settings = dict(proxy_settings or {})
+        self._redis_arguments = tuple(redis_arguments)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def directory(self) -> Path:
+        """The temporary folder with logs and topom's store."""
+        if self._directory is None:
+            raise ProcessError("the cluster is not running; enter it with `async with`")
+        return self._directory
+
+    @property
+    def topom(self) -> ManagedProcess:
+        """topom's process."""
+        if self._topom is None:
+            raise ProcessError("the cluster has no topom; enter it with `async with`")
+        return self._topom
+
+    @property
+    def processes(self) -> list[ManagedProcess]:
+        """Every process that was started, in the order of starting."""
+        servers = [server for group in self.servers.values() for server in group]
+        return [*servers, *([self._topom] if self._topom else []), *self.proxies]
+
+    def client(self) -> TopomClient:
+        """A new client of topom's API; the caller closes it."""
+        return TopomClient(self.topom_url, self.token)
+
+    def describe(self) -> dict[str, Any]:
+        """What ``slotferry local`` prints: where everything is."""
+        return {
+            "topom": self.topom_url,
+            "token": self.token,
+            "proxies": list(self.proxy_addresses),
+            "groups": {str(group_id): list(servers) for group_id, servers in self.groups.items()},
+        }
+
+    async def start(self) -> None:
+        """Start everything and wait until it serves.
+
+        Raises:
+            ProcessError: with the tail of the log of what failed; what had been started is ended again.
+        """
+        if self._directory is not None:
+            raise ProcessError("the cluster runs already")
+        self._directory = Path(tempfile.mkdtemp(prefix="slotferry-local-"))
+        try:
+            await self._start_servers()
+            await self._start_topom()
+            await self._lay_out()
+            for _ in range(self._proxy_count):
+                self._start_proxy({})
+            await self.ready()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End every process, proxies first, and remove the folder. Harmless when nothing runs."""
+        try:
+            for process in reversed(self.processes):
+                await process.stop()
+        finally:
+            # Also when stopping was cancelled: what is left of the processes goes at once.
+            for process in self.processes:
+                await process.kill()
+            self.servers.clear()
+            self.groups.clear()
+            self.proxies.clear()
+            self.proxy_addresses.clear()
+            self._topom = None
+            if self._directory is not None:
+                shutil.rmtree(self._directory, ignore_errors=True)
+                self._directory = None
+
+    async def add_server(self, group_id: int, arguments: Sequence[str] | None = None) -> RedisServer:
+        """Start one more Redis server and note it as one of a group; topom is not told.
+
+        Args:
+            group_id: of the group.
+            arguments: more arguments for its command line; the cluster's ``redis_arguments`` when None.
+        """
+        binary = find_binary()
+        servers = self.servers.setdefault(group_id, [])
+        name = f"redis-{group_id}" if not servers else f"redis-{group_id}-{len(servers)}"
+        server = await start_redis(
+            name,
+            self.directory,
+            binary=binary,
+            databases=self._databases,
+            extra=self._redis_arguments if arguments is None else arguments,
+        )
+        servers.append(server)
+        self.groups.setdefault(group_id, []).append(server.address)
+        return server
+
+    async def add_proxy(self, settings: Mapping[str, Any] | None = None) -> str:
+        """Start one more proxy, wait until it serves, and give its address. ``settings`` win over the cluster's."""
+        self._start_proxy(settings or {})
+        await self.ready()
+        return self.proxy_addresses[-1]
+
+    def _command(self, process: str) -> list[str]:
+        """What starts a ``topom`` or a ``proxy``."""
+        return [sys.executable, "-m", "slotferry", process]
+
+    async def _start_servers(self) -> None:
+        for group_id in range(1, self._group_count + 1):
+            await self.add_server(group_id)
+
+    async def _start_topom(self) -> None:
+        port = free_ports(1)[0]
+        settings = {
+            "listen": f"{HOST}:{port}",
+            "product": "local",
+            "token": self.token,
+            "data": str(self.directory / "topom"),
+            "number_of_slots": self._number_of_slots,
+            "databases": self._databases,
+            **self._topom_settings,
+        }
+        self._topom = ManagedProcess(
+            "topom",
+            self._command("topom"),
+            self.directory / "topom.log",
+            environment_of("SLOTFERRY_TOPOM_", settings),
+        )
+        self.topom_url = f"http://{HOST}:{port}"
+        self._topom.start()
+        await self.topom_ready()
+
+    def _start_proxy(self, own_settings: Mapping[str, Any]) -> None:
+        index = len(self.proxies)
+        port = self._port + index if self._port else free_ports(1)[0]
+        if self._port and not port_is_free(port):
+            raise ProcessError(f"port {port} of {HOST} is in use; choose another first port with --port, or 0 for any")
+        settings = {
+            "listen": f"{HOST}:{port}",
+            "topom": [self.topom_url],
+            "token": self.token,
+            "workers": self._workers,
+            "metrics": "",
+            "drain_seconds": 2.0,
+            "drain_last_seconds": 5.0,
+            **self._proxy_settings,
+            **own_settings,
+        }
+        name = f"proxy-{index + 1}"
+        process = ManagedProcess(
+            name,
+            self._command("proxy"),
+            self.directory / f"{name}.log",
+            environment_of("SLOTFERRY_PROXY_", settings),
+        )
+        process.start()
+        self.proxies.append(process)
+        self.proxy_addresses.append(f"{HOST}:{port}")
+
+    async def _lay_out(self) -> None:
+        async with self.client() as topom:
+            for group_id, servers in self.groups.items():
+                await topom.add_group(group_id, servers)
+            if self._slots_on:
+                for group_id, slots in spread(self._number_of_slots, self._slots_on).items():
+                    await topom.assign_slots(show(slots), group_id)
+
+    async def topom_ready(self) -> None:
+        """Wait until topom answers, for instance after it was killed and started again."""
+        async with self.client() as topom:
+            await until(topom.healthy, f"topom at {self.topom_url}", READY_SECONDS, [self.topom])
+
+    async def ready(self) -> None:
+        """Wait until every running proxy serves, by the table that topom has now.
+
+        Raises:
+            ProcessError: with the tail of the log of the process that failed.
+        """
+        running = [(p, a) for p, a in zip(self.proxies, self.proxy_addresses, strict=True) if p.running]
+        if len(running) < len(self.proxies):
+            ended = next(process for process in self.proxies if not process.running)
+            raise ProcessError(f"{ended.name} ended with status {ended.status}; its log ends:\n{ended.tail()}")
+        await self.topom_ready()
+        async with self.client() as topom:
+
+            async def registered() -> bool:
+                try:
+                    status = await topom.status()
+                except TopomUnreachable:
+                    return False
+                current = {
+                    proxy["address"]
+                    for proxy in status["proxies"]
+                    if proxy["state"] == "online" and proxy["epoch"] >= status["epoch"]
+                }
+                return current.issuperset(address for _, address in running)
+
+            await until(
+                registered,
+                "the proxies to have topom's slot table",
+                READY_SECONDS,
+                [self.topom, *(process for process, _ in running)],
+            )
+        for process, address in running:
+            await until(
+                lambda address=address: self._serves(address),  # type: ignore[misc]
+                f"{process.name} at {address} to serve",
+                READY_SECONDS,
+                [process],
+            )
+
+    async def _serves(self, address: str) -> bool:
+        # -NOAUTH where clients have to log in.
+        if not (await ask(address, "PING")).startswith(("+PONG", "-NOAUTH")):
+            return False
+        if not self._slots_on:
+            return True
+        # Keys enough that a slot of each group is likely among them.
+        replies = [await ask(address, "GET", f"slotferry:ready:{number}") for number in range(_PROBES)]
+        return all(reply.startswith(("$", "_", "-NOAUTH")) for reply in replies)

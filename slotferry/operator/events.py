@@ -1,0 +1,85 @@
+"""``slotferry events``: what was done to the cluster, by whom and when."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated
+
+import typer
+
+from slotferry.calls import Answer, TopomUnreachable
+from slotferry.client import TopomClient
+from slotferry.operator import options
+from slotferry.output import answer, moment, note, print_json, run, say, table
+from slots.backoff import Backoff
+
+WAIT_SECONDS = 5.0
+"""How long topom holds one request of ``--follow`` if nothing happens: less than it takes to be given up."""
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
+"""Between tries while topom does not answer."""
+
+
+def events(
+    since: Annotated[
+        int | None, typer.Option("--since", metavar="ID", min=0, help="Only events after this one, oldest first.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="How many at most.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with each event that happens, until Ctrl-C.")
+    ] = False,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Show what operators and topom did, the newest last. With --follow, --json prints a line for each event."""
+    if follow:
+        run(_follow(topom, token, since, limit, as_json))
+        return
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.events(since, limit)
+
+    found = run(work())
+    answer(found, as_json, lambda: _say_events(found["events"]))
+
+
+async def _follow(topom: str, token: str, since: int | None, limit: int, as_json: bool) -> None:
+    async with options.connect(topom, token) as client:
+        async for event in _stream(client, since, limit):
+            if as_json:
+                print_json(event)
+            else:
+                say("  ".join(_cells(event)))
+
+
+async def _stream(client: TopomClient, since: int | None, limit: int) -> AsyncIterator[Answer]:
+    """Events as they come, for ever; it goes on where it was when topom was away."""
+    backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+    while True:
+        try:
+            found = await client.events(since, limit, WAIT_SECONDS)
+        except TopomUnreachable as error:
+            note(f"{error}; trying again")
+            await asyncio.sleep(backoff.next())
+            continue
+        backoff.reset()
+        if since is not None and found["newest"] < since:
+            note("topom has other events than before: its store is another one; they begin anew")
+            since = 0
+            continue
+        if since is not None and found["events"] and found["events"][0]["id"] > since + 1:
+            note(f"events {since + 1} to {found['events'][0]['id'] - 1} are not kept any more")
+        for event in found["events"]:
+            yield event
+        since = found["events"][-1]["id"] if found["events"] else (since or found["newest"])
+
+
+def _say_events(found: Sequence[Answer]) -> None:
+    table(("id", "when", "who", "what", "epoch", "text"), [_cells(event) for event in found])
+
+
+def _cells(event: Answer) -> tuple[str, ...]:
+    before, after = event["epoch_before"], event["epoch_after"]
+    when = moment(event["at"])
+    epochs = f"{before}" if before == after else f"{before} to {after}"
+    return str(event["id"]), when, event["who"], event["what"], epochs, event["text"]

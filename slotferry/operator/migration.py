@@ -1,0 +1,263 @@
+"""``slotferry migration``: how the moving of keys stands, and how fast it may go."""
+
+from typing import Annotated, Any
+
+import typer
+
+from slotferry.calls import Answer
+from slotferry.client import TopomClient
+from slotferry.operator import options
+from slotferry.operator.waiting import COURSES, describe, wait_moved
+from slotferry.output import answer, run, say, size, table
+from slots.ranges import show as show_ranges
+from slots.table import MOST_REPLICAS
+
+app = typer.Typer(no_args_is_help=True, help="See, pause, pace, cancel and retry the moving of keys.")
+
+Slots = Annotated[
+    str | None, typer.Option("--slots", metavar="RANGES", help="Slots, such as 0-511,700. All, if not given.")
+]
+
+SETTINGS = {
+    "parallel_slots": "slots of one pair of groups that move together",
+    "keys_per_second": "limit over all moves, 0 for none",
+    "bytes_per_second": "limit over all moves, 0 for none",
+    "batch_keys": "most keys moved by one command",
+    "batch_bytes": "most bytes moved by one command",
+    "batch_milliseconds": "how long one command should hold up its source",
+    "latency_goal_milliseconds": "within which servers should answer 99 of 100 requests, 0 for no goal",
+    "hours": "of the day, in which keys move; none is always",
+    "time_zone": "of these hours; none is that of topom's computer",
+    "min_replicas": "that have to have a key before it is deleted at its source",
+    "replica_seconds": "that these have to confirm keys",
+}
+
+
+@app.command("status")
+def status(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+) -> None:
+    """Show what is moving, how fast, and how much is left."""
+    found = run(_call(topom, token, "migration"))
+    answer(found, as_json, lambda: say_migration(found, settings=True))
+
+
+@app.command("pause")
+def pause(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+) -> None:
+    """Stop moving keys. What has moved stays moved, and clients are served as before."""
+    found = run(_call(topom, token, "pause_migration"))
+    answer(found, as_json, lambda: say("moving of keys is paused"))
+
+
+@app.command("resume")
+def resume(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+) -> None:
+    """Go on moving keys."""
+    found = run(_call(topom, token, "resume_migration"))
+    answer(found, as_json, lambda: say("moving of keys goes on"))
+
+
+@app.command("set")
+def set_settings(
+    parallel_slots: Annotated[
+        int | None, typer.Option(min=1, help="Slots of one pair of groups that move together.")
+    ] = None,
+    keys_per_second: Annotated[int | None, typer.Option(min=0, help="Limit over all moves; 0: none.")] = None,
+    bytes_per_second: Annotated[int | None, typer.Option(min=0, help="Limit over all moves; 0: none.")] = None,
+    batch_keys: Annotated[int | None, typer.Option(min=1, help="Most keys moved by one command.")] = None,
+    batch_bytes: Annotated[int | None, typer.Option(min=1, help="Most bytes moved by one command.")] = None,
+    batch_milliseconds: Annotated[
+        float | None, typer.Option(min=0.1, help="How long one command should hold up its source.")
+    ] = None,
+    latency_goal_milliseconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Within which source and target should answer 99 of 100 requests; moving slows down to hold it. "
+            "0: no goal.",
+        ),
+    ] = None,
+    hours: Annotated[
+        str | None,
+        typer.Option(metavar="SPANS", help="Hours of the day in which keys move, such as 22:00-06:00. '': always."),
+    ] = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(metavar="ZONE", help="Of these hours, such as Europe/Paris. '': that of topom's computer."),
+    ] = None,
+    min_replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MOST_REPLICAS,
+            help="Replicas of the target that have to have a key before it is deleted at its source. Proxies go "
+            "by the number of when a slot was touched.",
+        ),
+    ] = None,
+    replica_seconds: Annotated[
+        float | None, typer.Option(min=0.001, max=60, help="Seconds that these replicas have to confirm keys.")
+    ] = None,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Change the pace, and what keys wait for. topom remembers it, and moves under way follow at once."""
+    given: dict[str, int | float | str | None] = {
+        "parallel_slots": parallel_slots,
+        "keys_per_second": keys_per_second,
+        "bytes_per_second": bytes_per_second,
+        "batch_keys": batch_keys,
+        "batch_bytes": batch_bytes,
+        "batch_milliseconds": batch_milliseconds,
+        "latency_goal_milliseconds": latency_goal_milliseconds,
+        "hours": hours,
+        "time_zone": time_zone,
+        "min_replicas": min_replicas,
+        "replica_seconds": replica_seconds,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
+        raise typer.BadParameter("name at least one setting, such as --keys-per-second 20000")
+    found = run(_call(topom, token, "set_migration", **changes))
+    answer(found, as_json, lambda: say_migration(found, settings=True))
+
+
+@app.command("cancel")
+def cancel(
+    slots: Slots = None,
+    wait: options.Wait = False,
+    limit: options.Limit = options.DEFAULT_LIMIT,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Call moves off. What has moved of a slot goes back; a slot that has moved as a whole stays where it is."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            cancelled = await client.cancel_migration(slots)
+            if wait:
+                by_id = {slot["id"]: slot for slot in (await client.slots())["slots"]}
+                await wait_moved(client, {slot: _home(by_id[slot]) for slot in cancelled["returning"]}, limit)
+            return cancelled
+
+    found = run(work())
+    answer(found, as_json, lambda: _say_cancelled(found, wait))
+
+
+@app.command("skip")
+def skip(
+    slots: Annotated[str, typer.Option("--slots", metavar="RANGES", help="Slots, such as 0-511,700.")],
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Have slots that do not go on step aside for others, until they are retried."""
+    found = run(_call(topom, token, "skip_slots", slots=slots))
+    answer(found, as_json, lambda: say(f"skipped: {_listed(found['slots'])}"))
+
+
+@app.command("retry")
+def retry(
+    slots: Slots = None,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Try at once what failed and waits, and have skipped slots go on."""
+    found = run(_call(topom, token, "retry_migration", slots=slots))
+    more = f"; no longer skipped: {_listed(found['slots'])}" if found["slots"] else ""
+    answer(found, as_json, lambda: say(f"tried again{more}"))
+
+
+def _home(slot: Answer) -> int:
+    """The group that a cancelled slot returns to."""
+    action = slot["action"]
+    return int(action["target_id"] if action.get("course") == "back" else slot["group_id"])
+
+
+def _say_cancelled(found: Answer, waited: bool) -> None:
+    said = [
+        (found["ended"], "cancelled before anything moved"),
+        (found["returning"], "have returned" if waited else "on the way back"),
+        (found["too_late"], "too late, they have moved"),
+    ]
+    for slots, word in said:
+        if slots:
+            say(f"{word}: {_listed(slots)}")
+    if not any(slots for slots, _ in said):
+        say("nothing to cancel")
+
+
+def _listed(slots: list[int]) -> str:
+    return f"slots {show_ranges(slots)}" if slots else "nothing to change"
+
+
+async def _call(topom: str, token: str, method: str, **arguments: Any) -> Answer:
+    async with options.connect(topom, token) as client:
+        called: Answer = await getattr(TopomClient, method)(client, **arguments)
+        return called
+
+
+def say_migration(found: Answer, settings: bool = False) -> None:
+    """The moving of keys, and with ``settings`` its pace, as text."""
+    say(
+        f"migration: {found['slots_pending']} slots pending, {found['slots_moving']} moving, "
+        f"{found['slots_moved']} moved since topom started, "
+        f"{found['keys_moved']:,} keys, {size(found['bytes_moved'])}; {describe(found)}"
+    )
+    if found["batches"]:
+        columns = ("from", "to", "state", "slots", "keys", "bytes", "keys left", "passes", "message")
+        rows = [
+            (
+                f"group {batch['source']}" if batch["source"] else "offline",
+                f"group {batch['target']}",
+                batch["state"] + COURSES.get(batch.get("course", ""), ""),
+                batch["slots"],
+                batch["keys_moved"],
+                size(batch["bytes_moved"]),
+                batch["remaining_keys"],
+                batch["passes"],
+                batch["message"] or "; ".join(batch.get("notes", [])),
+            )
+            for batch in found["batches"]
+        ]
+        table(columns, rows)
+    held = [batch for batch in found["batches"] if batch.get("pacing")]
+    if held:
+        table(
+            ("from", "to", "speed", "batch ms", "at work", "source p99 ms", "target p99 ms", "allowed ms"),
+            [_pacing_row(batch) for batch in held],
+            title="pace by latency",
+        )
+    for skipped in found.get("skipped", []):
+        reason = skipped["reason"] or "an operator wanted it so"
+        say(
+            f"skipped: slots {skipped['slots']}: {reason}; "
+            f"`slotferry migration retry --slots {skipped['slots']}` has them go on"
+        )
+    if settings:
+        rows_of_settings = [(name, value, SETTINGS.get(name, "")) for name, value in found["settings"].items()]
+        table(("setting", "value", "what it is"), rows_of_settings)
+
+
+def _pacing_row(batch: Answer) -> tuple[str, ...]:
+    pacing = batch["pacing"]
+    servers = pacing["source"], pacing["target"]
+    return (
+        f"group {batch['source']}",
+        f"group {batch['target']}",
+        f"{pacing['speed']:.0%}",
+        f"{pacing['batch_milliseconds']:.2f}",
+        f"{pacing['at_work']:.0%}",
+        *(_milliseconds(server["p99_milliseconds"], server["quiet_p99_milliseconds"]) for server in servers),
+        " and ".join(f"{server['allowed_milliseconds']:.1f}" for server in servers),
+    )
+
+
+def _milliseconds(p99: float | None, quiet: float | None) -> str:
+    known = "-" if p99 is None else f"{p99:.1f}"
+    return known if quiet is None else f"{known} (quiet {quiet:.1f})"

@@ -1,0 +1,40 @@
+"""``slotferry node``: the hosts that Redis servers run on."""
+
+from typing import Annotated
+
+import typer
+
+from slotferry.calls import Answer
+from slotferry.operator import options
+from slotferry.operator.groups import Why
+from slotferry.output import answer, run, say
+
+app = typer.Typer(no_args_is_help=True, help="Have all Redis servers of a host leave.")
+
+
+@app.command("drain")
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name: slotferry status shows it.")],
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Have it stay after all; what has left does not come back by itself.")
+    ] = False,
+    why: Why = "",
+    fewer_copies: Annotated[
+        bool, typer.Option("--fewer-copies", help="Although groups are left with fewer copies than they have.")
+    ] = False,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Have all servers of a node leave their groups, without loss: masters by promotion, replicas once replaced.
+
+    Servers of the pool on other nodes are taken in where a group would have fewer copies. Nothing new is put there.
+    """
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await (client.keep_node(node) if cancel else client.drain_node(node, why, fewer_copies))
+
+    found = run(work())
+    text = "stays" if cancel else "leaves; it is gone once none of its servers is in a group: slotferry status"
+    answer(found, as_json, lambda: say(f"node {node} {text}"))

@@ -1,0 +1,86 @@
+"""``slotferry pool``: Redis servers that are in no group, for placement to take."""
+
+from typing import Annotated
+
+import typer
+
+from slotferry.calls import Answer
+from slotferry.operator import options
+from slotferry.operator.groups import Address, Datacenter, Node
+from slotferry.output import answer, run, say, size, table
+
+app = typer.Typer(no_args_is_help=True, help="Add, remove and list the Redis servers that are in no group.")
+
+
+@app.command("add")
+def add(
+    address: Address,
+    datacenter: Datacenter = "",
+    node: Node = "",
+    wipe: Annotated[
+        bool, typer.Option("--wipe", help="Although it holds keys: they are lost once it is taken.")
+    ] = False,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Register a server that is in no group. It has to answer, and to be empty: taken into a group, it is wiped."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.add_to_pool(address, datacenter, node, wipe)
+
+    found = run(work())
+    answer(found, as_json, lambda: say(f"server {address} added to the pool"))
+
+
+@app.command("remove")
+def remove(
+    address: Address,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Forget a server of the pool. It is left as it is."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.remove_from_pool(address)
+
+    found = run(work())
+    answer(found, as_json, lambda: say(f"server {address} removed from the pool"))
+
+
+@app.command("list")
+def show(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+) -> None:
+    """Show the servers that are in no group."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.pool()
+
+    found = run(work())
+    answer(found, as_json, lambda: say_pool(found))
+
+
+def say_pool(found: Answer) -> None:
+    """The servers of the pool as a table."""
+    rows = [
+        (
+            one["address"],
+            one["node"],
+            one["datacenter"],
+            "up" if one["up"] else "down",
+            one["role"],
+            one["keys"],
+            size(one["used_memory"]),
+            "yes" if one["wipe"] else "no",
+        )
+        for one in found["servers"]
+    ]
+    table(("server", "node", "datacenter", "state", "role", "keys", "memory", "may be wiped"), rows, title="pool")
+    for one in found["servers"]:
+        if one.get("problem"):
+            say(f"pool: {one['problem']}")

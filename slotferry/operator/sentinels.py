@@ -1,0 +1,106 @@
+"""``slotferry sentinel``: the Redis Sentinels that find new masters for topom."""
+
+from typing import Annotated
+
+import typer
+
+from slotferry.calls import Answer
+from slotferry.operator import options
+from slotferry.output import answer, run, say, table
+
+app = typer.Typer(no_args_is_help=True, help="Add, remove and list the Redis Sentinels that watch the groups.")
+
+Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="A Redis Sentinel.")]
+
+
+@app.command("add")
+def add(
+    address: Address,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Have one more Sentinel watch all groups. Three or more on different machines are what is needed."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.add_sentinel(address)
+
+    found = run(work())
+    answer(found, as_json, lambda: _say_added(found, address))
+
+
+@app.command("remove")
+def remove(
+    address: Address,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Have a Sentinel watch nothing any more, and the others count without it."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.remove_sentinel(address)
+
+    found = run(work())
+    answer(found, as_json, lambda: _say_told(found, f"sentinel {address} removed"))
+
+
+@app.command("list")
+def show(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+) -> None:
+    """Show the Sentinels, the groups that they watch, and the master that each names."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.sentinels()
+
+    found = run(work())
+    answer(found, as_json, lambda: _say_sentinels(found))
+
+
+@app.command("resync")
+def resync(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+) -> None:
+    """Have every Sentinel forget the groups, and the Sentinels that are gone, and watch the groups anew."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.resync_sentinels()
+
+    found = run(work())
+    answer(found, as_json, lambda: _say_told(found, "sentinels watch the groups anew"))
+
+
+def _say_added(found: Answer, address: str) -> None:
+    say(f"sentinel {address} added")
+    if found.get("problem"):
+        say(found["problem"])
+
+
+def _say_told(found: Answer, done: str) -> None:
+    say(done)
+    for address, reason in found["failed"].items():
+        say(f"{address} could not be told: {reason}")
+
+
+def _say_sentinels(found: Answer) -> None:
+    if found["ha"] != "sentinel":
+        say(f'topom leaves nothing to Sentinels: its setting ha is "{found["ha"]}"')
+        return
+    groups = found["groups"]
+    table(
+        ["sentinel", "up", *(f"group {group['id']}" for group in groups), "reason"],
+        [
+            [one["address"], one["up"], *(one["masters"].get(str(group["id"])) for group in groups), one["reason"]]
+            for one in found["sentinels"]
+        ],
+    )
+    for group in groups:
+        if group["problem"]:
+            say(group["problem"])
+    if found.get("problem"):
+        say(found["problem"])

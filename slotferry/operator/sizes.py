@@ -1,0 +1,139 @@
+"""How the sizes of slots are shown: columns of ``slotferry slots show``, ``slots sizes`` and ``slots biggest``."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+
+from slotferry.calls import Answer
+from slotferry.costs import duration
+from slotferry.operator import options
+from slotferry.output import answer, note, run, say, size, table
+from slots.ranges import RangeError, parse
+
+COLUMNS = ("bytes", "keys", "biggest key")
+LONGEST_NAME = 60
+"""Characters of a key's name in a table; JSON has all that is known."""
+
+Ranges = Annotated[
+    str | None,
+    typer.Argument(metavar="[RANGES]", help="Slots and ranges of slots, such as 0-511,700. All, if left out."),
+]
+
+
+def chosen(slots: Sequence[Answer], wanted: str | None) -> list[Answer]:
+    """Those of all slots that ranges name. Ends the command where they cannot be read."""
+    if wanted is None:
+        return list(slots)
+    try:
+        return [slots[slot] for slot in parse(wanted, len(slots))]
+    except RangeError as error:
+        raise typer.BadParameter(str(error), param_hint="RANGES") from None
+
+
+def known(slots: Iterable[Answer]) -> bool:
+    """Whether the size of any slot is known."""
+    return any("bytes" in slot for slot in slots)
+
+
+def largest_first(slots: Iterable[Answer]) -> list[Answer]:
+    """Slots by descending bytes, those of unknown size last."""
+    return sorted(slots, key=lambda slot: (-slot.get("bytes", -1), slot["id"]))
+
+
+def cells(slots: Sequence[Answer]) -> tuple[object, ...]:
+    """Bytes, keys and the biggest key of slots together; what is unknown is None."""
+    sized = [slot for slot in slots if "bytes" in slot]
+    if not sized:
+        return None, None, None
+    biggest = max(
+        (key for slot in sized for key in slot.get("biggest", ())), key=lambda key: key["bytes"], default=None
+    )
+    return (
+        size(sum(slot["bytes"] for slot in sized)),
+        sum(slot["keys"] for slot in sized),
+        f"{name(biggest)}, {size(biggest['bytes'])}" if biggest else None,
+    )
+
+
+def name(key: Answer) -> str:
+    """A key's name as a terminal may have it: nothing that moves a cursor, and not too long."""
+    text = str(key["key"])
+    safe = text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return safe if len(safe) <= LONGEST_NAME else safe[: LONGEST_NAME - 1] + "…"
+
+
+def show_sizes(
+    topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
+) -> None:
+    """Show what the slots of each group take in memory, when that was measured, and what is stale."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.sizes()
+
+    found = run(work())
+    answer(found, as_json, lambda: _say_sizes(found))
+
+
+def show_biggest(
+    ranges: Ranges = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Keys to show, at most.")] = 20,
+    topom: options.Topom = options.DEFAULT_TOPOM,
+    token: options.Token = "",
+    as_json: options.Json = False,
+) -> None:
+    """Show the biggest keys, of all slots or of some, as they were when sizes were measured."""
+
+    async def work() -> Answer:
+        async with options.connect(topom, token) as client:
+            return await client.slots(biggest=options.MOST_BIGGEST)
+
+    slots = run(work())["slots"]
+    keys = [
+        {"slot": slot["id"], "group_id": slot["group_id"], **key}
+        for slot in chosen(slots, ranges)
+        for key in slot.get("biggest", ())
+    ]
+    keys = sorted(keys, key=lambda key: (-key["bytes"], key["slot"], key["database"], key["key"]))[:top]
+    rows = [
+        (name(key), size(key["bytes"]), key["type"], str(key["database"]), str(key["slot"]), f"group {key['group_id']}")
+        for key in keys
+    ]
+
+    def show() -> None:
+        if not known(slots):
+            say_unknown()
+        elif not keys:
+            say("these slots had no keys when sizes were measured")
+        else:
+            table(("key", "bytes", "type", "database", "slot", "owner"), rows)
+
+    answer({"keys": keys}, as_json, show)
+
+
+def say_unknown() -> None:
+    """Say that nothing is known of sizes, and how that changes."""
+    say("the sizes of slots are not known; `slotferry sizing run --topom URL --output DIR` measures them")
+
+
+def _say_sizes(found: Answer) -> None:
+    last = found["last"]
+    if last is None:
+        say_unknown()
+        return
+    share = max(1, sum(group["bytes"] for group in found["groups"]))
+    rows = [
+        (
+            f"group {group['group_id']}",
+            group["slots"],
+            size(group["bytes"]),
+            f"{group['bytes'] / share:.1%}",
+            group["keys"],
+        )
+        for group in found["groups"]
+    ]
+    title = f"{size(found['bytes'])} in {found['keys']:,} keys, measured {duration(last['age_seconds'])} ago"
+    table(("group", "slots", "bytes", "share", "keys"), rows, title=title)
+    for warning in found["warnings"]:
+        note(f"note: {warning}")

@@ -1,0 +1,89 @@
+"""``slotferry proxy``, ``slotferry topom`` and ``slotferry local``: what runs until it is told to stop."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slotferry.local import LocalCluster
+from slotferry.operator.proxies import drain_proxy, list_proxies, remove_proxy
+from slotferry.output import fail, note, run
+from slotferry.signals import until_signal
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings as TOML; the environment goes before it."),
+]
+
+proxy = typer.Typer(
+    invoke_without_command=True,
+    help="Run a proxy, or list, drain and remove those that topom knows.",
+)
+proxy.command("list")(list_proxies)
+proxy.command("drain")(drain_proxy)
+proxy.command("remove")(remove_proxy)
+
+
+@proxy.callback()
+def run_proxy(context: typer.Context, config: Config = None) -> None:
+    """Run a proxy until SIGTERM, or, with a verb, look at those that topom knows.
+
+    Clients connect to it as to one Redis server. Every setting of configs/proxy.toml may also come from the
+    environment: SLOTFERRY_PROXY_LISTEN for listen, and so on. On SIGTERM it lets its clients go, one after
+    another and between their requests, and ends.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    # Imported here, as in topom below: nothing else needs the compiled engine or the web server.
+    from proxy import supervisor
+    from proxy.settings import ProxySettings, SettingsError
+
+    try:
+        settings = ProxySettings.load(config)
+    except SettingsError as error:
+        raise fail(str(error)) from None
+    raise typer.Exit(supervisor.run(settings))
+
+
+def topom(config: Config = None) -> None:
+    """Run topom, the control plane, until SIGTERM.
+
+    It keeps groups, proxies and slots, moves slots, and serves the HTTP API that the other commands use. Every
+    setting of configs/topom.toml may also come from the environment: SLOTFERRY_TOPOM_LISTEN for listen, and so on.
+    """
+    from topom import server
+    from topom.term.settings import SettingsError, TopomSettings
+
+    try:
+        settings = TopomSettings.load(config)
+    except SettingsError as error:
+        raise fail(str(error)) from None
+    raise typer.Exit(server.run(settings))
+
+
+def local(
+    groups: Annotated[int, typer.Option("--groups", min=1, max=64, help="Groups of one Redis server each.")] = 2,
+    proxies: Annotated[int, typer.Option("--proxies", min=1, max=16, help="Proxies.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Worker processes of each proxy.")] = 1,
+    port: Annotated[
+        int,
+        typer.Option("--port", min=0, max=65000, help="Port of the first proxy, the others follow; 0: any free ones."),
+    ] = 0,
+    databases: Annotated[int, typer.Option("--databases", min=1, max=10_000, help="Databases of each server.")] = 16,
+) -> None:
+    """Run a whole throw-away cluster on this machine: Redis servers, topom and proxies.
+
+    Once it serves it prints one line of JSON on standard output saying where everything is. It runs until
+    SIGINT or SIGTERM, keeps nothing and leaves nothing behind.
+    """
+    cluster = LocalCluster(groups=groups, proxies=proxies, workers=workers, databases=databases, port=port)
+    run(until_signal(_run_local(cluster)))
+
+
+async def _run_local(cluster: LocalCluster) -> None:
+    async with cluster:
+        print(json.dumps(cluster.describe()), flush=True)
+        note(f"redis-cli -p {cluster.proxy_addresses[0].rpartition(':')[2]} talks to it; Ctrl-C ends it")
+        await asyncio.Event().wait()

@@ -1,0 +1,236 @@
+"""The permit by which keys move: how it is renewed, withdrawn and withheld; docs/moving-keys.md says what for.
+
+A permit names the processes of both ends (**run-id**) and has a random part. It holds while it stands at both: at the
+source as ``permit``, at the target as ``accepts``, fields of the hash :data:`slots.moving.STATE`.
+
+**one-way**: whoever does not know what became of a step *renews* the permit (:func:`renew`), at the target first. From
+then on nothing that was sent by the former one can do anything at the target, whenever it arrives. Only then the source
+gets the new one, and claims of before go. Each change is made only of what was looked at, so of several who renew at
+once one comes last at both.
+
+What is lost with the hash (a flush past the proxies, eviction, an older RDB file) costs another renewal and nothing
+else. A flush by a client withholds the permit until it is over at every server (:mod:`slots.flushes`).
+"""
+
+import asyncio
+import random
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import structlog
+
+from slots.connections import RedisClient
+from slots.flushes import STANDING, TAKEN_OVER_SECONDS
+from slots.moving import IN_PIECES, SELECT, STATE, WANTED
+from slots.replies import NotUnderstood, items, one_of
+
+log = structlog.get_logger()
+
+LOOK_SECONDS, MOST_LOOK_SECONDS = 0.02, 0.5
+"""How long whoever renews lets others do so before he looks again, at first and at most."""
+MOST_TRIES = 20
+MOST_FLUSH_WAITS = 3
+"""How many times :data:`slots.flushes.TAKEN_OVER_SECONDS` flushes are waited for at most."""
+
+_READ = (
+    SELECT
+    + """
+local permit = redis.call('HGET', KEYS[1], ARGV[1])
+if not permit then
+  permit = ARGV[2]
+  redis.call('HDEL', KEYS[1], ARGV[1])  -- a write that is let through at maxmemory, see moving.py
+  redis.call('HSET', KEYS[1], ARGV[1], permit)
+end
+return {string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or '', permit}
+"""
+)
+"""Gives the server's run id, and the permit that stands there as ARGV[1].
+
+Where there is none, ARGV[2], random, becomes it, by which nobody can move anything: a hash that is lost or withdrawn
+after this look does not look as if nothing had been.
+"""
+
+_SET = (
+    SELECT
+    + f"""
+local state, field, before, after = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+if ARGV[4] ~= string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') then return 'changed' end
+if redis.call('HGET', state, field) ~= before then return 'changed' end
+local claims = {{}}
+for _, name in ipairs(redis.call('HKEYS', state)) do
+  if string.sub(name, 1, 6) == 'flush:' then return 'flush' end
+  if string.sub(name, 1, 6) == 'claim:' then claims[#claims + 1] = name end
+end
+redis.call('HDEL', state, field)  -- a write that is let through at maxmemory, see moving.py
+redis.call('HSET', state, field, after)
+for _, name in ipairs(field == 'permit' and claims or {{}}) do
+  if ARGV[5] == '1' or string.sub(redis.call('HGET', state, name), 1, {len(IN_PIECES)}) ~= '{IN_PIECES}' then
+    redis.call('HDEL', state, name)
+  end
+end
+return 'done'
+"""
+)
+"""Puts the permit ARGV[3] in the place of ARGV[2], as ARGV[1], if the server is the process ARGV[4] and no flush
+stands.
+
+At a source the claims go with it. Those of keys in pieces stay unless ARGV[5] is ``1``: copying takes long, and whoever
+does it looks at his claim before he ends.
+"""
+
+_WITHDRAW_AT_TARGET = SELECT + "return redis.call('HDEL', KEYS[1], 'accepts')"
+_WITHDRAW_AT_SOURCE = (
+    SELECT
+    + """
+redis.call('HDEL', KEYS[1], 'permit')
+for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if string.sub(name, 1, 6) == 'claim:' then redis.call('HDEL', KEYS[1], name) end
+end
+return redis.call('DEL', KEYS[2])
+"""
+)
+WITHDRAW_ALL = SELECT + "return redis.call('HDEL', KEYS[1], 'permit', 'accepts')"
+"""Withdraws what the server KEYS[1] has: of one that becomes a master, and has what it knew when it was one before."""
+
+
+class NotSettled(Exception):
+    """No permit could be had: others change it all the time, a flush stands, or a server does not say who it is."""
+
+
+class SameProcess(Exception):
+    """Source and target are one server, under two names."""
+
+
+def processes_of(permit: str) -> tuple[str, str]:
+    """Run ids of the source and the target that a permit is for; empty for no permit."""
+    parts = permit.split(" ")
+    return (parts[0], parts[1]) if len(parts) == 3 else ("", "")
+
+
+def run_id_of(said: object) -> str:
+    """The run id in what a server said to INFO, as bytes or as redis-py has parsed it; empty if it said none."""
+    if isinstance(said, Mapping):
+        return str(said.get("run_id", ""))
+    found = re.search(rb"run_id:(\w+)", said) if isinstance(said, bytes) else None
+    return found[1].decode() if found else ""
+
+
+async def renew(
+    source: RedisClient, target: RedisClient, address: str, doubted: str = "", *, anew: bool = False
+) -> str:
+    """Give the permit that holds; a new one if none does, or if it is the ``doubted`` one.
+
+    Once this returns, no *place* by the doubted one can do anything at the target, and its claims are gone.
+
+    Args:
+        source: a client of the source.
+        target: a client of the target.
+        address: the target's ``host:port``, for messages.
+        doubted: a permit by which something was sent of which nobody knows what became.
+        anew: whichever holds is doubted, and so are the claims on keys in pieces.
+
+    Raises:
+        NotSettled: see there.
+        SameProcess: see there.
+        Errors of the clients.
+    """
+    unfinished = ""
+    for number in range(MOST_TRIES):
+        # In this order, so that what another has set at both meanwhile does not look as if it were at the target only.
+        at_target, accepts = await _read(target, "accepts", address)
+        at_source, permit = await _read(source, "permit", f"the source of keys for {address}")
+        if at_source == at_target:
+            # run-id: a key that is moved would be deleted.
+            raise SameProcess(f"{address} is the server itself that keys are to leave, under another name")
+        mine = f"{at_source} {at_target} "
+        if not anew and permit == accepts != doubted and permit.startswith(mine):
+            return permit
+        after = f"{mine}{secrets.token_hex(8)}"
+        if accepts.startswith(mine) and accepts not in (permit, doubted, unfinished):
+            # Another may be about to set it at the source, too. If many overturn each other's, none ever lasts.
+            unfinished, said = accepts, b"changed"
+        else:
+            # one-way: both were looked at before either is changed, and the target is first.
+            said = await _set(target, "accepts", accepts, after, at_target, anew)
+            if said == b"done":
+                said = await _set(source, "permit", permit, after, at_source, anew)
+                if said == b"done":
+                    log.info("permit_renewed", target=address, doubted=doubted)
+                    return after
+        if said == b"flush":
+            await flushes_over(source, target)
+        else:
+            await asyncio.sleep(random.uniform(0.5, 1.0) * min(MOST_LOOK_SECONDS, LOOK_SECONDS * 2**number))
+    raise NotSettled(
+        f"the permit to move keys to {address} did not last in {MOST_TRIES} attempts: others renew it as well, or "
+        "a server evicts whatever it is given"
+    )
+
+
+async def _read(server: RedisClient, field: str, who: str) -> tuple[str, str]:
+    said = await server.execute_command("EVAL", _READ, 1, STATE, field, secrets.token_hex(8))
+    with _answers(f"{who}: "):
+        run_id, permit = (_text(part) for part in items(said, 2))
+    if not run_id:
+        raise NotSettled(f"{who} does not say what its run id is")
+    return run_id, permit
+
+
+async def _set(server: RedisClient, field: str, before: str, after: str, run_id: str, anew: bool) -> bytes:
+    said = await server.execute_command("EVAL", _SET, 1, STATE, field, before, after, run_id, int(anew))
+    with _answers():
+        return one_of(said, b"done", b"changed", b"flush")
+
+
+@contextmanager
+def _answers(who: str = "") -> Iterator[None]:
+    """Raises NotSettled for a server that answers what none does; whoever asks says which one it is."""
+    try:
+        yield
+    except NotUnderstood as error:
+        raise NotSettled(f"{who}{error}; look at what is running there") from error
+
+
+async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
+    """Return once no flush stands at either end, and say if one did; see :mod:`slots.flushes`.
+
+    One that stands for too long is taken for dead, and taken away. Raises :class:`NotSettled` where there are others
+    all the time.
+    """
+    began = time.monotonic()
+    since: dict[bytes, float] = {}
+    dead: list[bytes] = []
+    while (now := time.monotonic()) - began < MOST_FLUSH_WAITS * TAKEN_OVER_SECONDS:
+        standing: set[bytes] = set()
+        for server in (target, source):
+            said = await server.execute_command("EVAL", STANDING, 1, STATE, *dead)
+            with _answers():
+                standing.update(items(said))
+        if dead:
+            log.warning("flushes_taken_over", flushes=len(dead))
+        if not standing:
+            return bool(since)
+        since = {field: since.get(field, now) for field in standing}
+        dead = [field for field, first in since.items() if now - first >= TAKEN_OVER_SECONDS]
+        if not dead:
+            await asyncio.sleep(LOOK_SECONDS)
+    raise NotSettled("clients flush the servers all the time, and no key moves meanwhile")
+
+
+async def withdraw(source: RedisClient, target: RedisClient) -> None:
+    """See to it that nothing that was sent from source to target does anything there any more; errors are theirs.
+
+    Whoever calls has seen to it that nobody renews the permit.
+    """
+    # one-way: the target first.
+    await target.execute_command("EVAL", _WITHDRAW_AT_TARGET, 1, STATE)
+    await source.execute_command("EVAL", _WITHDRAW_AT_SOURCE, 2, STATE, WANTED)
+
+
+def _text(part: object) -> str:
+    if isinstance(part, bytes):
+        return part.decode(errors="replace")
+    return "" if part is None else str(part)

@@ -1,0 +1,16 @@
+-- Places keys at their target. What it is given and gives is said in moving.py.
+local permit, check, database, keeps_target = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+redis.call('SELECT', '0')
+if not holds('accepts', permit, check) then return unsettled() end
+redis.call('SELECT', database)
+for place = 1, #KEYS - 1 do
+  local key, payload, deadline = KEYS[place + 1], ARGV[3 + 2 * place], ARGV[4 + 2 * place]
+  if keeps_target ~= '1' or redis.call('EXISTS', key) == 0 then
+    local said = redis.pcall('RESTORE', key, '0', payload, 'REPLACE')
+    if said.err then return {place - 1, plain(said.err)} end
+    -- A deadline that is over takes the key away at once.
+    if deadline ~= '-1' then redis.call('PEXPIREAT', key, deadline) end
+  end
+end
+return {#KEYS - 1, ''}

@@ -1,0 +1,26 @@
+"""What the steps by which keys move look like on their way (docs/moving-keys.md), those with a planted fault too."""
+
+from slots.moving import DROP, PLACE, TAKE, Script
+
+TAKE_CLAIMED = Script(TAKE.text.replace("claims = redis.call('HMGET', state, unpack(fields))", "claims = {}"))
+"""Takes what others have claimed."""
+PLACE_ANYHOW = Script(PLACE.text.replace("if not holds('accepts', permit, check) then return unsettled() end", ""))
+"""Places without a permit."""
+DROP_UNCLAIMED = Script(DROP.text.replace("if claim == mover and place <= deletes", "if place <= deletes"))
+"""Deletes keys that it has no claim on."""
+for _changed, _script in ((TAKE_CLAIMED, TAKE), (PLACE_ANYHOW, PLACE), (DROP_UNCLAIMED, DROP)):
+    assert _changed.text != _script.text
+
+
+def _digests(*scripts: Script) -> tuple[bytes, ...]:
+    return tuple(script.digest.encode() for script in scripts)
+
+
+TAKING = _digests(TAKE, TAKE_CLAIMED)
+PLACING = _digests(PLACE, PLACE_ANYHOW)
+DROPPING = (*_digests(DROP, DROP_UNCLAIMED), b"unlink(KEYS[place + 1])")
+"""The end of a key in pieces sends the script itself."""
+FINISHING = (b"return 'lost' end",)
+"""What makes the copy of a key in pieces the key."""
+SWEEPING = (b"gone = gone + redis.call('EXISTS', KEYS[place])",)
+"""What deletes keys of slots that a server does not own."""

@@ -1,0 +1,147 @@
+"""Replicas of the target confirm keys before they are dropped at the source, where an operator wants that."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from migrator.checks import check
+from migrator.errors import ReplicasMissing, TooFewReplicas
+from migrator.manner import Confirmation
+from migrator.pace import Pace
+from slotferry.redis_server import RedisServer, start_redis
+from slots.access import ServerAccess
+from slots.moving import WANTED
+from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, permit_at
+
+
+@pytest.fixture
+async def replicas(fragile_pair: Pair, tmp_path: Path) -> AsyncIterator[list[RedisServer]]:
+    """Two replicas of the target, in sync with it."""
+    started = [await start_redis(f"replica-{number}", tmp_path) for number in range(2)]
+    async with client_of(fragile_pair.target) as target:
+        for server in started:
+            async with client_of(server) as redis:
+                await redis.replicaof("127.0.0.1", fragile_pair.target.port)
+        async with asyncio.timeout(30):
+            while len(await online(target)) < 2:
+                await asyncio.sleep(0.01)
+    yield started
+    for server in started:
+        os.kill(server.pid, signal.SIGCONT)
+        await server.stop()
+
+
+async def online(target: Redis) -> list[str]:
+    """The replicas that take what the server sends."""
+    found = await target.info("replication")
+    return [name for name, value in found.items() if name.startswith("slave") and value["state"] == "online"]
+
+
+async def calls(server: Redis, command: str) -> int:
+    """How often a server has run a command."""
+    return int((await server.info("commandstats")).get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+async def test_replicas_have_what_the_source_has_deleted(fragile_pair: Pair, replicas: list[RedisServer]) -> None:
+    """given replicas that stop in the middle, the source keeps what they do not have, and all goes on with them."""
+    pair = fragile_pair
+    pair.confirmation = Confirmation(replicas=2, seconds=0.3)
+    async with (
+        client_of(pair.source) as source,
+        client_of(pair.target) as target,
+        client_of(replicas[0]) as first,
+        client_of(replicas[1]) as second,
+    ):
+        await fill(source, 20_000)
+        await source.hset("big", mapping={f"field:{number}": "value" for number in range(3000)})
+        call = asyncio.create_task(pair.migrate())
+        await pair.keys_moved(2000)
+        os.kill(replicas[1].pid, signal.SIGSTOP)
+        with pytest.raises(TooFewReplicas, match="has 1 replicas that took the last keys"):
+            await call
+        left = {key for key in await source.keys("*") if key.startswith(b"key:")}
+        os.kill(replicas[1].pid, signal.SIGCONT)
+        for redis in (first, second):
+            async with asyncio.timeout(30):
+                while (await redis.info("replication"))["master_link_status"] != "up":
+                    await asyncio.sleep(0.01)
+        await target.wait(2, 30_000)
+        there = {key for key in await second.keys("*") if key.startswith(b"key:")}
+        assert len(there | left) == 20_000, "what the source has deleted, the replica that stopped has"
+
+        pair.confirmation = Confirmation(replicas=2, seconds=10.0)
+        await pair.migrate()
+        await assert_moved(source, target, 20_000)
+        assert await target.hlen("big") == 3000
+        await target.wait(2, 30_000)
+        assert await first.dbsize() == await second.dbsize() == await target.dbsize()
+
+
+async def test_what_no_replica_has_is_not_dropped(fragile_pair: Pair, replicas: list[RedisServer]) -> None:
+    """given a replica that stands still from the start, no key leaves the source, be it small or big."""
+    pair = fragile_pair
+    pair.confirmation = Confirmation(replicas=2, seconds=0.1)
+    os.kill(replicas[1].pid, signal.SIGSTOP)
+    async with client_of(pair.source) as source:
+        for fill_some in (lambda: fill(source, 10), lambda: source.rpush("big", *range(3000))):
+            await source.flushall()
+            await fill_some()
+            names = await source.keys("*")
+            with pytest.raises(TooFewReplicas):
+                await pair.migrate()
+            assert await source.exists(*names) == len(names)
+
+
+async def test_a_key_that_a_client_asked_for_and_replicas_do_not_have_yet_is_waited_for(
+    fragile_pair: Pair, replicas: list[RedisServer]
+) -> None:
+    """given that it alone is left, scans that find it again and again do not end the call."""
+    pair = fragile_pair
+    pair.confirmation = Confirmation(replicas=2, seconds=60)
+    pair.pace = Pace(paused=True)
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await source.rpush("big", *range(3000))
+        call = asyncio.create_task(pair.migrate())
+        async with asyncio.timeout(30):
+            while not await permit_at(source):
+                await asyncio.sleep(0.01)
+            os.kill(replicas[1].pid, signal.SIGSTOP)
+            await source.rpush(WANTED, "0:big")
+            while not await target.exists("big"):
+                await asyncio.sleep(0.01)
+            scans = await calls(source, "scan")
+            pair.pace.resume()
+            while await calls(source, "scan") == scans:
+                await asyncio.sleep(0.01)
+        # It goes on as long as nobody lets the replica go on; so many looks at the server are time for many scans.
+        for _ in range(200):
+            assert await source.exists("big")
+            assert not call.done()
+        os.kill(replicas[1].pid, signal.SIGCONT)
+        await call
+        assert not await source.exists("big")
+        assert await target.llen("big") == 3000
+
+
+async def test_a_target_with_too_few_replicas_is_found_before(fragile_pair: Pair, replicas: list[RedisServer]) -> None:
+    async def needed(min_replicas: int) -> int:
+        found = await check(
+            fragile_pair.source.address,
+            fragile_pair.target.address,
+            share=1.0,
+            databases=16,
+            access=ServerAccess(""),
+            instance=INSTANCE,
+            min_replicas=min_replicas,
+        )
+        return found.min_replicas
+
+    assert await needed(0) == 0
+    assert await needed(2) == 2
+    with pytest.raises(ReplicasMissing, match="has 2 replicas online, and migration_min_replicas is 3"):
+        await needed(3)

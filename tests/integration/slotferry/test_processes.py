@@ -1,0 +1,133 @@
+"""Child processes: they end when told, when made to, and when their parent is gone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slotferry.processes import ManagedProcess, ProcessError, free_ports, port_is_free, until
+from tests.forking import ROOT
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        # A zombie of another parent answers signals too.
+        return sys.platform == "linux" and "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+async def test_a_process_that_ends_when_asked(log: Path) -> None:
+    process = ManagedProcess("sleeper", ["sleep", "60"], log)
+    process.start()
+    assert process.running
+    with pytest.raises(ProcessError, match="runs already"):
+        process.start()
+    assert await process.stop() == -signal.SIGTERM
+    assert gone(process.pid)
+
+
+async def test_a_process_that_has_to_be_made_to_end(log: Path) -> None:
+    process = ManagedProcess("stubborn", [sys.executable, "-c", STUBBORN], log)
+    process.start()
+
+    async def said_so() -> bool:
+        return process.logged("up")
+
+    await until(said_so, "a word", 10, [process])
+    assert await process.stop(limit=0.2) == -signal.SIGKILL
+    assert gone(process.pid)
+
+
+async def test_a_process_may_be_started_again(log: Path) -> None:
+    process = ManagedProcess("echo", ["sh", "-c", "echo once more"], log)
+    for _ in range(2):
+        process.start()
+        assert await process.wait(10) == 0
+    assert process.tail() == "once more\nonce more"
+
+
+async def test_what_cannot_be_started(log: Path) -> None:
+    with pytest.raises(ProcessError, match="nothing could not be started: /nowhere/x: No such file"):
+        ManagedProcess("nothing", ["/nowhere/x"], log).start()
+
+
+async def test_waiting_tells_of_the_process_that_ended(log: Path) -> None:
+    process = ManagedProcess("short", ["sh", "-c", "echo out of luck; exit 3"], log)
+    process.start()
+
+    async def never() -> bool:
+        return False
+
+    with pytest.raises(ProcessError, match=r"short ended with status 3 while waiting for it(.|\n)*out of luck"):
+        await until(never, "it", 10, [process])
+
+
+async def test_waiting_has_a_limit(log: Path) -> None:
+    process = ManagedProcess("sleeper", ["sleep", "60"], log)
+    process.start()
+
+    async def refused() -> bool:
+        raise ConnectionRefusedError("nobody there")
+
+    try:
+        with pytest.raises(ProcessError, match=r"gave up waiting for it after 0\.1 s \(nobody there\)"):
+            await until(refused, "it", 0.1, [process])
+    finally:
+        await process.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
+def test_a_killed_parent_leaves_no_child(log: Path) -> None:
+    code = (
+        "import time; from pathlib import Path; from slotferry.processes import ManagedProcess\n"
+        f"p = ManagedProcess('child', ['sleep', '60'], Path({str(log)!r})); p.start(); print(p.pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert not gone(child)
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while not gone(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert gone(child)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells whether another one's child runs")
+def test_a_killed_test_leaves_nothing_that_was_forked() -> None:
+    code = (
+        "import os; from tests.forking import fork\n"
+        "print(fork('timeit', ['-n1', '-r1', 'import time; time.sleep(60)'], {}, os.environ).pid, flush=True)\n"
+        "input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        forked = int(parent.stdout.readline())
+        os.kill(forked, signal.SIGSTOP)
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while not gone(forked) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert gone(forked)
+
+
+def test_free_ports_are_different_and_free() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    assert all(port_is_free(port) for port in ports)

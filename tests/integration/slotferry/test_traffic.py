@@ -1,0 +1,203 @@
+"""The checking traffic on a plain Redis server: right values pass, and every sort of fault is seen."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from slotferry.processes import free_ports
+from slotferry.redis_server import RedisServer, ask, start_redis
+from slotferry.traffic.content import name_of
+from slotferry.traffic.driver import Traffic, TrafficError
+from slotferry.traffic.keys import Keys
+from slotferry.traffic.placement import Layout
+from slotferry.traffic.requests import Read, Write
+from slotferry.traffic.session import Session, Tally
+from slots.functions import slot
+
+PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    found = await start_redis("redis", tmp_path)
+    yield found
+    await found.stop()
+
+
+def layout_of(*servers: RedisServer) -> Layout:
+    """Slots spread over servers by turns."""
+    addresses = [server.address for server in servers]
+    return Layout("crc32", [addresses[number % len(addresses)] for number in range(1024)], addresses)
+
+
+@PROTOCOLS
+async def test_every_kind_at_every_version_is_as_a_real_server_has_it(server: RedisServer, protocol: int) -> None:
+    keys = Keys(60, "mixed")
+    kinds = {type(keys.kind_of(index)).__name__ for index in range(60)}
+    assert kinds == {"Text", "Counter", "Hash", "List", "Set", "SortedSet", "Stream"}
+    async with Redis(port=server.port, protocol=protocol) as client:
+        client.response_callbacks.clear()
+        for _ in range(30):
+            for index in range(60):
+                kind = keys.kind_of(index)
+                write = Write(keys, index)
+                write.check(await client.execute_command(*write.arguments))
+                for call in [kind.whole(index), *(kind.part(index, choice) for choice in range(6))]:
+                    read = Read(keys, index, call)
+                    read.check(await client.execute_command(*read.arguments))
+
+
+async def test_a_run_without_a_fault(server: RedisServer) -> None:
+    async with Traffic([server.address], 2000, connections=8, databases=[0, 3], processes=2) as traffic:
+        told: list[int] = []
+        loaded = await traffic.load(told.append)
+        assert (loaded.requests, loaded.clean, told[-1]) == (2000, True, 2000)
+        await traffic.start()
+        await asyncio.sleep(2.5)
+        total = await traffic.stop()
+        assert total.clean, (total.error_texts, total.difference_texts)
+        assert total.requests > 1000
+        assert total.requests >= sum(second.requests for second in traffic.seconds) > 0
+        assert total.latency.total == total.requests
+        found = await traffic.verify(layout_of(server))
+        assert found.clean, found
+        assert (found.keys, found.misplaced) == (2000, 0)
+        assert 0 < found.placed <= 2000
+    async with Redis(port=server.port) as client:
+        statistics = await client.info("commandstats")
+    for command in ("mget", "mset", "setex", "hset", "rpush", "sadd", "zadd", "xadd", "incrby", "del", "getset"):
+        assert statistics[f"cmdstat_{command}"]["calls"] > 0, command
+
+
+async def test_the_rate_is_kept(server: RedisServer) -> None:
+    async with Traffic([server.address], 500, connections=4, rate=400, profile="fixed:100", pipeline=1) as traffic:
+        await traffic.load()
+        await traffic.start()
+        await asyncio.sleep(3)
+        total = await traffic.stop()
+    assert 700 < total.requests < 1500
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("SET", "{key}", "something else"), "traffic:"),
+        (("DEL", "{key}"), "traffic:"),
+    ],
+)
+async def test_a_value_changed_behind_its_back_is_a_difference(
+    server: RedisServer, command: tuple[str, ...], expected: str
+) -> None:
+    async with Traffic([server.address], 200, profile="fixed:100", writes=0.0) as traffic:
+        await traffic.load()
+        await ask(server.address, *(part.format(key="traffic:7") for part in command))
+        await traffic.start()
+        await asyncio.sleep(1)
+        total = await traffic.stop()
+        assert total.differences > 0
+        assert any("traffic:7" in text for text in total.difference_texts)
+        found = await traffic.verify()
+    assert (found.compared.differences > 0, found.clean) == (True, False)
+
+
+async def test_a_lost_ttl_is_a_difference(server: RedisServer) -> None:
+    async with Traffic([server.address], 200) as traffic:
+        await traffic.load()
+        with_ttl = 0
+        while await ask(server.address, "PERSIST", f"traffic:{with_ttl}") != ":1":
+            with_ttl += 1
+        found = await traffic.verify()
+    assert found.compared.differences == 1
+    assert f"traffic:{with_ttl}:" in found.compared.difference_texts[0]
+
+
+async def test_keys_in_a_wrong_place_are_found(server: RedisServer, tmp_path: Path) -> None:
+    other = await start_redis("other", tmp_path)
+    try:
+        async with Traffic([server.address], 300, profile="fixed:20") as traffic:
+            await traffic.load()
+            layout = layout_of(server, other)
+            found = await traffic.verify(layout)
+            wrong = sum(slot("crc32", name_of(index), 1024) % 2 for index in range(300))
+            assert (found.misplaced, found.placed, found.clean) == (wrong, 300, False)
+            assert "belongs to" in found.misplaced_texts[0]
+
+            await ask(other.address, "SET", "traffic:5", "again")
+            await ask(server.address, "DEL", "traffic:6")
+            found = await traffic.verify(layout_of(server))
+            assert found.misplaced_texts == ["traffic:6 is on no server"]
+            both = Layout("crc32", [server.address] * 1024, [server.address, other.address])
+            found = await traffic.verify(both)
+            assert f"traffic:5 is on {server.address} and on {other.address}" in found.misplaced_texts
+    finally:
+        await other.stop()
+
+
+async def test_errors_are_counted_with_their_text(server: RedisServer) -> None:
+    async with Traffic([server.address], 100, profile="fixed:100") as traffic:
+        await traffic.load()
+        await ask(server.address, "CONFIG", "SET", "maxmemory", "1")
+        await traffic.start()
+        await asyncio.sleep(0.5)
+        total = await traffic.stop()
+    assert total.errors > 0
+    assert any("OOM" in text for text in total.error_texts)
+    assert total.differences == 0
+
+
+async def test_a_lost_connection_is_an_error_and_the_traffic_goes_on(server: RedisServer) -> None:
+    async with Traffic([server.address], 300, connections=4) as traffic:
+        await traffic.load()
+        await traffic.start()
+        await asyncio.sleep(0.5)
+        assert await ask(server.address, "CLIENT", "KILL", "TYPE", "normal") != ":0"
+        await asyncio.sleep(2)
+        before = traffic.total.requests
+        await asyncio.sleep(1.2)
+        total = await traffic.stop()
+        assert total.requests > before
+        assert any("connection lost" in text for text in total.error_texts)
+        found = await traffic.verify()
+        assert (total.differences, found.compared.differences) == (0, 0)
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(TrafficError, match="traffic process 0 ended"):
+        async with Traffic([f"127.0.0.1:{free_ports(1)[0]}"], 10):
+            pass
+
+
+async def test_a_layout_from_topoms_answers() -> None:
+    status: dict[str, Any] = {
+        "slot_function": "crc32",
+        "groups": [{"id": 1, "servers": [{"address": "h:1"}, {"address": "h:2"}]}, {"id": 2, "servers": []}],
+    }
+    slots = {"slots": [{"id": 0, "group_id": 1}, {"id": 1, "group_id": 0}]}
+    layout = Layout.from_api(status, slots)
+    assert (layout.owners, layout.servers) == (["h:1", ""], ["h:1"])
+    assert Layout.from_wire(layout.to_wire()) == layout
+
+
+async def test_a_server_that_greets_too_late_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its greeting would be taken for the reply to what the next connection sends."""
+    monkeypatch.setattr(Session, "CONNECT_SECONDS", 0.1)
+    left = asyncio.Event()
+
+    async def stopped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while await reader.read(1000):
+                pass
+        left.set()
+        writer.close()
+
+    async with await asyncio.start_server(stopped, "127.0.0.1", 0) as listening:
+        session = Session(f"127.0.0.1:{listening.sockets[0].getsockname()[1]}", 0, 3, None, Tally)
+        with pytest.raises(TimeoutError):
+            await session.open()
+        async with asyncio.timeout(10):
+            await left.wait()

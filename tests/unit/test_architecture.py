@@ -1,0 +1,52 @@
+"""The page for those who change the code: every place that it sends them to is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_imports import ALLOWED, ROOMS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+HEADING = "## To change X, go to Y\n"
+SECTION = PAGE[PAGE.index(HEADING) + len(HEADING) :].partition("\n## ")[0]
+ROWS = [
+    tuple(cell.strip() for cell in line.strip("|").split("|"))
+    for line in SECTION.splitlines()
+    if line.startswith("| ") and not line.startswith("| to change |")
+]
+PLACE = re.compile(r"`([\w./-]+(?:/|\.(?:py|pyx|pxd|lua|tsv|toml)))`")
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+def places(cell: str) -> list[Path]:
+    """The files and folders of a cell. A name without a folder is in the folder that was named before it."""
+    found, folder = [], ROOT
+    for name in PLACE.findall(cell):
+        if name.endswith("/"):
+            folder = ROOT / name
+        found.append(folder / name if "/" not in name else ROOT / name)
+    return found
+
+
+def test_there_are_enough_rows_for_every_folder() -> None:
+    assert len(ROWS) >= 40
+    shown = {path.relative_to(ROOT).parts[0] for _, cell in ROWS for path in places(cell)}
+    assert set(ALLOWED) <= shown
+
+
+@pytest.mark.parametrize(("wish", "cell"), ROWS, ids=[wish for wish, *_ in ROWS])
+def test_the_table_sends_nobody_to_what_is_not_there(wish: str, cell: str) -> None:
+    found = places(cell)
+    assert found, f"to change {wish}, go nowhere"
+    assert [str(path.relative_to(ROOT)) for path in found if not path.exists()] == []
+    assert [link for link in LINK.findall(cell) if not (ROOT / "docs" / link).exists()] == []
+
+
+def test_the_picture_has_every_room() -> None:
+    [picture] = re.findall(r"## The rooms of topom\n.*?```text\n(.*?)```", PAGE, re.DOTALL)
+    drawn = [name for line in picture.splitlines() for name in line[:60].split()]
+    assert sorted(drawn) == sorted(ROOMS)
+    higher = [room for room in drawn if room not in ("store", "periodic", "migration", "masters", "copies")]
+    assert higher == [room for room in reversed(ROOMS) if room in higher]

@@ -1,0 +1,280 @@
+"""The control stream: the WebSocket that each proxy holds open to topom.
+
+The proxy registers with its first frame and then sends heartbeats and acknowledgements; topom sends tables.
+Only the newest table matters: when a table is stored while the one before is still being sent, the proxy gets
+the changes from what it was sent last to the newest.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+
+import structlog
+from fastapi import APIRouter, WebSocket
+from pydantic import ValidationError
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from slots.table import SlotTable
+from topom.cluster.ledger import LostPlace
+from topom.errors import NotLeading, TopomError
+from topom.proxies.frames import Ack, Heartbeat, Leave, Nack, ProxyFrame, Register, Resync, TableFrames, parse
+from topom.proxies.members import Member, Refused
+from topom.proxies.proxylist import ProxyList
+from topom.store import StoreError
+from topom.term.node import Node
+from topom.term.service import Topom
+
+log = structlog.get_logger(__name__)
+
+REGISTER_SECONDS = 5.0
+"""How long a new connection may take to register."""
+SEND_SECONDS = 10.0
+"""How long a frame may take to go out; a proxy that does not read is disconnected, and dials again."""
+MAXIMUM_FRAME_BYTES = 1024 * 1024
+"""Of frames that proxies send."""
+CLOSE_NORMAL = 1000
+CLOSE_REFUSED = 1008
+CLOSE_TRY_AGAIN = 1013
+
+router = APIRouter()
+
+
+class SocketLink:
+    """Sends to one proxy: tables as they become newer, and lists of proxies, then a last frame.
+
+    It is :class:`topom.proxies.members.Link`.
+    """
+
+    def __init__(self, websocket: WebSocket, frames: TableFrames, proxies: ProxyList) -> None:
+        self._websocket = websocket
+        self._frames = frames
+        self._proxies = proxies
+        self._proxies_sent = 0
+        self.takes_proxies = False
+        """Whether the proxy is told of the others."""
+        self._said: deque[Mapping[str, object]] = deque()
+        self._sent: SlotTable | None = None
+        self._news = asyncio.Event()
+        self._ended = False
+        self._last: Mapping[str, object] | None = None
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def end(self, frame: Mapping[str, object] | None) -> None:
+        if not self._ended:
+            self._ended = True
+            self._last = frame
+            self._news.set()
+
+    def say(self, frame: Mapping[str, object]) -> None:
+        self._said.append(frame)
+        self._news.set()
+
+    def resync(self) -> None:
+        """Send the whole table next."""
+        self._sent = None
+        self._news.set()
+
+    async def send(self, frame: Mapping[str, object]) -> None:
+        """Send one frame, before :meth:`send_news` runs."""
+        await self._send_text(json.dumps(frame, separators=(",", ":")))
+
+    async def send_news(self) -> None:
+        """Send whatever is new, tables first; returns after :meth:`end` was called and its frame sent."""
+        while not self._ended:
+            self._news.clear()
+            table = self._frames.table
+            if self._sent is None or self._sent.epoch < table.epoch:
+                text = self._frames.frame(self._sent)
+                self._sent = table
+                await self._send_text(text)
+            elif self._said:
+                await self.send(self._said.popleft())
+            elif self.takes_proxies and (proxies := self._proxies.frame(self._proxies_sent)) is not None:
+                self._proxies_sent = proxies[0]
+                await self._send_text(proxies[1])
+            else:
+                await self._news.wait()
+        if self._last is not None:
+            await self.send(self._last)
+
+    async def _send_text(self, text: str) -> None:
+        async with asyncio.timeout(SEND_SECONDS):
+            await self._websocket.send_text(text)
+
+
+@router.websocket("/api/v1/control")
+async def control(websocket: WebSocket) -> None:
+    """One proxy's connection, from its registration to its end."""
+    node: Node | None = websocket.app.state.node
+    await websocket.accept()
+    if node is not None and node.leading is None:
+        # A proxy that cannot register any more, since its stream is closed, does not hear where it is sent.
+        with suppress(WebSocketDisconnect, TimeoutError, RuntimeError, KeyError):
+            async with asyncio.timeout(REGISTER_SECONDS):
+                await websocket.receive_text()
+        await _send_away(websocket, node)
+        return
+    topom: Topom = websocket.app.state.serving()
+    link = SocketLink(websocket, topom.frames, topom.proxies)
+    code = CLOSE_NORMAL
+    try:
+        member = await _register(websocket, topom, link)
+        try:
+            await _converse(websocket, topom, member, link)
+        finally:
+            topom.members.disconnected(member, link)
+    except Refused as refused:
+        code = CLOSE_REFUSED
+        log.warning("proxy_refused", reason=refused.reason, message=refused.message)
+        await _send_refusal(link, refused)
+    except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
+        # Starlette raises RuntimeError for sending on a connection that went away meanwhile.
+        log.debug("control_stream_ended", reason=repr(error))
+    except (NotLeading, LostPlace):
+        if node is not None:
+            await _send_away(websocket, node)
+            return
+        code = CLOSE_TRY_AGAIN
+    except TopomError as error:
+        code = CLOSE_TRY_AGAIN
+        log.error("control_stream_failed", reason=str(error))
+    await _close(websocket, code)
+
+
+async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Member:
+    async with asyncio.timeout(REGISTER_SECONDS):
+        frame = _parse(await _text(websocket))
+    if not isinstance(frame, Register):
+        raise Refused("invalid", "the first frame has to be of type register")
+    member = await topom.members.register(frame, link)
+    product = topom.ledger.state.product
+    link.takes_proxies = frame.cluster is not None
+    try:
+        await link.send(
+            {
+                "type": "registered",
+                "proxy_id": member.record.id,
+                "product": product.name,
+                "number_of_slots": product.number_of_slots,
+                "slot_function": product.slot_function,
+                "databases": product.databases,
+                "heartbeat_seconds": topom.settings.heartbeat_seconds,
+                "stand_down_seconds": topom.members.stand_down,
+            }
+        )
+        if member.record.draining and not frame.draining:
+            # It was told so over a stream that it has lost, or could not be told.
+            link.say({"type": "drain"})
+    except BaseException:
+        topom.members.disconnected(member, link)
+        raise
+    return member
+
+
+async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:
+    """Send and receive until either side ends. Raises NotLeading once this topom does not lead any more."""
+    retiring = asyncio.create_task(topom.retired.wait())
+    sending = asyncio.create_task(link.send_news())
+    receiving = asyncio.create_task(_receive(websocket, topom, member, link))
+    try:
+        await asyncio.wait((sending, receiving, retiring), return_when=asyncio.FIRST_COMPLETED)
+        if retiring.done():
+            raise NotLeading("this topom does not lead any more")
+        if sending.done():
+            # The last frame is out, or sending failed; what the proxy says now matters no more.
+            sending.result()
+            return
+        receiving.result()
+        await sending  # the proxy leaves, and has its last frame yet to come
+    finally:
+        for task in (sending, receiving, retiring):
+            task.cancel()
+        await asyncio.gather(sending, receiving, retiring, return_exceptions=True)
+
+
+async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:
+    """Take the proxy's frames; returns when it leaves."""
+    members = topom.members
+    while True:
+        frame = _parse(await _text(websocket))
+        members.heard(member)
+        match frame:
+            case Heartbeat():
+                member.counters = frame.counters
+                topom.health.heard(member.record.id, frame.servers)
+                if frame.number is not None and topom.counts(member):
+                    link.say({"type": "heard", "number": frame.number})
+                if frame.draining:
+                    # If that cannot be stored now, the next heartbeat says it again.
+                    with suppress(StoreError):
+                        await members.drains(member)
+                with suppress(StoreError):
+                    await members.stands_down(member, frame.stands_down)
+            case Ack():
+                members.acknowledge(member, frame.epoch)
+            case Nack():
+                members.refuse(member, frame.epoch, frame.reason)
+            case Resync():
+                link.resync()
+            case Leave():
+                await members.leave(member)
+                link.end({"type": "left"})
+                return
+            case Register():
+                raise Refused("invalid", "the proxy is registered already")
+
+
+async def _text(websocket: WebSocket) -> str:
+    try:
+        return await websocket.receive_text()
+    except KeyError:
+        raise Refused("invalid", "frames of the control stream are text") from None
+
+
+def _parse(text: str) -> ProxyFrame:
+    try:
+        return parse(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "frame"
+        raise Refused("invalid", f"not a frame of the control stream: {place}: {first['msg']}") from error
+
+
+async def _send_refusal(link: SocketLink, refused: Refused) -> None:
+    try:
+        await link.send({"type": "refused", "reason": refused.reason, "message": refused.message})
+    except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
+        log.debug("refusal_not_sent", reason=repr(error))
+
+
+async def _send_away(websocket: WebSocket, node: Node) -> None:
+    """Have a proxy go to the topom that leads, at once; where there is no other, just end its stream."""
+    if not node.shared:
+        await _close(websocket, CLOSE_TRY_AGAIN)
+        return
+    leader = node.leader
+    said = {
+        "type": "refused",
+        "reason": "follower",
+        "message": node.problem or "this topom does not lead",
+        "leader": leader.url if leader is not None and node.leading is None else "",
+    }
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            await websocket.send_text(json.dumps(said, separators=(",", ":")))
+    except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
+        log.debug("not_sent_away", reason=repr(error))
+    await _close(websocket, CLOSE_TRY_AGAIN)
+
+
+async def _close(websocket: WebSocket, code: int) -> None:
+    if websocket.application_state == WebSocketState.CONNECTED:
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await websocket.close(code)
+        except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError) as error:
+            log.debug("control_stream_not_closed", reason=repr(error))

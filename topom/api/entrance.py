@@ -1,0 +1,151 @@
+"""Connections to topom's API, before anybody on them has shown the token: few, cheap and short.
+
+A connection is *unproven* until a request with the token came over it. Whoever has no token can therefore hold
+:data:`MOST_UNPROVEN` of them at most, each for :data:`HEAD_SECONDS` without a whole request's head; one more takes the
+place of the oldest, so that an operator gets in however many are there. What comes after a head without the token is
+dropped as it comes; what such a request is answered is said by :mod:`topom.api.door`.
+
+**bounded**: connections, the time for a head, and the time for which an answer may not be taken.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import h11
+import structlog
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from topom.api.security import authorised
+
+log = structlog.get_logger(__name__)
+
+MOST_UNPROVEN = 2048
+HEAD_SECONDS = 10.0
+"""How long a request's head may take to come whole, or the first one to begin; and an answer to be taken."""
+OTHER_FILES = 256
+"""Kept free of the API's connections: for servers, the store, the proxies' streams, logs."""
+MOST_FILES = 65_536
+"""That are asked of the system."""
+
+
+class Entrance:
+    """The API's connections of one process; the proxies' streams are none any more once they are there.
+
+    Args:
+        files: how many files the process may have open.
+        tokens: whoever shows one of them is let in.
+    """
+
+    def __init__(self, files: int, *tokens: str) -> None:
+        self._tokens = tokens
+        self._most = max(2, files - OTHER_FILES)
+        # Some are left to who has the token, whatever the others do.
+        self._most_unproven = min(MOST_UNPROVEN, self._most // 2)
+        self._all: set[Connection] = set()
+        self._unproven: dict[Connection, None] = {}  # the oldest first
+        self._told = False
+
+    def protocol(self) -> type[asyncio.Protocol]:
+        """What uvicorn makes of each connection."""
+        return cast("type[asyncio.Protocol]", partial(Connection, self))
+
+    def admit(self, connection: "Connection") -> None:
+        """A connection was accepted; where there is no place left, the oldest without the token makes room."""
+        self._all.add(connection)
+        self._unproven[connection] = None
+        if len(self._unproven) > self._most_unproven or len(self._all) > self._most:
+            if not self._told:
+                self._told = True
+                log.warning("connections_without_token", unproven=len(self._unproven), all=len(self._all))
+            next(iter(self._unproven)).drop()
+
+    def heeds(self, connection: "Connection", request: h11.Request) -> bool:
+        """Whether a request shows the token, whereby its connection is proven."""
+        given = next((value for name, value in request.headers if name == b"authorization"), b"")
+        shown = authorised(given.decode("latin-1"), *self._tokens)
+        if shown:
+            self._unproven.pop(connection, None)
+        return shown
+
+    def gone(self, connection: "Connection") -> None:
+        """It is closed, or not the API's any more."""
+        self._all.discard(connection)
+        self._unproven.pop(connection, None)
+        if len(self._unproven) < self._most_unproven // 2:
+            self._told = False
+
+
+class _Heeding(h11.Connection):
+    """What comes over a connection, without the bodies of those that are not heeded."""
+
+    def __init__(self, heeds: Callable[[h11.Request], bool]) -> None:
+        super().__init__(h11.SERVER)
+        self._heeds = heeds
+        self._heeded = False
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._heeded = self._heeds(event)
+        elif isinstance(event, h11.Data) and not self._heeded:
+            return h11.Data(data=b"")
+        return event
+
+
+class Connection(H11Protocol):
+    """One connection, as uvicorn has it, with limits in time."""
+
+    def __init__(
+        self,
+        entrance: Entrance,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn = _Heeding(lambda request: entrance.heeds(self, request))
+        self._entrance = entrance
+        self._timer: asyncio.TimerHandle | None = None
+
+    def drop(self) -> None:
+        """Close it at once, whatever is owed to it."""
+        self._entrance.gone(self)
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+        self._entrance.admit(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        # Its head is whole, and whether it goes on is decided at once, by the token.
+        self._leave()
+        super().handle_websocket_upgrade(event)
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+
+    def _wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._late)
+
+    def _late(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.drop()
+
+    def _leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._entrance.gone(self)

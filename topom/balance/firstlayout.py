@@ -1,0 +1,108 @@
+"""The first layout: where no slot ever had a group, all are laid out by themselves once enough groups are there.
+
+Each group with a reachable master that holds no keys gets one range of slots, all ranges in one change and as even as
+can be. A master that holds keys holds the layout up: nobody but the operator knows in which slots they should be.
+
+**one-owner**: no slot was ever assigned, so in every table that a proxy of this product can have they are offline, and
+there is no former owner whom one could still be using. So no proxy has to be waited for.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from slots.table import Slot
+from topom.cluster import topology
+from topom.cluster.events import Said, What
+from topom.cluster.ledger import Ledger, LostPlace
+from topom.cluster.state import ClusterState
+from topom.cluster.topology import all_servers
+from topom.errors import TopomError, Unavailable
+from topom.servers.redis_servers import RedisServers
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 1.0
+"""Between two looks at the groups."""
+
+
+def even_ranges(number_of_slots: int, group_ids: Sequence[int]) -> list[Slot]:
+    """Every slot in one of these groups: a range for each, in their order, whose lengths differ by one at most."""
+    count = len(group_ids)
+    return [Slot(slot, group_ids[slot * count // number_of_slots]) for slot in range(number_of_slots)]
+
+
+class FirstLayout:
+    """Lays the slots out once ``min_groups`` groups can take them; never if that is 0."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        servers: RedisServers,
+        min_groups: int,
+        require_apart: Callable[..., None] = lambda *servers: None,
+    ) -> None:
+        """``require_apart``: raises a TopomError if one of these may be another server by a second name."""
+        self._require_apart = require_apart
+        self._ledger = ledger
+        self._servers = servers
+        self._min_groups = min_groups
+        self._waits_for = ""
+
+    async def run(self) -> None:
+        """Look every :data:`LOOK_SECONDS` until the slots are laid out, by this or by an operator."""
+        while self._min_groups and not self._ledger.state.assigned:
+            try:
+                reason = await self.look()
+            except LostPlace:
+                return
+            except Unavailable as error:
+                reason = str(error)
+            if reason and reason != self._waits_for:
+                log.info("first_layout_waits", reason=reason)
+            self._waits_for = reason
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> str:
+        """Lay the slots out if that can be done now; else a sentence about what is missing.
+
+        Raises:
+            StoreError, LostPlace: as :meth:`topom.cluster.ledger.Ledger.change`.
+        """
+        table = self._ledger.table
+        status = await self._servers.status(all_servers(table))
+        masters = {group_id: group.master for group_id, group in sorted(table.groups.items()) if group.master}
+        ready = {
+            group_id: master
+            for group_id, master in masters.items()
+            if status[master].up and status[master].role == "master"
+        }
+        if len(ready) < self._min_groups:
+            missing = [f"group {group_id}" for group_id in masters if group_id not in ready]
+            absent = f"; no reachable master: {', '.join(missing)}" if missing else ""
+            return f"{len(ready)} of min_groups = {self._min_groups} groups have a reachable master{absent}"
+        try:
+            self._require_apart(*ready.values())
+        except TopomError as error:
+            return str(error)
+        filled = [f"{master} of group {group_id}" for group_id, master in ready.items() if status[master].keys]
+        if filled:
+            return (
+                f"{', '.join(filled)} holds keys, and nobody but you knows their slots: assign the slots with "
+                "'slotferry slots assign', or empty the server"
+            )
+
+        def lay_out(state: ClusterState, epoch: int) -> ClusterState:
+            if state.assigned or any(state.table.master_of(group_id) != master for group_id, master in ready.items()):
+                return state
+            new = topology.with_slots(state.table, epoch, even_ranges(len(state.table.slots), list(ready)))
+            return replace(state, table=new)
+
+        text = f"the first layout: {len(table.slots)} slots over {len(ready)} groups"
+        state = await self._ledger.change(lay_out, [Said(What.FIRST_LAYOUT, text)])
+        if not state.assigned:
+            return "the groups changed meanwhile"
+        log.info("first_layout", groups=list(ready), epoch=state.table.epoch)
+        return ""

@@ -1,0 +1,142 @@
+"""Groups of equal bytes, or of bytes by their capacity, with as few bytes moved as possible.
+
+1. A group's *share* is its weight's part of all bytes (:mod:`topom.balance.planners.shares`), its *band* the share give
+   or take the tolerance. A slot in an action counts for the group in which it comes to rest, and is not touched.
+2. Of all ways to give the other slots to groups, wanted are those with the least excess, that is bytes outside the
+   bands, summed over all groups; and of those the one that moves the fewest bytes. Groups that are all in their bands
+   give up nothing. As only what is outside the bands counts, groups that stay below theirs, because the bytes they lack
+   are in slots too big to share, are not evened out among each other.
+3. For a few slots that way is found exactly; for more of them by :mod:`topom.balance.planners.packing`: full groups
+   shed what they have too much, groups below their bands draw what they lack, exchanges mend what is left, moves that
+   were not needed are taken back, and others chosen anew, two or three together.
+4. Slots without bytes stay where they are. Those that nobody owns, or of groups to drain, go to the groups with the
+   fewest slots for their weight.
+5. Limits are kept as :mod:`topom.balance.planners.limits` says.
+
+No plan that brings every group into its band can move fewer bytes than the larger of two sums over the groups. One is
+of those above their bands: of each the lightest set of its slots that is as much as it is above. The other is of those
+below theirs: what each lacks, and no less than the smallest slot (less what is placed there anyway: slots that nobody
+owns, and of groups to drain). To be within a tenth of that bound is what the tests ask for.
+
+Everything is ordered by group and slot ids before it is looked at, so equal input gives equal plans, in any order. A
+plan that was carried out is followed by one that moves nothing.
+"""
+
+from collections.abc import Sequence
+from heapq import heapify, heapreplace
+
+from slots.table import OFFLINE, Group, Slot
+from topom.balance.planners import limits, reasons
+from topom.balance.planners.packing.exchange import mend
+from topom.balance.planners.packing.filling import fill
+from topom.balance.planners.packing.layout import NOWHERE, Layout
+from topom.balance.planners.packing.rechoosing import rechoose
+from topom.balance.planners.packing.search import search
+from topom.balance.planners.packing.trimming import trim
+from topom.balance.planners.request import Plan, PlanRequest
+from topom.balance.planners.shares import band, shares, weights
+from topom.cluster.topology import Move
+
+MOST_REPEATS = 32
+"""So often at most a plan is planned upon, to have nothing left for the next one to do."""
+
+
+def plan(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -> Plan:
+    """Moves that bring ``groups`` (all with servers, ascending ids) into their bands; at least one is not drained.
+
+    Slots of groups that are not among ``groups`` stay where they are, and are not shared out.
+    """
+    slots = sorted(slots, key=lambda slot: slot.id)
+    known = {group.id for group in groups}
+    share = shares(groups, slots, request)
+    to_place = [
+        slot
+        for slot in slots
+        if slot.action is None and (slot.group_id == OFFLINE or (slot.group_id in known and slot.group_id not in share))
+    ]
+    target = _pack(share, slots, to_place, request)
+    _spread_empty(share, slots, to_place, target, request)
+    moves = [Move(slot.id, slot.group_id, target[slot.id]) for slot in slots if slot.id in target]
+    limited = limits.by_help(moves, share, slots, request)
+    return Plan(tuple(limited), tuple(reasons.reasons(groups, slots, moves, limited, request)))
+
+
+def _pack(
+    share: dict[int, float], slots: Sequence[Slot], to_place: Sequence[Slot], request: PlanRequest
+) -> dict[int, int]:
+    """The new group of each slot with bytes that gets one."""
+    ids = sorted(share)
+    number = {group_id: place for place, group_id in enumerate(ids)}
+    bands = [band(share[group_id], request.tolerance) for group_id in ids]
+    homeless = {slot.id for slot in to_place}
+    fixed = [0] * len(ids)
+    items, sizes, origins = [], [], []
+    for slot in slots:
+        size = request.bytes.get(slot.id, 0)
+        if not size:
+            continue
+        if slot.id in homeless or (slot.action is None and slot.group_id in number):
+            items.append(slot.id)
+            sizes.append(size)
+            origins.append(NOWHERE if slot.id in homeless else number[slot.group_id])
+        elif slot.action is not None and slot.destination_id in number:
+            fixed[number[slot.destination_id]] += size
+    start = Layout([lower for lower, _ in bands], [upper for _, upper in bands], fixed, sizes, origins)
+    places = _solve(start).at
+    return {
+        slot_id: ids[place] for slot_id, origin, place in zip(items, origins, places, strict=True) if place != origin
+    }
+
+
+def _solve(start: Layout) -> Layout:
+    """The best layout that is found; planning upon it would change nothing."""
+    best, known = _improve(start)
+    for _ in range(MOST_REPEATS):
+        if known or not best.excess():
+            break
+        after, known = _improve(best.settled())
+        if after.excess() >= best.excess():
+            break
+        best = after
+    return best
+
+
+def _improve(start: Layout) -> tuple[Layout, bool]:
+    """A better layout, or one as good; and whether there is none better than that."""
+    layout = start.settled()
+    if NOWHERE not in layout.at and not layout.excess():
+        return layout, True
+    fill(layout)
+    mend(layout)
+    trim(layout)
+    rechoose(layout)
+    known = search(layout)
+    if NOWHERE not in start.at and layout.excess() >= start.excess():
+        # What helps nobody is no reason to move anything.
+        return start.settled(), known
+    return layout, known
+
+
+def _spread_empty(
+    share: dict[int, float],
+    slots: Sequence[Slot],
+    to_place: Sequence[Slot],
+    target: dict[int, int],
+    request: PlanRequest,
+) -> None:
+    """Add to ``target`` where slots without bytes go that have to go somewhere: to the groups with the fewest slots."""
+    empty = [slot.id for slot in to_place if slot.id not in target]
+    waiting = set(empty)
+    weight = weights(share, request.capacity)
+    count = dict.fromkeys(share, 0)
+    for slot in slots:
+        group_id = target.get(slot.id, slot.destination_id)
+        if group_id in count and slot.id not in waiting:
+            count[group_id] += 1
+    order = [((count[group_id] + 1) / weight[group_id], group_id) for group_id in sorted(share)]
+    heapify(order)
+    for slot_id in empty:
+        _, group_id = order[0]
+        target[slot_id] = group_id
+        count[group_id] += 1
+        heapreplace(order, ((count[group_id] + 1) / weight[group_id], group_id))

@@ -1,0 +1,103 @@
+"""Groups of equal numbers of slots, moved as Codis moves them.
+
+The method is that of ``SlotsRebalance`` in Codis 3.2 (``pkg/topom/topom_slots.go``), so that whoever leaves
+Codis gets the plan that Codis would have made:
+
+1. A slot in an action counts for its target (for its source, if it was cancelled) and is not touched.
+2. A group keeps its lowest-numbered slots at rest until it has the lower bound (slots / groups, rounded down)
+   together with what is on its way to it; the others are its surplus.
+3. Each offline slot goes to the group that is smallest then.
+4. The largest group gives to the smallest while it is above the lower bound, the smallest is below the upper
+   bound (slots / groups, rounded up), they differ by more than one, and it has surplus left. A group without
+   surplus that comes up as the largest takes no further part.
+5. Groups give their highest-numbered surplus. What was given and what was offline is handed out by ascending
+   slot to the receiving groups by ascending id.
+
+Sizes are compared together with group ids, so there are no ties: of two groups of one size, that with the
+smaller id is the smaller one.
+
+Codis knows no draining and no limits. Here a group to drain takes no part in the sharing, and its slots at rest are
+handed out as offline ones are; limits are kept as :func:`topom.balance.planners.limits.in_order` says. Bytes and
+capacity are not looked at.
+"""
+
+from bisect import insort
+from collections.abc import Collection, Sequence
+
+from slots.table import OFFLINE, Group, Slot
+from topom.balance.planners import limits, reasons
+from topom.balance.planners.request import Plan, PlanRequest
+from topom.cluster.topology import Move
+
+
+def plan(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -> Plan:
+    """Moves that bring ``groups`` (all with servers, ascending ids) within one slot of each other.
+
+    At least one of them is not to be drained. Slots of groups that are not among ``groups`` stay where they are. With
+    actions under way, or with slots in such groups, the outcome may be less even than that.
+    """
+    drained = {group.id for group in groups if group.id in request.drain}
+    moves = sorted(_moves(groups, slots, drained), key=lambda move: move.slot)
+    limited = limits.in_order(moves, request)
+    why = [*reasons.stuck(groups, slots, request), *reasons.cut(moves, limited, request)]
+    if request.capacity:
+        why.append("the policy codis gives every group as many slots, whatever its capacity; the policy bytes heeds it")
+    return Plan(tuple(limited), tuple(why))
+
+
+def _moves(groups: Sequence[Group], slots: Sequence[Slot], drained: Collection[int]) -> list[Move]:
+    ids = [group.id for group in groups if group.id not in drained]
+    lower = len(slots) // len(ids)
+    upper = -(-len(slots) // len(ids))
+    kept = dict.fromkeys(ids, 0)
+    surplus: dict[int, list[int]] = {group_id: [] for group_id in ids}
+    given = dict.fromkeys(ids, 0)  # below zero: that many more are received than given
+
+    def size(group_id: int) -> int:
+        return kept[group_id] + len(surplus[group_id]) - given[group_id]
+
+    resting = []
+    for slot in slots:
+        if slot.action is None:
+            resting.append(slot)
+        elif slot.destination_id in kept:
+            kept[slot.destination_id] += 1
+    for slot in resting:
+        if slot.group_id in kept:
+            if size(slot.group_id) < lower:
+                kept[slot.group_id] += 1
+            else:
+                surplus[slot.group_id].append(slot.id)
+
+    # A group stands in `order` under the size it has now; it is taken out before its size changes.
+    order = sorted((size(group_id), group_id) for group_id in ids)
+    handed_out = [slot.id for slot in resting if slot.group_id == OFFLINE or slot.group_id in drained]
+    for _ in handed_out:
+        _, smallest = order.pop(0)
+        given[smallest] -= 1
+        insort(order, (size(smallest), smallest))
+
+    while len(order) >= 2:
+        large_size, largest = order.pop()
+        if len(surplus[largest]) == given[largest]:
+            continue
+        small_size, smallest = order.pop(0)
+        if large_size <= lower or small_size >= upper or large_size - small_size <= 1:
+            break
+        given[largest] += 1
+        given[smallest] -= 1
+        insort(order, (size(largest), largest))
+        insort(order, (size(smallest), smallest))
+
+    for group_id in ids:
+        if given[group_id] > 0:
+            handed_out += surplus[group_id][-given[group_id] :]
+    handed_out.sort()
+    source_of = {slot.id: slot.group_id for slot in resting}
+    moves = []
+    taken = iter(handed_out)
+    for group_id in ids:
+        for _ in range(-given[group_id]):
+            slot_id = next(taken)
+            moves.append(Move(slot_id, source_of[slot_id], group_id))
+    return moves

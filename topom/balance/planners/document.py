@@ -1,0 +1,170 @@
+"""Plans without a cluster: of groups, slots and sizes in a document, as one reads it from a file."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slots.table import OFFLINE, Group, Slot, TableError
+from topom.balance.planners.forecast import forecast
+from topom.balance.planners.policies import POLICIES, UnknownPolicy, plan
+from topom.balance.planners.request import MOST, PlanRequest
+from topom.errors import Invalid
+from topom.placement.planner.document import POLICY as PLACEMENT
+
+BARE = "codis"
+"""The policy whose answer is the moves alone, as Codis's own planner has it, for what reads that."""
+
+
+class InvalidPlanInput(Invalid):
+    """A document of groups and slots that does not hold together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a document says: groups, slots by ascending id, and what it knows of bytes, keys and capacity."""
+
+    groups: tuple[Group, ...]
+    slots: tuple[Slot, ...]
+    known: PlanRequest
+
+
+def plan_document(policy: str, document: Any, wishes: PlanRequest | None = None) -> dict[str, Any]:
+    """The answer of :func:`answer_document` alone."""
+    return answer_document(policy, document, wishes)[0]
+
+
+def answer_document(
+    policy: str, document: Any, wishes: PlanRequest | None = None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A plan without a cluster, for documents read from a file.
+
+    Args:
+        policy: its name.
+        document: as :func:`read` takes it.
+        wishes: tolerance, limits, and groups to drain; its bytes, keys and capacity are the document's in any case.
+
+    Returns:
+        ``{"moves": [{"slot", "from", "to"}...]}``, where ``from`` is 0 for a slot that was offline, and the plan's
+        reasons. A policy other than codis adds ``"reasons"``, ``"cost"`` and ``"groups"``
+        (:meth:`topom.balance.planners.forecast.Forecast.to_wire`) to the answer.
+
+    Raises:
+        InvalidPlanInput: with a sentence that says what is wrong with the document.
+        UnknownPolicy, InvalidPlanRequest, NoGroup: as :func:`topom.balance.planners.plan`.
+    """
+    if policy not in POLICIES:
+        raise UnknownPolicy(f"there is no policy {policy!r}; known are: {', '.join(sorted([*POLICIES, PLACEMENT]))}")
+    given = read(document)
+    known = given.known
+    request = replace(wishes or known, bytes=known.bytes, keys=known.keys, capacity=known.capacity)
+    planned = plan(policy, given.groups, given.slots, request)
+    answer: dict[str, Any] = {"moves": [move.to_wire() for move in planned.moves]}
+    if policy != BARE:
+        cost = forecast(given.groups, given.slots, planned.moves, request).to_wire()
+        answer |= {"reasons": list(planned.reasons), "groups": cost.pop("groups"), "cost": cost}
+    return answer, planned.reasons
+
+
+def read(document: Any) -> Document:
+    """What a document says.
+
+    Args:
+        document: ``{"groups": [{"id", "servers": [...]}...], "slots": [{"id", "group_id", "action"}...]}``;
+            ``action`` may be missing or empty. The number of slots is the number listed: ids 0 to n-1, each once.
+            Optional are ``"sizes": {"slot": bytes}``, ``"keys": {"slot": number}``, in which a slot that is missing
+            counts as empty, and ``"capacity": {"group": weight}``.
+
+    Raises:
+        InvalidPlanInput: with a sentence that says what is wrong with the document.
+    """
+    if not isinstance(document, Mapping):
+        raise InvalidPlanInput('the input is not an object with "groups" and "slots"')
+    try:
+        groups = [Group.from_wire(raw) for raw in _listed(document, "groups")]
+        slots = [Slot.from_wire(raw) for raw in _listed(document, "slots")]
+    except TableError as error:
+        raise InvalidPlanInput(str(error)) from error
+    _check(groups, slots)
+    slots.sort(key=lambda slot: slot.id)
+    slot_ids, group_ids = {slot.id for slot in slots}, {group.id for group in groups}
+    known = PlanRequest(
+        bytes=_counts(document, "sizes", "bytes", slot_ids),
+        keys=_counts(document, "keys", "keys", slot_ids),
+        capacity=_weights(document, group_ids),
+    )
+    return Document(tuple(groups), tuple(slots), known)
+
+
+def _listed(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    listed = document.get(name)
+    if not isinstance(listed, list) or not all(isinstance(entry, Mapping) for entry in listed):
+        raise InvalidPlanInput(f'"{name}" of the input has to be a list of objects')
+    return listed
+
+
+def _numbers(document: Mapping[str, Any], name: str, thing: str, known: set[int]) -> dict[int, int | float]:
+    """An optional object of numbers by the id of a slot or a group."""
+    raw = document.get(name, {})
+    if not isinstance(raw, Mapping):
+        raise InvalidPlanInput(f'"{name}" of the input has to be an object, with numbers by the id of a {thing}')
+    found: dict[int, int | float] = {}
+    for key, value in raw.items():
+        text = str(key)
+        # As JSON writes it: "07" beside "7" would be the same slot twice.
+        if not re.fullmatch("0|[1-9][0-9]{0,8}", text):
+            raise InvalidPlanInput(f'"{name}" names {key!r}, which is no {thing} id')
+        if int(text) not in known:
+            raise InvalidPlanInput(f'"{name}" names {thing} {text}, which is not listed under {thing}s')
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidPlanInput(f'"{name}" of {thing} {text} is {value!r}; it has to be a number')
+        if not -MOST <= value <= MOST:
+            raise InvalidPlanInput(f'"{name}" of {thing} {text} is {value}; it has to be a number below 2^63')
+        found[int(text)] = value
+    return found
+
+
+def _counts(document: Mapping[str, Any], name: str, unit: str, known: set[int]) -> dict[int, int]:
+    counts = {}
+    for slot, value in _numbers(document, name, "slot", known).items():
+        if value < 0 or value != int(value):
+            raise InvalidPlanInput(f'"{name}" of slot {slot} is {value}; it has to be a whole number of {unit}, or 0')
+        counts[slot] = int(value)
+    return counts
+
+
+def _weights(document: Mapping[str, Any], known: set[int]) -> dict[int, float]:
+    weights = {}
+    for group_id, value in _numbers(document, "capacity", "group", known).items():
+        if value <= 0:
+            raise InvalidPlanInput(
+                f'"capacity" of group {group_id} is {value}; it has to be above 0. '
+                "A group that is to have nothing is drained"
+            )
+        weights[group_id] = float(value)
+    return weights
+
+
+def _check(groups: Sequence[Group], slots: Sequence[Slot]) -> None:
+    known = {group.id for group in groups}
+    if len(known) != len(groups):
+        raise InvalidPlanInput("a group id is listed more than once")
+    if any(group_id <= OFFLINE for group_id in known):
+        raise InvalidPlanInput("group ids have to be 1 or larger; 0 stands for offline")
+    if not slots:
+        raise InvalidPlanInput("no slots are listed; list every slot with its id, from 0 on")
+    ids = {slot.id for slot in slots}
+    if len(ids) != len(slots):
+        raise InvalidPlanInput("a slot id is listed more than once")
+    missing = sorted(set(range(len(slots))) - ids)
+    if missing:
+        raise InvalidPlanInput(
+            f"slot {missing[0]} is not listed, though {len(slots)} slots are; list every slot, from 0 to the last"
+        )
+    for slot in slots:
+        named = [slot.group_id] if slot.group_id != OFFLINE else []
+        if slot.action is not None:
+            named.append(slot.action.target_id)
+        for group_id in named:
+            if group_id not in known:
+                raise InvalidPlanInput(f"slot {slot.id} names group {group_id}, which is not listed under groups")

@@ -1,0 +1,177 @@
+"""What a plan costs, and what the groups are before and after it. Pure functions.
+
+Counts that nobody knows are None: bytes (or keys) when the request holds none at all, seconds when no rate is known.
+Where some slots were sized, one that was not counts as empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from slots.table import OFFLINE, Group, Slot
+from topom.balance.planners.request import PlanRequest
+from topom.balance.planners.shares import shares
+from topom.cluster.topology import Move
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Slots, and what is in them."""
+
+    slots: int
+    bytes: int | None
+    keys: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairCost:
+    """What goes from one group to another. A slot that nobody owned (``source`` is 0) carries no bytes and keys."""
+
+    source: int
+    target: int
+    moved: Amount
+
+    def to_wire(self) -> dict[str, Any]:
+        """``{"from", "to", "slots", "bytes", "keys"}``."""
+        return {"from": self.source, "to": self.target, **asdict(self.moved)}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutlook:
+    """A group before and after a plan, slots in an action counted where they come to rest.
+
+    Attributes:
+        share: bytes that the group should have; None for one to drain, one without servers, and if bytes are not known.
+    """
+
+    id: int
+    share: int | None
+    before: Amount
+    after: Amount
+
+    def to_wire(self) -> dict[str, Any]:
+        """``{"id", "share_bytes", "before": {"slots", "bytes", "keys", "percent_off"}, "after": {...}}``.
+
+        ``percent_off`` is above 0 for a group with more than its share; None where there is no share.
+        """
+        return {
+            "id": self.id,
+            "share_bytes": self.share,
+            "before": {**asdict(self.before), "percent_off": self._percent_off(self.before)},
+            "after": {**asdict(self.after), "percent_off": self._percent_off(self.after)},
+        }
+
+    def _percent_off(self, amount: Amount) -> float | None:
+        if not self.share or amount.bytes is None:
+            return None
+        return round((amount.bytes - self.share) / self.share * 100, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a plan costs.
+
+    Attributes:
+        pairs: by source and target.
+        groups: by id.
+        total: what goes from server to server, and all slots, those that nobody owned among them.
+        seconds: how long that takes at the rates given; None when none is known.
+    """
+
+    pairs: tuple[PairCost, ...]
+    groups: tuple[GroupOutlook, ...]
+    total: Amount
+    seconds: float | None
+
+    def to_wire(self) -> dict[str, Any]:
+        """``{"pairs": [...], "groups": [...], "total": {"slots", "bytes", "keys"}, "seconds"}``."""
+        return {
+            "pairs": [pair.to_wire() for pair in self.pairs],
+            "groups": [group.to_wire() for group in self.groups],
+            "total": asdict(self.total),
+            "seconds": None if self.seconds is None else round(self.seconds, 1),
+        }
+
+
+def forecast(
+    groups: Iterable[Group],
+    slots: Iterable[Slot],
+    moves: Sequence[Move],
+    request: PlanRequest,
+    *,
+    keys_per_second: float | None = None,
+    bytes_per_second: float | None = None,
+) -> Forecast:
+    """What ``moves`` cost.
+
+    Args:
+        groups: all of them; those without servers are only listed if they have slots.
+        slots: all of them.
+        moves: as a planner gave them.
+        request: what the planner was given.
+        keys_per_second: of all moves together, as measured, or the limit that is set; None or 0 when not known.
+        bytes_per_second: likewise. With both, the slower of the two tells the time.
+    """
+    listed = sorted(groups, key=lambda group: group.id)
+    resting = sorted(slots, key=lambda slot: slot.id)
+    counted = _Counted(request)
+    share = shares(listed, resting, request) if request.bytes else {}
+    target = {move.slot: move.target for move in moves}
+    before: dict[int, list[int]] = {}
+    after: dict[int, list[int]] = {}
+    for slot in resting:
+        before.setdefault(slot.destination_id, []).append(slot.id)
+        after.setdefault(target.get(slot.id, slot.destination_id), []).append(slot.id)
+    outlooks = tuple(
+        GroupOutlook(
+            group.id,
+            round(share[group.id]) if group.id in share else None,
+            counted.amount(before.get(group.id, ())),
+            counted.amount(after.get(group.id, ())),
+        )
+        for group in listed
+        if group.servers or group.id in before
+    )
+    by_pair: dict[tuple[int, int], list[int]] = {}
+    for move in moves:
+        by_pair.setdefault((move.source, move.target), []).append(move.slot)
+    pairs = tuple(
+        PairCost(source, target_id, counted.moved(source, ids)) for (source, target_id), ids in sorted(by_pair.items())
+    )
+    total = Amount(
+        len(moves),
+        sum(pair.moved.bytes or 0 for pair in pairs) if request.bytes else None,
+        sum(pair.moved.keys or 0 for pair in pairs) if request.keys else None,
+    )
+    return Forecast(pairs, outlooks, total, _seconds(total, keys_per_second, bytes_per_second))
+
+
+def _seconds(total: Amount, keys_per_second: float | None, bytes_per_second: float | None) -> float | None:
+    known = [
+        amount / rate
+        for amount, rate in ((total.keys, keys_per_second), (total.bytes, bytes_per_second))
+        if amount is not None and rate
+    ]
+    return max(known, default=None)
+
+
+class _Counted:
+    def __init__(self, request: PlanRequest) -> None:
+        self.bytes, self.keys = request.bytes, request.keys
+
+    def amount(self, slots: Collection[int]) -> Amount:
+        """What is in some slots."""
+        return Amount(
+            len(slots),
+            sum(self.bytes.get(slot, 0) for slot in slots) if self.bytes else None,
+            sum(self.keys.get(slot, 0) for slot in slots) if self.keys else None,
+        )
+
+    def moved(self, source: int, slots: Collection[int]) -> Amount:
+        """What is carried from a source."""
+        amount = self.amount(slots)
+        if source != OFFLINE:
+            return amount
+        return Amount(amount.slots, None if amount.bytes is None else 0, None if amount.keys is None else 0)

@@ -1,0 +1,81 @@
+"""What a planner may take into account besides groups and slots, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from slots import ranges
+from topom.cluster.topology import Move
+from topom.errors import Invalid
+
+DEFAULT_TOLERANCE = 0.05
+MOST = 2**63 - 1
+"""The largest number of bytes, of keys, and the largest capacity, that is believed."""
+
+
+class InvalidPlanRequest(Invalid):
+    """What is wished of a plan is nothing that a plan could keep to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What is known of the slots, and what is wished.
+
+    Attributes:
+        bytes: memory of each slot's keys, by slot; a slot that is missing counts as empty.
+        keys: number of each slot's keys, by slot; for the forecast only.
+        capacity: weight of each group, by group; a group that is missing has the mean of those given, or 1. A group's
+            share of all bytes is its weight's share of all weights.
+        tolerance: by how much of its share a group's bytes may differ from it.
+        most_slots: a plan has so many moves at most; None for no limit.
+        most_bytes: a plan moves so many bytes at most; None for no limit. A slot that nobody owns moves no bytes.
+        drain: groups that are to have nothing left.
+    """
+
+    bytes: Mapping[int, int] = field(default_factory=dict)
+    keys: Mapping[int, int] = field(default_factory=dict)
+    capacity: Mapping[int, float] = field(default_factory=dict)
+    tolerance: float = DEFAULT_TOLERANCE
+    most_slots: int | None = None
+    most_bytes: int | None = None
+    drain: frozenset[int] = frozenset()
+
+    def check(self, known: Collection[int]) -> None:
+        """Raise :class:`InvalidPlanRequest` for what cannot be meant; ``known`` are the ids of all groups."""
+        if not 0 <= self.tolerance <= 1:
+            raise InvalidPlanRequest(
+                f"the tolerance is {self.tolerance}; it is a part of a group's share, from 0 to 1: 0.05 is 5%"
+            )
+        for name, limit in (("slots", self.most_slots), ("bytes", self.most_bytes)):
+            if limit is not None and limit < 0:
+                raise InvalidPlanRequest(f"the limit of {name} is {limit}; it has to be 0 or more")
+        for group_id, weight in sorted(self.capacity.items()):
+            if not 0 < weight <= MOST:
+                raise InvalidPlanRequest(
+                    f"the capacity of group {group_id} is {weight}; it has to be a number above 0 and below 2^63. "
+                    "A group that is to have nothing is drained"
+                )
+        for what, counts in (("bytes", self.bytes), ("keys", self.keys)):
+            wrong = min((slot for slot, count in counts.items() if not 0 <= count <= MOST), default=None)
+            if wrong is not None:
+                raise InvalidPlanRequest(f"slot {wrong} has {counts[wrong]} {what}; that has to be from 0 to 2^63-1")
+        for wish, named in (("be drained", self.drain), ("have a capacity", self.capacity)):
+            unknown = sorted(set(named) - set(known))
+            if unknown:
+                raise InvalidPlanRequest(
+                    f"group {unknown[0]} is to {wish}, but there is no such group; there are {ranges.show(known)}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Moves, and in words why they do not do more.
+
+    Attributes:
+        moves: by ascending slot.
+        reasons: sentences; empty when every wish is fulfilled.
+    """
+
+    moves: tuple[Move, ...]
+    reasons: tuple[str, ...] = ()

@@ -1,0 +1,38 @@
+"""What each group has and what it should have, in bytes; one answer for the planner and for the forecast.
+
+A slot counts for the group in which it comes to rest (:attr:`slots.table.Slot.destination_id`).
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from slots.table import OFFLINE, Group, Slot
+from topom.balance.planners.request import PlanRequest
+
+
+def weights(ids: Collection[int], capacity: Mapping[int, float]) -> dict[int, float]:
+    """The weight of each group of ``ids``; one that has no capacity has the mean of those given, or 1."""
+    mean = math.fsum(capacity.values()) / len(capacity) if capacity else 1.0
+    return {group_id: float(capacity.get(group_id, mean)) for group_id in sorted(ids)}
+
+
+def shares(groups: Sequence[Group], slots: Sequence[Slot], request: PlanRequest) -> dict[int, float]:
+    """The bytes that each group should have, by group: of ``groups`` those with a server that are not drained.
+
+    Shared out is what these groups have, what is on its way to them, what nobody owns, and what rests in groups to
+    drain. What rests where no server is, or is on its way to a group to drain, can be moved nowhere now.
+    """
+    to_drain = {group.id for group in groups if group.servers and group.id in request.drain}
+    weight = weights([group.id for group in groups if group.servers and group.id not in to_drain], request.capacity)
+    total = 0
+    for slot in slots:
+        movable = slot.action is None and (slot.group_id == OFFLINE or slot.group_id in to_drain)
+        if movable or slot.destination_id in weight:
+            total += request.bytes.get(slot.id, 0)
+    weight_of_all = math.fsum(weight.values())
+    return {group_id: total * (one / weight_of_all) for group_id, one in weight.items()}
+
+
+def band(share: float, tolerance: float) -> tuple[int, int]:
+    """The fewest and the most bytes that are near enough to a share, rounded away from it to whole bytes."""
+    return max(0, math.floor(share * (1 - tolerance))), math.ceil(share * (1 + tolerance))

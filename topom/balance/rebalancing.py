@@ -1,0 +1,254 @@
+"""Rebalancing: a plan, what it costs, and its moves put on their way.
+
+A plan may take a second, so it is made on a thread, from a table that may change meanwhile. Its moves begin only if
+the table in the ledger is still one that it fits (**epochs**): else it is made anew.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from slots.table import OFFLINE, SlotTable
+from topom.balance import planners
+from topom.balance.planners.forecast import Forecast, forecast
+from topom.balance.planners.request import DEFAULT_TOLERANCE, Plan, PlanRequest
+from topom.balance.sizebook import SizeBook
+from topom.balance.sizes import HOW_TO_MEASURE, Freshness, KnownSizes, NoSizes
+from topom.cluster import cancelling as interventions
+from topom.cluster import topology
+from topom.cluster.events import Said, What
+from topom.cluster.ledger import Ledger
+from topom.cluster.speed import PairSpeed
+from topom.cluster.state import ClusterState, MigrationSettings, leaving_groups
+from topom.cluster.topology import Move
+from topom.errors import Conflict
+from topom.migration.actions import Actions
+
+log = structlog.get_logger(__name__)
+
+BY_NUMBER = "codis"
+"""The policy that needs nothing but the table."""
+BY_BYTES = "bytes"
+"""The policy that needs sizes."""
+TRIES = 5
+"""Plans that are made before it is given up that one still fits when it is done."""
+
+
+class TableChanging(Conflict):
+    """Slots were bound for other groups again and again while a plan was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an operator asks of a plan; the fields are those of :class:`~topom.balance.planners.request.PlanRequest`."""
+
+    policy: str = BY_NUMBER
+    tolerance: float = DEFAULT_TOLERANCE
+    most_slots: int | None = None
+    most_bytes: int | None = None
+    drain: frozenset[int] = frozenset()
+    capacity: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Keys and bytes a second of several moves together; None where that is unknown."""
+
+    keys: float | None
+    bytes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with what it was made from.
+
+    Attributes:
+        cost: of its moves.
+        rate: of all of them together, that the time is told from.
+        warnings: what of the sizes is to be taken with care, in sentences.
+    """
+
+    plan: Plan
+    table: SlotTable
+    cost: Forecast
+    rate: Rate
+    warnings: tuple[str, ...]
+
+
+class Rebalancing:
+    """Makes plans of one topom's table, one at a time, and begins them.
+
+    Args:
+        sizes: of slots.
+        freshness: says how far they can be trusted.
+        actions: know how fast keys move, and the limits of that.
+    """
+
+    def __init__(self, ledger: Ledger, sizes: SizeBook, freshness: Callable[[], Freshness], actions: Actions) -> None:
+        self._ledger = ledger
+        self._sizes = sizes
+        self._freshness = freshness
+        self._actions = actions
+        self._one_plan = asyncio.Lock()
+
+    async def rebalance(self, wish: Wish, dry_run: bool) -> Planned:
+        """Plan, and unless ``dry_run`` put every move on its way.
+
+        Raises:
+            NoSizes: by bytes, when the size of no slot is known.
+            TableChanging: no plan fitted any more when it was made; nothing was begun.
+            UnknownPolicy, InvalidPlanRequest, NoGroup: as :func:`topom.balance.planners.plan`.
+        """
+        async with self._one_plan:
+            for _ in range(TRIES):
+                planned = await self._plan(wish)
+                if dry_run or await self._begin(planned, wish.policy):
+                    break
+            else:
+                raise TableChanging(
+                    f"slots were sent elsewhere each of the {TRIES} times while a plan was made, so none was begun; "
+                    "try again when fewer changes are made"
+                )
+        moves = planned.plan.moves
+        log.info(
+            "rebalance_planned" if dry_run else "rebalance_began",
+            policy=wish.policy,
+            moves=len(moves),
+            offline=sum(move.source == OFFLINE for move in moves),
+        )
+        return planned
+
+    async def empty(self, groups: frozenset[int]) -> None:
+        """Put the slots that rest in these groups on their way to others: by bytes where sizes are known.
+
+        Raises:
+            NoGroup: no other group could take them.
+            TableChanging: as :meth:`rebalance`.
+        """
+        wish = Wish(BY_BYTES if self._sizes.known.slots else BY_NUMBER, drain=groups)
+        async with self._one_plan:
+            for _ in range(TRIES):
+                planned = await self._plan(wish)
+                # The rest of the plan is nobody's wish.
+                moves = tuple(move for move in planned.plan.moves if move.source in groups)
+                if await self._begin(replace(planned, plan=replace(planned.plan, moves=moves)), wish.policy):
+                    log.info("groups_are_emptied", groups=sorted(groups), moves=len(moves), policy=wish.policy)
+                    return
+        raise TableChanging(f"slots were sent elsewhere each of the {TRIES} times while a plan was made")
+
+    async def _plan(self, wish: Wish) -> Planned:
+        state = self._ledger.state
+        table = state.table
+        known = self._sizes.known
+        if wish.policy == BY_BYTES and not known.slots:
+            raise NoSizes(f"the sizes of slots are not known, so nothing can be planned by bytes; {HOW_TO_MEASURE}")
+        count_of, keys_of = _sizes(known, table)
+        request = PlanRequest(
+            bytes=count_of,
+            keys=keys_of,
+            capacity=wish.capacity,
+            tolerance=wish.tolerance,
+            most_slots=wish.most_slots,
+            most_bytes=wish.most_bytes,
+            drain=wish.drain | (leaving_groups(state) & table.groups.keys()),
+        )
+        speed, settings = self._actions.speed, self._actions.settings
+
+        def work() -> tuple[Plan, Rate, Forecast]:
+            plan = planners.plan(wish.policy, table.groups.values(), table.slots, request)
+            rate = rate_of(plan.moves, keys_of, speed, settings)
+            cost = forecast(
+                table.groups.values(),
+                table.slots,
+                plan.moves,
+                request,
+                keys_per_second=rate.keys,
+                bytes_per_second=rate.bytes,
+            )
+            return plan, rate, cost
+
+        plan, rate, cost = await asyncio.to_thread(work)
+        return Planned(plan, table, cost, rate, tuple(self._freshness().warnings) if known.slots else ())
+
+    async def _begin(self, planned: Planned, policy: str) -> bool:
+        fits = False
+        moves = len(planned.plan.moves)
+        text = f"{moves} {'slot is' if moves == 1 else 'slots are'} to move by a plan of policy {policy}"
+
+        def begin(state: ClusterState, epoch: int) -> ClusterState:
+            nonlocal fits
+            fits = still_fits(planned.plan.moves, planned.table, state.table) and not (
+                leaving_groups(state) & {move.target for move in planned.plan.moves}
+            )
+            if not fits:
+                return state
+            return interventions.with_table(state, topology.apply_moves(state.table, epoch, planned.plan.moves))
+
+        await self._ledger.change(begin, [Said(What.REBALANCE_PLANNED, text)])
+        return fits
+
+
+def still_fits(moves: Iterable[Move], planned: SlotTable, now: SlotTable) -> bool:
+    """Whether moves planned from one table are right for a later one.
+
+    They are if every slot still comes to rest where it did, the same groups have servers, and what is to move is at
+    rest. So actions that were under way may have gone on.
+    """
+    if planned is now:
+        return True
+    with_servers = [{group.id for group in table.groups.values() if group.servers} for table in (planned, now)]
+    return (
+        with_servers[0] == with_servers[1]
+        and all(
+            before is after or before.destination_id == after.destination_id
+            for before, after in zip(planned.slots, now.slots, strict=True)
+        )
+        and all(now.slots[move.slot] == planned.slots[move.slot] for move in moves)
+    )
+
+
+def rate_of(
+    moves: Iterable[Move], keys: Mapping[int, int], speed: PairSpeed | None, settings: MigrationSettings
+) -> Rate:
+    """How fast moves go together.
+
+    Pairs of groups move side by side, and a group takes part in one batch at a time (:mod:`topom.migration.batches`).
+    So it is the busiest group that sets the time, and all moves together are faster than one pair by all keys over its
+    keys. The limits that are set hold for all together; where nothing was measured yet, they are the rate.
+
+    Args:
+        keys: by slot.
+        speed: of one pair.
+    """
+    busy: dict[int, int] = {}
+    total = 0
+    for move in moves:
+        if move.source != OFFLINE:
+            count = keys.get(move.slot, 0)
+            total += count
+            for group_id in (move.source, move.target):
+                busy[group_id] = busy.get(group_id, 0) + count
+    at_once = total / max(busy.values()) if total else 1.0
+
+    def limited(measured: float | None, limit: int) -> float | None:
+        return min((one for one in (measured, float(limit)) if one), default=None)
+
+    return Rate(
+        limited(speed.keys * at_once if speed else None, settings.keys_per_second),
+        limited(speed.bytes * at_once if speed else None, settings.bytes_per_second),
+    )
+
+
+def _sizes(known: KnownSizes, table: SlotTable) -> tuple[dict[int, int], dict[int, int]]:
+    """Bytes and keys by slot. One that was not measured counts as the mean of those that were.
+
+    As empty, it would have everything else moved to the group whose server could not be measured.
+    """
+    found = {slot: (size.bytes, size.keys) for slot, size in known.slots.items()}
+    if not found:
+        return {}, {}
+    mean = tuple(sum(size[part] for size in found.values()) // len(found) for part in (0, 1))
+    sizes = {slot.id: found.get(slot.id, mean) for slot in table.slots if slot.id in found or slot.group_id != OFFLINE}
+    return {slot: size[0] for slot, size in sizes.items()}, {slot: size[1] for slot, size in sizes.items()}

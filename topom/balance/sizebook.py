@@ -1,0 +1,87 @@
+"""Keeps the sizes of slots, over restarts too.
+
+They are apart from the cluster's state: they are larger, nothing that proxies agree on depends on them, and to lose
+them costs a measurement and nothing else. A slot's size says itself when it was taken, so whatever the store holds is
+true of that time.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from topom.balance import size_records
+from topom.balance.sizes import KnownSizes, SlotSize, Taking, with_measurement
+from topom.store import Store, StoreDamaged, StoreError
+
+log = structlog.get_logger(__name__)
+
+
+class SizeBook:
+    """The sizes of one product's slots. :meth:`start` before anything else.
+
+    Args:
+        store: keeps them.
+        number_of_slots: of the product.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, store: Store, number_of_slots: int, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._number_of_slots = number_of_slots
+        self._lock = asyncio.Lock()
+        self._revision = 0
+        self._unsure = False  # a write failed in a way that leaves open whether it is in the store
+        self._known = KnownSizes()
+        self.clock = clock
+
+    @property
+    def known(self) -> KnownSizes:
+        """What is stored; it is replaced, never changed."""
+        return self._known
+
+    async def start(self) -> None:
+        """Read the store. What cannot be read counts as not measured. Raises :class:`~topom.store.StoreError`."""
+        stored = await self._store.read_sizes()
+        self._revision = stored.revision
+        try:
+            self._known = await asyncio.to_thread(size_records.decode, stored)
+        except StoreDamaged as error:
+            log.warning("sizes_lost", reason=str(error))
+            self._known = KnownSizes()
+        self._unsure = False
+
+    async def record(self, taking: Taking, measured: Mapping[int, SlotSize]) -> KnownSizes:
+        """Take a measurement in, stored; what is then known (:func:`topom.balance.sizes.with_measurement`).
+
+        Raises:
+            InvalidSizes: it cannot be taken; nothing has changed.
+            StoreError: it is not in force.
+        """
+        async with self._lock:
+            if self._unsure:
+                await self.start()
+            old = self._known
+            new = with_measurement(old, taking, measured, self._number_of_slots, self.clock())
+            documents = await asyncio.to_thread(size_records.differences, old, new)
+            # Until it is known to be written: whoever is cancelled meanwhile does not know either.
+            self._unsure = True
+            try:
+                await self._store.write_sizes(self._revision, documents)
+            except StoreError as error:
+                log.error("sizes_not_stored", reason=str(error))
+                raise
+            self._unsure = False
+            self._revision += 1
+            self._known = new
+        log.info(
+            "sizes_taken",
+            slots=len(measured),
+            keys=sum(size.keys for size in measured.values()),
+            bytes=sum(size.bytes for size in measured.values()),
+            complete=taking.complete,
+            missing=sorted(taking.missing),
+            sampled=taking.sampled,
+        )
+        return new

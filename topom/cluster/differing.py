@@ -1,0 +1,126 @@
+"""Replicas that were found to differ from their masters: what is known against them, as changes of what is stored.
+
+It is stored before anybody is told that a check is over, so whoever leads next knows it: such a replica is not
+promoted, and no proxy reads from it (the slot table says so), until an operator had it filled anew
+(:mod:`topom.copies.joining` does it), or a later check that compared every key found no difference, or it has left its
+group.
+**bounded**: an entry for each replica at most, which names :data:`MOST_NAMED` of the slots.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from slots import ranges
+from topom.cluster.state import ClusterState, Differs, Joining
+
+MOST_NAMED = 16
+"""Slots that are named of those in which a replica differs; of others only the number is kept."""
+
+
+@dataclass(slots=True)
+class SlotSum:
+    """Of one slot: keys compared, and both servers' digests of them. Keys only the replica has are in its digest."""
+
+    keys: int = 0
+    master: int = 0
+    replica: int = 0
+
+
+def found(server: str, group: int, keys: int, slots: Mapping[int, SlotSum], at: float) -> Differs:
+    """What a check has found against a replica, which ended ``at`` or goes on."""
+    wrong = sorted(slot for slot, total in slots.items() if total.master != total.replica)
+    return Differs(server, group, keys, len(wrong), ranges.show(wrong[:MOST_NAMED]), at)
+
+
+def marked(state: ClusterState, new: Differs) -> ClusterState:
+    """The state in which this is known; unchanged if the server is no replica of that group any more."""
+    group = state.table.groups.get(new.group)
+    if group is None or new.server not in group.replicas:
+        return state
+    return replace(state, differing={**state.differing, new.server: new})
+
+
+def cleared(state: ClusterState, server: str, whole: bool) -> ClusterState:
+    """The state after a check that found no difference; ``whole`` is whether it compared every key."""
+    return without(state, {server}) if whole and server in state.differing else state
+
+
+def to_fill(state: ClusterState, servers: Collection[str]) -> ClusterState:
+    """The state in which these replicas are to forget what they have, and to be filled anew."""
+    return replace(
+        state, joining={**state.joining, **{server: Joining(server, wipe=True, anew=True) for server in servers}}
+    )
+
+
+def kept(old: ClusterState, new: ClusterState) -> ClusterState:
+    """``new`` without what was known against servers that are no replicas of their group any more.
+
+    Its table says which replicas are not to be read. ``new.version`` is the epoch of a table that has to change.
+    """
+    if old.differing is new.differing and old.table.groups is new.table.groups:
+        return new
+    groups = new.table.groups
+    gone = {
+        server
+        for server, entry in new.differing.items()
+        if entry.group not in groups or server not in groups[entry.group].replicas
+    }
+    new = without(new, gone) if gone else new
+    unread = {group_id: frozenset[str]() for group_id in groups}
+    for server, entry in new.differing.items():
+        unread[entry.group] |= {server}
+    changed = {
+        group_id: replace(group, unread=unread[group_id])
+        for group_id, group in groups.items()
+        if group.unread != unread[group_id]
+    }
+    if not changed:
+        return new
+    # The table may have this epoch already, by the same change.
+    return replace(new, table=replace(new.table, epoch=new.version, groups={**groups, **changed}))
+
+
+def without(state: ClusterState, servers: Collection[str]) -> ClusterState:
+    """The state in which nothing is known against these servers."""
+    return replace(state, differing={name: entry for name, entry in state.differing.items() if name not in servers})
+
+
+class Differing:
+    """What is known, for those who choose masters.
+
+    Args:
+        state: gives what is stored now.
+    """
+
+    def __init__(self, state: Callable[[], ClusterState]) -> None:
+        self._state = state
+
+    def of(self, server: str) -> Differs | None:
+        """What is known against a server; None if nothing is."""
+        return self._state().differing.get(server)
+
+    @property
+    def entries(self) -> list[Differs]:
+        """All that is known against replicas."""
+        return list(self._state().differing.values())
+
+    def is_filled(self, server: str) -> bool:
+        """Whether a replica is being filled anew, or is to be."""
+        entry = self._state().joining.get(server)
+        return entry is not None and entry.anew
+
+    def problem(self, server: str) -> str | None:
+        """Why a server is not to be promoted; None if nothing is known against it."""
+        if self.is_filled(server):
+            return f"{server} is being filled anew by its master; promote it when it is"
+        entry = self.of(server)
+        if entry is None:
+            return None
+        told = f"{server} differs from its master in {entry.keys} keys"
+        if entry.slots:
+            told += f", in {entry.slots} slots ({entry.named}{', ...' if entry.slots > MOST_NAMED else ''})"
+        resync = f"'slotferry digest {entry.group} --resync'"
+        return (
+            f"{told}, as a digest check found. Find out which of the two is right: it may be the master that lost "
+            f"something. If the master is, fill {server} anew with {resync}, then promote it"
+        )

@@ -1,0 +1,56 @@
+"""How events lie in the store: documents of :data:`EVENTS_A_DOCUMENT` events, ``events/00000000`` with the first ones.
+
+The newest document grows with each event; when its events are dropped, a document is deleted. So a write puts one or
+two small documents however many events are kept.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any
+
+from topom.cluster.events import Event
+
+PREFIX = "events/"
+EVENTS_A_DOCUMENT = 32
+FIELDS = len(fields(Event))
+"""Values of a stored event that this version knows; those of a newer one may be followed by more."""
+_fields = attrgetter(*(field.name for field in fields(Event)))
+
+
+def decode(documents: Mapping[str, Any]) -> tuple[Event, ...]:
+    """Every event of the parsed documents, by id.
+
+    Raises TypeError or ValueError for what are none.
+    """
+    found = [Event(*raw[:FIELDS]) for name, events in documents.items() if name.startswith(PREFIX) for raw in events]
+    return tuple(sorted(found, key=lambda event: event.id))
+
+
+def differences(old: Sequence[Event], new: Sequence[Event]) -> dict[str, bytes | None]:
+    """The documents to put, or to delete if None, so that a store that holds ``old`` holds ``new``.
+
+    ``new`` is ``old`` with events added at its end, and others dropped at its beginning. Of a document of which only
+    some are dropped, all stay until the last is.
+    """
+    if new is old or not new:
+        return {}
+    last = old[-1].id if old else 0
+    documents: dict[str, bytes | None] = {}
+    for page in sorted({_page(event) for event in new[max(0, last + 1 - new[0].id) :]}):
+        first = page * EVENTS_A_DOCUMENT + 1
+        place = first - new[0].id  # ids have no gaps
+        held = new[max(0, place) : place + EVENTS_A_DOCUMENT]
+        documents[_name(page)] = json.dumps([_fields(event) for event in held], separators=(",", ":")).encode()
+    for page in range(_page(old[0]), _page(new[0])) if old else ():
+        documents[_name(page)] = None
+    return documents
+
+
+def _page(event: Event) -> int:
+    return (event.id - 1) // EVENTS_A_DOCUMENT
+
+
+def _name(page: int) -> str:
+    return f"{PREFIX}{page:08d}"

@@ -1,0 +1,134 @@
+"""Events: what an operator or topom did to the cluster, who, when, and the epoch of the slot table before and after.
+
+An event is stored by the same write as the change that it tells of (:meth:`topom.cluster.ledger.Ledger.change`), so
+there is no change without its event, and no event of a change that did not come about.
+:mod:`topom.cluster.event_finding` finds the events of a change by comparing the state before with the state after.
+"""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import StrEnum
+
+MOST_TEXT = 500
+"""Characters of an event's sentence."""
+NAMED_BY = 8
+"""Digits of a topom's instance by which events name it."""
+MOST_WHO = 100
+"""Characters of who did it."""
+
+actor: ContextVar[str] = ContextVar("actor", default="")
+"""Who has the change made that is under way in this task; empty for topom itself."""
+
+
+class What(StrEnum):
+    """Every kind of event."""
+
+    TOPOM_STARTED = "topom_started"
+    TOPOM_LEADS = "topom_leads"
+    GROUP_ADDED = "group_added"
+    GROUP_REMOVED = "group_removed"
+    SERVER_ADDED = "server_added"
+    SERVER_REMOVED = "server_removed"
+    SERVER_CHANGED = "server_changed"
+    SERVER_WHOLE = "server_whole"
+    SERVER_STRAYED = "server_strayed"
+    SERVER_TWICE = "server_twice"
+    SERVER_SWEPT = "server_swept"
+    FOREIGN_KEYS = "foreign_keys"
+    REPLICA_RESYNCED = "replica_resynced"
+    MASTER_CHANGED = "master_changed"
+    GROUP_LOCKED = "group_locked"
+    GROUP_UNLOCKED = "group_unlocked"
+    FIRST_LAYOUT = "first_layout"
+    MASTER_NOT_REPLACED = "master_not_replaced"
+    MASTER_LACKS_DATA = "master_lacks_data"
+    SERVER_FAILED = "server_failed"
+    SERVER_BACK = "server_back"
+    DIGEST_BEGUN = "digest_begun"
+    DIGEST_ENDED = "digest_ended"
+    RESYNC_BEGUN = "resync_begun"
+    SLOTS_ASSIGNED = "slots_assigned"
+    SLOTS_OFFLINE = "slots_offline"
+    REBALANCE_PLANNED = "rebalance_planned"
+    SLOTS_PENDING = "slots_pending"
+    SLOTS_PREPARING = "slots_preparing"
+    SLOTS_LOCKED = "slots_locked"
+    SLOTS_UNLOCKED = "slots_unlocked"
+    SLOTS_MOVING = "slots_moving"
+    SLOTS_FINISHED = "slots_finished"
+    SLOTS_MOVED = "slots_moved"
+    SLOTS_CANCELLED = "slots_cancelled"
+    SLOTS_SKIPPED = "slots_skipped"
+    SLOTS_RETRIED = "slots_retried"
+    MIGRATION_SET = "migration_set"
+    PROXY_REGISTERED = "proxy_registered"
+    PROXY_LOST = "proxy_lost"
+    PROXY_BACK = "proxy_back"
+    PROXY_DRAINS = "proxy_drains"
+    PROXY_LEFT = "proxy_left"
+    LEAVING = "leaving"
+    STAYING = "staying"
+    POOL_ADDED = "pool_added"
+    POOL_REMOVED = "pool_removed"
+    POOL_CHANGED = "pool_changed"
+    PLACEMENT_AUTO = "placement_auto"
+    PLACEMENT_BEGUN = "placement_begun"
+    PLACEMENT_STEP = "placement_step"
+    PLACEMENT_ENDED = "placement_ended"
+    PROXY_FENCED = "proxy_fenced"
+    PROXY_CUT_OFF = "proxy_cut_off"
+    OWN_KEY_PUT_ASIDE = "own_key_put_aside"
+    PROTECTION_ON = "protection_on"
+    PROTECTION_OVER = "protection_over"
+    PROXY_STOOD_DOWN = "proxy_stood_down"
+    PROTECTION_LIFTED = "protection_lifted"
+    PROTECTION_RESTORED = "protection_restored"
+    SENTINEL_ADDED = "sentinel_added"
+    SENTINEL_REMOVED = "sentinel_removed"
+    SENTINELS_SET = "sentinels_set"
+    SENTINELS_RESYNCED = "sentinels_resynced"
+    STATE_CHANGED = "state_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is to become an event: its kind, a sentence for the operator, and when it was, if not when it is stored."""
+
+    what: What
+    text: str
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that was done.
+
+    Attributes:
+        id: counts from 1, without gaps.
+        at: when, in seconds since 1970, UTC, by the clock of the topom that stored it. What waited for the store may
+            have been before what has a smaller id.
+        who: ``operator``, with the name that came with the request if one did, or ``topom`` and its instance.
+        what: one of :class:`What`, or, in a store of another version, one that this version does not know.
+        text: a sentence, of :data:`MOST_TEXT` characters at most.
+        epoch_before: the slot table's, before the change; the same as ``epoch_after`` if it did not change the table.
+        epoch_after: the slot table's, after it.
+    """
+
+    id: int
+    at: float
+    who: str
+    what: str
+    text: str
+    epoch_before: int
+    epoch_after: int
+
+
+def operator(name: str | None) -> str:
+    """How an operator is named who says to be ``name``: one line of visible characters."""
+    shown = "".join(character if character.isprintable() else "?" for character in name or "").strip()
+    return shortened(f"operator {shown}".strip(), MOST_WHO)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, with an ellipsis for its end if it has more characters than ``most``."""
+    return text if len(text) <= most else text[: most - 3].rstrip() + "..."

@@ -1,0 +1,318 @@
+"""The one writer of the cluster's state.
+
+Every change, an operator's or a running batch's, is a function from the state as it is to the next one. They
+run one at a time; the outcome is stored with compare-and-swap, and only then does it hold and do listeners,
+who tell the proxies, hear of it: what a proxy was told, the store has (**epochs**). The events of a change are
+stored with it (:mod:`topom.cluster.event_finding`).
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from slots.address import AddressError, split
+from slots.backoff import Backoff
+from slots.table import SlotTable
+from topom.cluster import differing, records
+from topom.cluster import event_finding as telling
+from topom.cluster.events import NAMED_BY, Said, What, actor
+from topom.cluster.notes import Notes
+from topom.cluster.state import ClusterState, Product, known_servers
+from topom.cluster.topology import taken_over, unlock_all
+from topom.errors import NotLeading, TopomError, Unavailable
+from topom.store import Store, StoreConflict, StoreDamaged, StoreError
+
+log = structlog.get_logger(__name__)
+
+Change = Callable[[ClusterState, int], ClusterState]
+"""From the state, and the epoch that a changed table has to have, to the next state; or the same object."""
+Listener = Callable[[ClusterState, ClusterState], None]
+"""Called with the old and the new state once the new one is stored. Must not block, nor raise."""
+DEFAULT_EVENTS_KEPT = 2048
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 10.0
+"""Between two attempts to store notes."""
+
+
+class LostPlace(Unavailable):
+    """Another topom has written to the store: this one changes nothing any more and has to end."""
+
+
+class ProductMismatch(Unavailable):
+    """The configuration describes another product than the store holds."""
+
+
+def require_addresses(state: ClusterState) -> None:
+    """Raises :class:`StoreDamaged` for a server whose name an earlier version took and that is none."""
+    for server in known_servers(state):
+        try:
+            split(server, lowest_port=1)
+        except AddressError as error:
+            raise StoreDamaged(
+                f"the store has a server by a name that leads nowhere for sure: {error}. Remove it with the version "
+                "before, and add it by its address"
+            ) from None
+
+
+def require_same(stored: Product, configured: Product) -> None:
+    """Raises :class:`ProductMismatch` unless both are the same."""
+    if stored != configured:
+        raise ProductMismatch(
+            f"the store holds {stored}, the configuration says {configured}; these settings are fixed at the first "
+            "start. Set them back, or use another data folder or prefix of the store for a new product"
+        )
+
+
+class Ledger:
+    """Holds the state. :attr:`state` is what is stored; it is replaced, never changed."""
+
+    def __init__(
+        self,
+        store: Store,
+        writer: str,
+        leads: Callable[[], bool] = lambda: True,
+        events_kept: int = DEFAULT_EVENTS_KEPT,
+        term: int = 0,
+        url: str = "",
+    ) -> None:
+        """
+        Args:
+            writer: an id of its own.
+            leads: whether anything may be changed at this instant.
+            term: of this leader; 0 where no other topom uses the store.
+            url: at which others reach it, for the event that it leads.
+        """
+        self._store = store
+        self._writer = writer
+        self._term = term
+        self._url = url
+        self._leads = leads
+        self._events_kept = events_kept
+        self._notes = Notes()
+        self._noting: asyncio.Task[None] | None = None
+        self._notes_due = math.inf  # when they get a write of their own
+        self._notes_hurry = asyncio.Event()
+        self._closed = False
+        self._lock = asyncio.Lock()
+        self._listeners: list[Listener] = []
+        self._unknown = False  # a write failed in a way that leaves open whether it is in the store
+        self._tasks: set[asyncio.Task[ClusterState] | asyncio.Task[None]] = set()
+        self._state: ClusterState | None = None
+        self.lost = asyncio.Event()
+        """Set when another topom has taken over the store."""
+
+    @property
+    def state(self) -> ClusterState:
+        """What is stored. Only after :meth:`start`."""
+        assert self._state is not None, "the ledger was not started"
+        return self._state
+
+    @property
+    def table(self) -> SlotTable:
+        """The slot table that is stored."""
+        return self.state.table
+
+    def listen(self, listener: Listener) -> None:
+        """Have ``listener`` called after each change; once, however often it is said."""
+        if listener not in self._listeners:
+            self._listeners.append(listener)
+
+    async def start(self, product: Product) -> None:
+        """Read the store, or fill an empty one, and take the writer's place.
+
+        A slot that was locked is unlocked in the same write: who had acknowledged the lock is not known any more.
+        The table gets a new epoch in any case, so that what proxies acknowledge from now on was said by this topom.
+
+        Raises:
+            ProductMismatch: when the store belongs to another product, or other fixed settings.
+            MovesUnderWay: when an earlier version has left slots on their way.
+            StoreDamaged: as :func:`require_addresses`.
+            StoreError: when the store cannot be read or written.
+        """
+        await self._store.open()
+        old = records.decode(await self._store.read())
+        if old is not None:
+            require_same(old.product, product)
+            require_addresses(old)
+        if old is None:
+            table = replace(SlotTable.empty(product.number_of_slots), epoch=1)
+            new = ClusterState(version=1, writer=self._writer, product=product, table=table, term=self._term)
+        else:
+            version = old.version + 1
+            mine = replace(taken_over(old.table, version), epoch=old.table.epoch)
+            table = replace(unlock_all(mine, version), epoch=version)
+            new = replace(old, version=version, writer=self._writer, table=table, term=self._term)
+        new = self._recorded(old, new)
+        await self._store.write(old.version if old else 0, new.version, records.differences(old, new))
+        self._state = new
+        log.info("store_opened", epoch=new.table.epoch, version=new.version, proxies=len(new.proxies))
+
+    def show(self, state: ClusterState) -> None:
+        """Take on a state that another topom has stored, in place of :meth:`start`, and again for each newer one."""
+        if self._state is None:
+            self._state = state
+        elif state.version > self._state.version:
+            self._adopt(state)
+
+    async def change(self, make: Change, said: Sequence[Said] = ()) -> ClusterState:
+        """Replace the state by what ``make`` gives, stored; returns the state that then holds.
+
+        ``said`` are events to store with the change, if there is one, besides those that tell of it anyway.
+
+        A caller that is cancelled meanwhile does not stop the change: once begun, it is stored and told, or not
+        done at all.
+
+        Raises:
+            StoreError: the change is not in force. If the store has it all the same, the next change finds that.
+            LostPlace: another topom has the store.
+            NotLeading: this topom's lease is over.
+            TopomError: whatever ``make`` raises; nothing was changed.
+        """
+        task = asyncio.create_task(self._change(make, said))
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def note(self, what: What, text: str, by: str = "", wait: float = 0.0) -> None:
+        """Have an event stored that tells of no change of the state (:mod:`topom.cluster.notes`).
+
+        Args:
+            by: who did it, as :data:`topom.cluster.events.actor` has it.
+            wait: seconds in which some other write may take it along, before it gets one of its own.
+        """
+        if not self._notes.add(by, Said(what, text, time.time())):
+            log.warning("event_not_stored", what=what, text=text, reason="too many are waiting")
+            return
+        self._attend_to_notes(wait)
+
+    async def confirm(self) -> None:
+        """Make sure that :attr:`state` is what is stored, if a write failed so that this is unknown.
+
+        Raises:
+            StoreError: the store cannot be read.
+            LostPlace: another topom has the store.
+        """
+        if self._unknown:
+            await self.change(lambda state, epoch: state)
+
+    async def close(self) -> None:
+        """Wait for a change under way, and close the store."""
+        self._closed = True
+        self._notes_hurry.set()
+        async with self._lock:
+            await self._store.close()
+
+    def _attend_to_notes(self, wait: float) -> None:
+        due = asyncio.get_running_loop().time() + wait
+        if due < self._notes_due:
+            self._notes_due = due
+            self._notes_hurry.set()
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.create_task(self._store_notes())
+            self._tasks.add(self._noting)
+            self._noting.add_done_callback(self._forget)
+
+    async def _store_notes(self) -> None:
+        """Store the notes, however often the store fails; returns when none is left, or this topom leads no more."""
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        clock = asyncio.get_running_loop().time
+        reason = "topom ends"
+        while (who := self._notes.first()) is not None and not self._closed:
+            if (wait := self._notes_due - clock()) > 0:
+                self._notes_hurry.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._notes_hurry.wait(), wait)
+                continue
+            # Of this task alone: whoever was being served when it began has nothing to do with it.
+            actor.set(who)
+            try:
+                await self._change(self._with_notes)
+            except StoreError:
+                self._notes_due = clock() + backoff.next()
+            except TopomError as error:
+                reason = str(error)
+                break
+        self._notes_due = math.inf
+        for note in self._notes.drop():
+            log.warning("event_not_stored", what=note.what, text=note.text, reason=reason)
+
+    def _with_notes(self, state: ClusterState, epoch: int) -> ClusterState:
+        return replace(state) if self._notes.are_waiting(actor.get()) else state
+
+    def _recorded(self, old: ClusterState | None, new: ClusterState, said: Sequence[Said] = ()) -> ClusterState:
+        return telling.recorded(old, new, self._who(), time.time(), self._events_kept, said, self._url)
+
+    def _who(self) -> str:
+        return actor.get() or f"topom {self._writer[:NAMED_BY]}"
+
+    def _forget(self, task: "asyncio.Task[ClusterState] | asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller has it, unless it was cancelled and nobody wants to know
+
+    async def _change(self, make: Change, said: Sequence[Said] = ()) -> ClusterState:
+        async with self._lock:
+            if self.lost.is_set():
+                raise LostPlace("another topom has written to the store; this one changes nothing any more")
+            # Also for a change that changes nothing: whoever asks for it believes that this state is the newest.
+            if not self._leads():
+                raise NotLeading("this topom does not lead; ask again, and the one that leads will answer")
+            if self._unknown:
+                await self._find_out()
+            old = self.state
+            version = old.version + 1
+            new = make(old, version)
+            if new is old:
+                return old
+            who = actor.get()
+            noted = self._notes.take(who)
+            try:
+                new = replace(new, version=version).with_assigned().with_unwatched(old)
+                new = new.with_data_ids(old).with_known_run_ids(old)
+                new = differing.kept(old, new)
+                new = self._recorded(old, new, [*noted, *said])
+                await self._store.write(old.version, version, records.differences(old, new))
+            except BaseException as error:
+                unknown = isinstance(error, StoreError) and not isinstance(error, StoreConflict)
+                (self._notes.doubt if unknown else self._notes.put_back)(who, noted)
+                if noted:
+                    self._attend_to_notes(FIRST_WAIT_SECONDS)
+                if isinstance(error, StoreConflict):
+                    self._lose(str(error))
+                    raise LostPlace(str(error)) from error
+                if unknown:
+                    self._unknown = True
+                    log.error("store_write_failed", reason=str(error), epoch=old.table.epoch)
+                raise
+            self._adopt(new)
+            return new
+
+    async def _find_out(self) -> None:
+        """After a write of unknown outcome: take what the store says, if it is from this process."""
+        stored = records.decode(await self._store.read())
+        if stored is None or stored.writer != self._writer:
+            self._lose("the store has been written to by another topom, or emptied")
+            raise LostPlace("another topom has written to the store, or it was emptied; this one changes nothing more")
+        self._unknown = False
+        self._notes.settle(stored.version != self.state.version)
+        if stored.version != self.state.version:
+            log.info("store_write_found", version=stored.version)
+            self._adopt(stored)
+
+    def _adopt(self, new: ClusterState) -> None:
+        old, self._state = self.state, new
+        for listener in self._listeners:
+            try:
+                listener(old, new)
+            except Exception:
+                # What is stored holds, whoever cannot make anything of it; the others have to hear of it.
+                log.exception("listener_failed", listener=getattr(listener, "__qualname__", repr(listener)))
+
+    def _lose(self, reason: str) -> None:
+        log.error("store_lost", reason=reason)
+        self.lost.set()

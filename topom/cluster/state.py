@@ -1,0 +1,374 @@
+"""All that topom remembers, as one value that never changes: the slot table, the product, members, settings.
+
+A change makes a new :class:`ClusterState` of a larger version; the ledger stores it before anybody sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from slots.table import OFFLINE, SlotTable, host_of
+from topom.cluster import hours
+from topom.cluster.events import Event
+from topom.cluster.hours import Halt
+from topom.cluster.placement_run import NOTHING_KEPT, Kept
+from topom.cluster.speed import PairSpeed
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What proxies have to agree on, chosen at topom's first start and fixed since."""
+
+    name: str
+    number_of_slots: int
+    slot_function: str
+    databases: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRecord:
+    """A member of the barrier. ``instance`` is the id that the process made at its start, 32 hex digits.
+
+    ``address`` is ``host:port`` for clients, ``hostname`` and ``pid`` tell the operator where it runs,
+    ``workers`` is its number of worker processes, ``version`` that of its program. ``draining``: it lets its clients
+    go, or has been told to, and then leaves. ``stand_down`` is the allowance in seconds by which it surely stands down
+    when it hears nobody (:mod:`topom.proxies.standdown`), or a longer one than it goes by; None if that is not sure.
+    """
+
+    id: int
+    instance: str
+    address: str
+    hostname: str
+    pid: int
+    workers: int
+    version: str
+    draining: bool = False
+    stand_down: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A proxy that may still run and that must not reach servers any more (:mod:`topom.cluster.fences`).
+
+    ``number`` counts fences as they are stored; ``stand_down`` is as it was in its record.
+    """
+
+    instance: str
+    proxy_id: int
+    number: int = 0
+    stand_down: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Which process of a server, by its run id, has the fences up to which ``number``."""
+
+    process: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What is on its way out: of what ``kind``, its id, why, and since when (1970, UTC).
+
+    A ``group`` (:mod:`topom.leaving.groups`) has its number as its id, a ``server`` (:mod:`topom.leaving.servers`) its
+    address, a ``node`` (:mod:`topom.leaving.nodes`) its name. Of a node, ``copies`` says how many servers each of its
+    groups has to keep, by the group's number.
+    """
+
+    kind: Literal["group", "server", "node"]
+    id: str
+    why: str
+    since: float
+    copies: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def key(self) -> str:
+        """By which it is found in :attr:`ClusterState.leaving`."""
+        return self.key_of(self.kind, self.id)
+
+    @staticmethod
+    def key_of(kind: str, id: str) -> str:
+        """The key of what has this kind and id."""
+        return f"{kind}/{id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A replica that was not seen whole yet (:mod:`topom.copies.joining`). ``wipe``: the keys that it had may be lost.
+
+    ``again``: it was whole once, and follows its master no more (:mod:`topom.copies.strays`). ``anew``: it is to forget
+    what it has, and ``told`` is the run id of the process that was told so; another one may have what it had again.
+    ``copy_of`` is as it was in the pool.
+    """
+
+    address: str
+    wipe: bool = False
+    again: bool = False
+    anew: bool = False
+    told: str = ""
+    copy_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """What is known against a replica of a group (:mod:`topom.cluster.differing`).
+
+    A check found ``keys`` of its keys to differ from its master's, in so many ``slots``, the first of which are
+    ``named``; ``at`` is when, in seconds since 1970, UTC.
+    """
+
+    server: str
+    group: int
+    keys: int
+    slots: int = 0
+    named: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolServer:
+    """A server that is in no group, and there to be taken into one (:mod:`topom.placement`).
+
+    ``node`` is the host that it runs on, empty where nobody said; ``datacenter`` likewise. ``wipe`` says that what it
+    holds may be lost, which becoming a replica does to it; without that it is only taken while it holds no key.
+    ``copy_of`` is the group of which it has a copy, where not an operator but that says so: it may be lost as long as
+    the group's master has it.
+    """
+
+    address: str
+    node: str = ""
+    datacenter: str = ""
+    wipe: bool = False
+    copy_of: int | None = None
+
+    @property
+    def node_name(self) -> str:
+        """Name of its node; the host of its address where nobody said."""
+        return self.node or host_of(self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """The latest change of a group's master, until all of the group's servers that answer follow the master.
+
+    ``server`` is the one to be master, ``former`` the master before. Whether it is decided who is master is said by
+    the group in the slot table: it is locked until then. ``earlier`` are other servers of the group that changes were
+    about which were not over when this one began: they may still say that they are masters. ``run_id`` is that of the
+    process that was chosen to be master; empty where that is not known.
+    """
+
+    server: str
+    former: str
+    earlier: tuple[str, ...] = ()
+    run_id: str = ""
+
+    def __post_init__(self) -> None:
+        # Stores know lists, and no tuples.
+        object.__setattr__(self, "earlier", tuple(self.earlier))
+
+    @property
+    def concerned(self) -> frozenset[str]:
+        """The servers that it or one before it is about."""
+        return frozenset({self.server, self.former, *self.earlier})
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """That a group's master, a ``server``, was so far in this stream of writes (:mod:`topom.masters.offsets`)."""
+
+    server: str
+    stream: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lifting:
+    """That an operator lifted protection mode (:mod:`topom.masters.protection`), until the members lost then are back.
+
+    ``by`` is who, as events name them, ``at`` when (1970, UTC); ``lost`` of ``members`` were lost.
+    """
+
+    by: str
+    at: float
+    lost: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationSettings:
+    """How migrations run. A rate or a latency goal of 0 is none; no hours are always, no time zone is local time."""
+
+    parallel_slots: int
+    keys_per_second: int
+    bytes_per_second: int
+    batch_keys: int
+    batch_bytes: int
+    batch_milliseconds: float
+    paused: bool = False
+    big_key_elements: int = 512
+    big_key_bytes: int = 65_536
+    piece_milliseconds: float = 1.0
+    latency_goal_milliseconds: float = 0.0
+    hours: str = ""
+    time_zone: str = ""
+    min_replicas: int = 0
+    replica_seconds: float = 2.0
+
+    def halt(self) -> Halt | None:
+        """Why no keys move now but those that clients ask for; None if they may."""
+        return hours.halt(self.paused, self.hours, self.time_zone)
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """``version`` counts the writes to the store; ``table.epoch`` is the version that last changed the table.
+
+    One counter for both means that an epoch never comes twice, and that the store's compare-and-swap on the
+    version is one on the epoch as well (**epochs**).
+
+    ``writer`` is the id that the topom process which wrote this made at its start, and ``term`` the term for which it
+    leads, 0 where no other topom uses the store. ``migration_changes`` holds what an operator set over the configured
+    migration settings. Proxies are by id, fenced ones by instance.
+    ``skipped`` holds the slots whose actions step aside until an operator has them tried again, and why they did.
+    ``moved`` says when each slot that was ever moved last came to rest, in seconds since 1970, UTC; ``speed`` how fast
+    keys moved then. ``promotions`` holds the changes of masters that are not over, by group. ``events`` are the newest
+    ones, by id (:mod:`topom.cluster.events`). ``assigned`` is whether any slot ever had a group, now or before.
+    ``leaving`` lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has
+    added or removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no
+    group, by address; none of them is in a group of the table. ``joining`` has the replicas that were not seen whole
+    yet. ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what
+    is being applied of one, and whether that is done by itself (:mod:`topom.placement`). ``priorities`` has, by
+    address, the ``replica-priority`` that servers had which Sentinels are kept from electing
+    (:mod:`topom.masters.sentinels.electable`). ``last_fence`` is the number of the newest fence; ``marked`` says which
+    servers have fences, and ``came`` up to which fence no proxy is sure to have a server in its table, by address
+    (:mod:`topom.cluster.fences`). ``differing`` has, by address, what is known against replicas, and ``offsets`` how
+    far the masters of groups were. ``data_ids`` has, by group, what its data is known by once it has no keys of others,
+    and ``sweeping``, by address, the sweeps that may be deleting such keys (:mod:`topom.migration.sweeping`).
+    ``unwatched`` has the servers that came to their groups since every proxy was last known to have the table
+    (:mod:`topom.proxies.standdown`). ``run_ids`` has, by address, the run id under which each known server was last
+    seen (:mod:`topom.servers.identities`).
+    """
+
+    version: int
+    writer: str
+    product: Product
+    table: SlotTable
+    term: int = 0
+    next_proxy_id: int = 1
+    proxies: Mapping[int, ProxyRecord] = field(default_factory=dict)
+    fenced: Mapping[str, Fenced] = field(default_factory=dict)
+    migration_changes: Mapping[str, Any] = field(default_factory=dict)
+    skipped: Mapping[int, str] = field(default_factory=dict)
+    moved: Mapping[int, float] = field(default_factory=dict)
+    speed: PairSpeed | None = None
+    promotions: Mapping[int, Promotion] = field(default_factory=dict)
+    sentinels: tuple[str, ...] | None = None
+    events: tuple[Event, ...] = ()
+    assigned: bool = False
+    leaving: Mapping[str, Leaving] = field(default_factory=dict)
+    pool: Mapping[str, PoolServer] = field(default_factory=dict)
+    joining: Mapping[str, Joining] = field(default_factory=dict)
+    protection_lifted: Lifting | None = None
+    placement: Kept = NOTHING_KEPT
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    differing: Mapping[str, Differs] = field(default_factory=dict)
+    offsets: Mapping[int, Noted] = field(default_factory=dict)
+    unwatched: frozenset[str] = frozenset()
+    last_fence: int = 0
+    marked: Mapping[str, Marked] = field(default_factory=dict)
+    came: Mapping[str, int] = field(default_factory=dict)
+    run_ids: Mapping[str, str] = field(default_factory=dict)
+    data_ids: Mapping[int, str] = field(default_factory=dict)
+    sweeping: Mapping[str, str] = field(default_factory=dict)
+
+    def with_assigned(self) -> ClusterState:
+        """This state, in which :attr:`assigned` is as its table says, unless it was so before."""
+        assigned = self.assigned or any(slot.destination_id != OFFLINE for slot in self.table.slots)
+        return self if assigned is self.assigned else replace(self, assigned=assigned)
+
+    def with_unwatched(self, old: ClusterState) -> ClusterState:
+        """This state, in which those are :attr:`unwatched` that were in no group of ``old``, or in another one."""
+        if self.table.groups is old.table.groups:
+            return self
+        new: set[str] = set()
+        for group_id, group in self.table.groups.items():
+            before = old.table.groups.get(group_id)
+            if before is not group:
+                new |= set(group.servers) - set(before.servers if before is not None else ())
+        if not new:
+            return self
+        came = {**self.came, **dict.fromkeys(new, self.last_fence)} if self.fenced else self.came
+        return replace(self, unwatched=self.unwatched | new, came=came)
+
+    def with_known_run_ids(self, old: ClusterState) -> ClusterState:
+        """This state without the run ids of servers that are not known any more, as they were in ``old``."""
+        if self.table.groups is old.table.groups and self.pool is old.pool and self.run_ids is old.run_ids:
+            return self
+        known = set(known_servers(self))
+        if known >= self.run_ids.keys():
+            return self
+        return replace(self, run_ids={address: one for address, one in self.run_ids.items() if address in known})
+
+    def with_data_ids(self, old: ClusterState) -> ClusterState:
+        """This state, without the data ids of groups that may have keys of slots which they have lost unemptied.
+
+        Those are all that slots were taken from by going offline. Where slots come from is not known once they are
+        offline, so when they are assigned it is every group but their new one. Nor is it known what was written to a
+        server while it was in no group, though it has the mark still of when it was the master of this one.
+        """
+        if self.table is old.table or not self.data_ids:
+            return self
+        lost = self.data_ids.keys() - self.table.groups.keys()
+        for group_id, group in self.table.groups.items():
+            former = old.table.groups.get(group_id)
+            if former is not None and former is not group and group.master not in (None, *former.servers):
+                lost.add(group_id)
+        for before, after in zip(old.table.slots, self.table.slots, strict=True):
+            if before is after or before.group_id == after.group_id:
+                continue
+            if after.group_id == OFFLINE:
+                lost.add(before.group_id)
+            elif before.group_id == OFFLINE:
+                lost |= self.data_ids.keys() - {after.group_id}
+        kept = {group_id: data for group_id, data in self.data_ids.items() if group_id not in lost}
+        return self if len(kept) == len(self.data_ids) else replace(self, data_ids=kept)
+
+    def migration(self, configured: MigrationSettings) -> MigrationSettings:
+        """The migration settings that hold: the configured ones, and over them what an operator set.
+
+        What was set by a topom of a version that has more settings is passed over.
+        """
+        held = asdict(configured)
+        return MigrationSettings(**{name: self.migration_changes.get(name, held[name]) for name in held})
+
+
+def leaving_nodes(state: ClusterState) -> frozenset[str]:
+    """Names of the nodes that are on their way out."""
+    return frozenset(entry.id for entry in state.leaving.values() if entry.kind == "node")
+
+
+def leaving_servers(state: ClusterState) -> frozenset[str]:
+    """Addresses of the servers that are on their way out, by themselves or with their nodes."""
+    listed = {entry.id for entry in state.leaving.values() if entry.kind == "server"}
+    nodes = leaving_nodes(state)
+    if nodes:
+        listed |= {
+            server
+            for group in state.table.groups.values()
+            for server in group.servers
+            if group.node_of(server) in nodes
+        }
+    return frozenset(listed)
+
+
+def leaving_groups(state: ClusterState) -> frozenset[int]:
+    """Ids of the groups that are on their way out."""
+    return frozenset(int(entry.id) for entry in state.leaving.values() if entry.kind == "group")
+
+
+def known_servers(state: ClusterState) -> list[str]:
+    """Every server of every group, and those of the pool."""
+    return [*(server for group in state.table.groups.values() for server in group.servers), *state.pool]

@@ -1,0 +1,544 @@
+"""The operations on groups, servers and slots: pure functions from one slot table to the next.
+
+Each takes the table as it is and the ``epoch`` that the outcome would have, and returns the new table, or
+the very same object when there is nothing to change. Nothing here waits, stores or tells anybody: the ledger
+runs these one at a time against what is stored, so that two operators, or an operator and a running batch,
+never work from the same table (**epochs**).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import Any
+
+from slots import ranges
+from slots.address import AddressError, split
+from slots.states import Course, SlotState
+from slots.table import OFFLINE, Action, Group, Slot, SlotTable
+from topom.errors import (
+    GroupEmpty,
+    GroupExists,
+    GroupInUse,
+    GroupLocked,
+    GroupNotFound,
+    InvalidAddress,
+    InvalidDatacenter,
+    InvalidGroup,
+    InvalidNode,
+    InvalidSlots,
+    MovesUnderWay,
+    ServerInUse,
+    ServerNotFound,
+    SlotsInAction,
+    SlotsOffline,
+    SlotsOwned,
+)
+
+MAXIMUM_GROUP_ID = 9999
+DATACENTER = re.compile(r"[A-Za-z0-9._-]{0,64}")
+NODE = re.compile(r"[A-Za-z0-9._:-]{0,64}")
+"""Hosts of addresses are names of nodes too, those of IPv6 among them."""
+
+_UNTOUCHED = (SlotState.PREPARING, SlotState.PREPARED)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One slot's way from ``source`` (a group id, :data:`OFFLINE` when nobody owned it) to group ``target``."""
+
+    slot: int
+    source: int
+    target: int
+
+    def to_wire(self) -> dict[str, int]:
+        """``{"slot", "from", "to"}``."""
+        return {"slot": self.slot, "from": self.source, "to": self.target}
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` (an IPv6 host in square brackets). Raises :class:`InvalidAddress`."""
+    try:
+        return split(address, lowest_port=1)
+    except AddressError as error:
+        raise InvalidAddress(str(error)) from None
+
+
+def leads_elsewhere(address: str, reader: str) -> str:
+    """Why an address would lead the server at ``reader`` to itself, or to its own machine; empty if it does not.
+
+    A server is told of another by its address: 127.0.0.1 is the machine of whoever reads that.
+    """
+    if not _is_loopback(address) or _is_loopback(reader):
+        return ""
+    return (
+        f"{address} would lead {reader} to its own machine, if it is told to follow that; give {address} by an address "
+        "that the others reach"
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    host, _ = parse_address(address)
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        # The system reads 127.1 as an address, too.
+        return host.rstrip(".").lower() == "localhost" or re.fullmatch(r"127(\.\d+)+", host, re.ASCII) is not None
+
+
+def parse_slots(text: str, number_of_slots: int) -> list[int]:
+    """Slots that an operator wrote as ranges, ascending. Raises :class:`InvalidSlots`."""
+    try:
+        return ranges.parse(text, number_of_slots)
+    except ranges.RangeError as error:
+        raise InvalidSlots(str(error)) from error
+
+
+def changed_slots(old: SlotTable, new: SlotTable) -> list[int]:
+    """Ids of the slots that differ between two tables, ascending."""
+    return [after.id for before, after in zip(old.slots, new.slots, strict=True) if before is not after]
+
+
+def all_servers(table: SlotTable) -> list[str]:
+    """Every server of every group."""
+    return [server for group in table.groups.values() for server in group.servers]
+
+
+def group_of(table: SlotTable, group_id: int) -> Group:
+    """The group of that id. Raises :class:`GroupNotFound`."""
+    group = table.groups.get(group_id)
+    if group is None:
+        known = f"there are {ranges.show(sorted(table.groups))}" if table.groups else "add one first"
+        raise GroupNotFound(f"there is no group {group_id}; {known}")
+    return group
+
+
+def add_group(
+    table: SlotTable, epoch: int, group_id: int, servers: Sequence[str] = (), datacenter: str = "", node: str = ""
+) -> SlotTable:
+    """A new group with these servers, the master first, all in one datacenter and, if it is named, on one node."""
+    if not 1 <= group_id <= MAXIMUM_GROUP_ID:
+        raise InvalidGroup(f"{group_id} is not a group id; take one from 1 to {MAXIMUM_GROUP_ID}")
+    if group_id in table.groups:
+        raise GroupExists(f"group {group_id} exists already; add servers to it, or take another id")
+    table = table.changed(epoch, groups=[Group(group_id)])
+    for server in servers:
+        table = _with_server(table, epoch, group_id, server, datacenter, node)
+    return table
+
+
+def remove_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
+    """The table without a group that owns nothing and is the target of nothing."""
+    group_of(table, group_id)
+    _require_unlocked(table, group_id)
+    _require_unused(table, group_id, "removed")
+    return table.changed(epoch, removed_groups=[group_id])
+
+
+def add_server(
+    table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str = "", node: str = ""
+) -> SlotTable:
+    """A server at the end of a group: its master when the group was empty, else a replica."""
+    group_of(table, group_id)
+    return _with_server(table, epoch, group_id, address, datacenter, node)
+
+
+def set_datacenter(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str) -> SlotTable:
+    """A server said to be in a datacenter; an empty name takes back what was said."""
+    return set_place(table, epoch, group_id, address, datacenter, None)
+
+
+def set_place(
+    table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str | None, node: str | None
+) -> SlotTable:
+    """A server said to be in a datacenter and on a node; None leaves it as it is, an empty name takes back what was."""
+    new = group = _group_with(table, group_id, address)
+    if datacenter is not None:
+        new = _in_datacenter(new, address, datacenter)
+    if node is not None:
+        new = _on_node(new, address, node)
+    return table if new == group else table.changed(epoch, groups=[new])
+
+
+def remove_server(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
+    """The table without this server.
+
+    The master of a group that is in use stays, for nobody else has its data; and so does one with replicas: the first
+    of these would be named the master, and takes no writes.
+    """
+    group = _group_with(table, group_id, address)
+    _require_unlocked(table, group_id)
+    if address == group.master:
+        using = _users(table, group_id)
+        if using:
+            raise ServerInUse(
+                f"{address} is the master of group {group_id}, which slots {ranges.show(using)} need; have a replica "
+                f"take its place (slotferry server drain {group_id} {address}), or move them to another group first"
+            )
+        if group.replicas:
+            raise ServerInUse(
+                f"{address} is the master of group {group_id}, and {', '.join(group.replicas)} follow it and take no "
+                f"writes; have one take its place (slotferry server drain {group_id} {address}), or remove these "
+                f"first, or the whole group (slotferry group remove {group_id})"
+            )
+    placeless = _on_node(_in_datacenter(group, address, ""), address, "")
+    without = replace(placeless, servers=tuple(server for server in group.servers if server != address))
+    return table.changed(epoch, groups=[without])
+
+
+def lock_group(table: SlotTable, epoch: int, group_id: int, lost: bool = False) -> SlotTable:
+    """A group locked, for another of its servers to become its master. None of its slots may be in motion.
+
+    Unless the master is ``lost``: then nobody waits for what it owes either.
+    """
+    _require_unlocked(table, group_id)
+    if not lost:
+        _require_rest(table.slots[slot] for slot in _users(table, group_id))
+    return table.changed(epoch, groups=[replace(group_of(table, group_id), locked=True, lost=lost)])
+
+
+def unlock_group(table: SlotTable, epoch: int, group_id: int) -> SlotTable:
+    """A group unlocked, its master the one that it has."""
+    group = group_of(table, group_id)
+    return table.changed(epoch, groups=[replace(group, locked=False, lost=False)]) if group.locked else table
+
+
+def promote(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTable:
+    """A replica made its group's master, before the former one, and the group unlocked. The caller has seen to it that
+    the servers agree, and that no proxy uses the former master any more."""
+    group = _group_with(table, group_id, address)
+    if address == group.master:
+        return unlock_group(table, epoch, group_id)
+    servers = (address, *(server for server in group.servers if server != address))
+    in_action = _with_other_master(table.slots, group_id, epoch)
+    return table.changed(epoch, in_action, [replace(group, servers=servers, locked=False, lost=False)])
+
+
+def _with_other_master(slots: Iterable[Slot], group_id: int, epoch: int) -> list[Slot]:
+    """Those of these slots that are on their way from or to a group that gets another master.
+
+    **by-action**: what was learned while it had the former one counts no more, also if that one becomes master again.
+    """
+    # Neighbours go on sharing their actions.
+    known: dict[tuple[int, Action], Action] = {}
+    new: list[Slot] = []
+    for slot in slots:
+        action = slot.action
+        if action is None or action.state is SlotState.PENDING or group_id not in (slot.group_id, action.target_id):
+            continue
+        changed = known.get((slot.group_id, action))
+        if changed is None:
+            changed = known[slot.group_id, action] = replace(
+                action,
+                epoch=epoch,
+                source_run_id="" if slot.group_id == group_id else action.source_run_id,
+                target_run_id="" if action.target_id == group_id else action.target_run_id,
+            )
+        new.append(replace(slot, action=changed))
+    return new
+
+
+def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
+    """Offline slots given to a group at once. The caller has seen to it that no proxy uses a former owner."""
+    chosen = [table.slots[slot] for slot in slots]
+    _require_servers(table, group_id)
+    at_rest = (Slot(slot.id, group_id) for slot in chosen)
+    owned = [
+        slot.id for slot, wanted in zip(chosen, at_rest, strict=True) if slot.group_id != OFFLINE and slot != wanted
+    ]
+    if owned:
+        raise SlotsOwned(f"slots {ranges.show(owned)} have an owner; move them instead, or take them offline first")
+    _require_rest(chosen)
+    return with_slots(table, epoch, [Slot(slot.id, group_id) for slot in chosen])
+
+
+def move(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
+    """Slots put on their way to a group. One that only waits to be moved is given the new target, or its rest."""
+    chosen = [table.slots[slot] for slot in slots]
+    _require_servers(table, group_id)
+    offline_ids = [slot.id for slot in chosen if slot.group_id == OFFLINE]
+    if offline_ids:
+        raise SlotsOffline(f"slots {ranges.show(offline_ids)} are offline; assign them instead")
+    _require_rest(slot for slot in chosen if slot.action is not None and slot.destination_id != group_id)
+    action = Action(SlotState.PENDING, group_id)
+    return with_slots(
+        table,
+        epoch,
+        [
+            Slot(slot.id, slot.group_id, None if slot.group_id == group_id else action)
+            for slot in chosen
+            if slot.action is None or slot.destination_id != group_id
+        ],
+    )
+
+
+def offline(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Slots taken from their group: their keys stay where they are, and nobody serves them."""
+    chosen = [table.slots[slot] for slot in slots]
+    _require_rest(chosen)
+    return with_slots(table, epoch, [Slot(slot.id) for slot in chosen])
+
+
+def apply_moves(table: SlotTable, epoch: int, moves: Iterable[Move]) -> SlotTable:
+    """A planner's moves as pending actions. An offline slot gets one too: it passes the barrier as the others do."""
+    return with_slots(
+        table,
+        epoch,
+        [Slot(one.slot, table.slots[one.slot].group_id, Action(SlotState.PENDING, one.target)) for one in moves],
+    )
+
+
+def begin(
+    table: SlotTable,
+    epoch: int,
+    slots: Iterable[int],
+    min_replicas: int = 0,
+    source_run_id: str = "",
+    target_run_id: str = "",
+) -> SlotTable:
+    """Pending slots put in ``preparing``; the rest is as in :class:`slots.table.Action`. Raises as :func:`advance`."""
+    chosen = _in_state(table, slots, SlotState.PENDING)
+    _require_unlocked_ends(table, chosen)
+    return with_slots(
+        table,
+        epoch,
+        _with_actions(
+            chosen,
+            state=SlotState.PREPARING,
+            min_replicas=min_replicas,
+            epoch=epoch,
+            source_run_id=source_run_id,
+            target_run_id=target_run_id,
+        ),
+    )
+
+
+def begin_anew(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Slots in ``preparing`` put back to ``pending``: of which no key has moved. Raises as :func:`advance`."""
+    chosen = _in_state(table, slots, SlotState.PREPARING)
+    return with_slots(table, epoch, [pending_again(slot) for slot in chosen])
+
+
+def pending_again(slot: Slot) -> Slot:
+    """A slot in action of which no key has moved as it was before the action began."""
+    assert slot.action is not None
+    return replace(slot, action=Action(SlotState.PENDING, slot.action.target_id))
+
+
+def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotState, after: SlotState) -> SlotTable:
+    """Slots whose actions are all in state ``before``, put in state ``after``.
+
+    Raises:
+        SlotsInAction: when a slot is in another state, so that a step that came too late changes nothing.
+        GroupLocked: for a lock, when a server of one of the groups is being made its master.
+    """
+    chosen = _in_state(table, slots, before)
+    if after is SlotState.PREPARED:
+        _require_unlocked_ends(table, chosen)
+    return with_slots(table, epoch, _with_actions(chosen, state=after))
+
+
+def settle(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Finished slots come to rest at their target. Raises :class:`SlotsInAction` as :func:`advance` does."""
+    new = []
+    for slot in _in_state(table, slots, SlotState.FINISHED):
+        assert slot.action is not None
+        new.append(Slot(slot.id, slot.action.target_id))
+    return with_slots(table, epoch, new)
+
+
+def turn(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Migrating slots that are to be turned round, locked for it: source and target have changed places.
+
+    Raises:
+        SlotsInAction, GroupLocked: as :func:`advance` does, the first also for slots that nobody cancelled.
+    """
+    new = []
+    chosen = _in_state(table, slots, SlotState.MIGRATING)
+    _require_unlocked_ends(table, chosen)
+    for slot in chosen:
+        assert slot.action is not None
+        if slot.action.course is not Course.TURNING:
+            raise SlotsInAction(f"slot {slot.id} is not being cancelled")
+        new.append(_exchanged(slot, slot.action, SlotState.PREPARED, Course.BACK, epoch))
+    return with_slots(table, epoch, new)
+
+
+def unlock(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
+    """Locked slots as they were before the lock: in ``preparing``, or, to be turned round, in ``migrating``.
+
+    Raises:
+        SlotsInAction: as :func:`advance` does.
+    """
+    new = []
+    for slot in _in_state(table, slots, SlotState.PREPARED):
+        assert slot.action is not None
+        if slot.action.course is Course.BACK:
+            # absent-first: their keys are on two servers, so there is no way back to ``preparing``.
+            new.append(turning_again(slot, slot.action, epoch))
+        else:
+            new.append(replace(slot, action=replace(slot.action, state=SlotState.PREPARING)))
+    return with_slots(table, epoch, new)
+
+
+def turning_again(slot: Slot, action: Action, epoch: int) -> Slot:
+    """A slot that was locked to be turned round as it was before: on its way, and cancelled."""
+    return _exchanged(slot, action, SlotState.MIGRATING, Course.TURNING, epoch)
+
+
+def _exchanged(slot: Slot, action: Action, state: SlotState, course: Course, epoch: int) -> Slot:
+    """A slot whose source and target have changed places. **by-action**: it is another action."""
+    new = replace(
+        action,
+        state=state,
+        target_id=slot.group_id,
+        course=course,
+        epoch=epoch,
+        source_run_id=action.target_run_id,
+        target_run_id=action.source_run_id,
+    )
+    return Slot(slot.id, action.target_id, new)
+
+
+def unlock_all(table: SlotTable, epoch: int) -> SlotTable:
+    """Every locked slot unlocked: for a topom that starts and does not know who acknowledged."""
+    locked = [slot.id for slot in table.slots if slot.action is not None and slot.action.state == SlotState.PREPARED]
+    return unlock(table, epoch, locked)
+
+
+def taken_over(table: SlotTable, epoch: int) -> SlotTable:
+    """A table of a version whose actions have no epoch and no run ids, as one of this version. What has moved no key
+    yet begins anew.
+
+    Raises:
+        MovesUnderWay: of some slots keys are on two servers, and which processes those were is not known.
+    """
+    begun = [slot for slot in table.slots if slot.action and slot.action.state != SlotState.PENDING]
+    former = [slot for slot in begun if slot.action and not slot.action.epoch]
+    untouched = [slot for slot in former if slot.action and slot.action.course is Course.FORWARD]
+    untouched = [slot for slot in untouched if slot.action and slot.action.state in _UNTOUCHED]
+    arrived = [slot for slot in former if slot.action and slot.action.state is SlotState.FINISHED]
+    moving = sorted({slot.id for slot in former} - {slot.id for slot in [*untouched, *arrived]})
+    if moving:
+        raise MovesUnderWay(
+            f"slots {ranges.show(moving)} are on their way, as the version of topom before this one had them move: it "
+            "stored too little for this one to go on. Start that version again, wait for these slots, or cancel them "
+            "and wait for that, and then start this one"
+        )
+    return with_slots(table, epoch, [pending_again(slot) for slot in untouched])
+
+
+def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[Slot]:
+    chosen = [table.slots[slot] for slot in slots]
+    wrong = [slot.id for slot in chosen if slot.action is None or slot.action.state != state]
+    if wrong:
+        raise SlotsInAction(f"slots {ranges.show(wrong)} are not in state {state}; their action went on without this")
+    return chosen
+
+
+def _with_actions(slots: Iterable[Slot], **changes: Any) -> list[Slot]:
+    """Slots in action with something changed of it; neighbours go on sharing theirs."""
+    new: list[Slot] = []
+    old = action = None
+    for slot in slots:
+        if slot.action is not old:
+            old = slot.action
+            assert old is not None
+            action = replace(old, **changes)
+        new.append(Slot(slot.id, slot.group_id, action))
+    return new
+
+
+def with_slots(table: SlotTable, epoch: int, new: Iterable[Slot]) -> SlotTable:
+    """The table with these slots in it; the same object if they are in it already."""
+    different = [slot for slot in new if slot != table.slots[slot.id]]
+    return table.changed(epoch, different) if different else table
+
+
+def _group_with(table: SlotTable, group_id: int, address: str) -> Group:
+    group = group_of(table, group_id)
+    if address not in group.servers:
+        raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers) or 'none'}")
+    return group
+
+
+def require_place(datacenter: str, node: str) -> None:
+    """Raise :class:`InvalidDatacenter` or :class:`InvalidNode` for a name that none may have; empty ones are none."""
+    if not DATACENTER.fullmatch(datacenter):
+        raise InvalidDatacenter(
+            f"{datacenter!r} is no name for a datacenter; take up to 64 letters, digits, dots, hyphens and underscores"
+        )
+    if not NODE.fullmatch(node):
+        raise InvalidNode(
+            f"{node!r} is no name for a node; take up to 64 letters, digits, dots, colons, hyphens and underscores"
+        )
+
+
+def _in_datacenter(group: Group, address: str, datacenter: str) -> Group:
+    require_place(datacenter, "")
+    named = {server: name for server, name in group.datacenters.items() if server != address}
+    return replace(group, datacenters={**named, address: datacenter} if datacenter else named)
+
+
+def _on_node(group: Group, address: str, node: str) -> Group:
+    require_place("", node)
+    named = {server: name for server, name in group.nodes.items() if server != address}
+    return replace(group, nodes={**named, address: node} if node else named)
+
+
+def _with_server(table: SlotTable, epoch: int, group_id: int, address: str, datacenter: str, node: str) -> SlotTable:
+    parse_address(address)
+    for other in table.groups.values():
+        if address in other.servers:
+            raise ServerInUse(f"{address} belongs to group {other.id} already; remove it there first")
+    # A table's epoch has to grow with each change; a group and its servers are one change to the caller.
+    group = table.groups[group_id]
+    group = _in_datacenter(replace(group, servers=(*group.servers, address)), address, datacenter)
+    group = _on_node(group, address, node)
+    if wrong := leads_elsewhere(group.servers[0], address):
+        raise InvalidAddress(wrong)
+    return SlotTable(epoch, table.slots, {**table.groups, group_id: group})
+
+
+def _users(table: SlotTable, group_id: int) -> list[int]:
+    """Slots that a group owns, or that are on their way to or from it."""
+    return [
+        slot.id
+        for slot in table.slots
+        if slot.group_id == group_id or (slot.action is not None and slot.action.target_id == group_id)
+    ]
+
+
+def _require_unused(table: SlotTable, group_id: int, wish: str) -> None:
+    using = _users(table, group_id)
+    if using:
+        raise GroupInUse(
+            f"group {group_id} cannot be {wish}: slots {ranges.show(using)} are in it or on their way to it; "
+            "move them to another group first"
+        )
+
+
+def _require_unlocked(table: SlotTable, group_id: int) -> None:
+    """A locked group's servers and slots stay as they are until it is decided who its master is."""
+    group = table.groups.get(group_id)
+    if group is not None and group.locked:
+        raise GroupLocked(f"a server of group {group_id} is being made its master; try again in a moment")
+
+
+def _require_unlocked_ends(table: SlotTable, slots: Iterable[Slot]) -> None:
+    """**drained**: of a group whose master is lost nobody waits for replies: a lock of its slots would say nothing."""
+    ends = {id for slot in slots for id in (slot.group_id, slot.action.target_id if slot.action else slot.group_id)}
+    for group_id in ends:
+        _require_unlocked(table, group_id)
+
+
+def _require_servers(table: SlotTable, group_id: int) -> None:
+    if not group_of(table, group_id).servers:
+        raise GroupEmpty(f"group {group_id} has no server; add one first")
+
+
+def _require_rest(slots: Iterable[Slot]) -> None:
+    """Raise for slots that proxies may know to be in motion; a pending one is known to nobody and may change."""
+    busy = [slot.id for slot in slots if slot.action is not None and slot.action.state != SlotState.PENDING]
+    if busy:
+        raise SlotsInAction(f"slots {ranges.show(busy)} are being moved; wait until that is done")

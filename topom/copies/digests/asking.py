@@ -1,0 +1,116 @@
+"""One server's answers to what the digest check asks: what is in keys, how far its replication is.
+
+**bounded**: a script looks at so many keys that the last took about the milliseconds it was given, and at no more than
+:data:`WHOLE_ELEMENTS` and :data:`WHOLE_BYTES` of content; a key with more is read in pieces of about that much. Every
+call has the time limit of its connection. A server that cannot run EVAL cannot be checked.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from migrator.connection import Connection
+from migrator.pieces.stream_ids import LAST, id_after, parse_id, write_id
+from topom.copies.digests.sums import CORE_TYPES, Looked
+
+SCRIPT = (Path(__file__).parent / "content.lua").read_text(encoding="utf-8")
+WHOLE_ELEMENTS = 512
+WHOLE_BYTES = 262_144
+PIECE_ELEMENTS = 512
+PIECE_BYTES = 262_144
+
+Ready = Callable[[int], Awaitable[None]]
+"""Awaited before each piece; told how many elements it is worth in keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a server is in replication, from INFO: the stream of writes, and how many bytes of it were run."""
+
+    is_master: bool
+    stream: str
+    offset: int
+    link_up: bool
+
+
+async def look(connection: Connection, keys: Sequence[bytes]) -> tuple[int, list[Looked]]:
+    """The server's clock in milliseconds, and each key as it has it; content only of those that are small."""
+    clock = 0
+    looked: list[Looked] = []
+    while len(looked) < len(keys):
+        left = keys[len(looked) :]
+        now, *found = await connection.call("EVAL", SCRIPT, len(left), *left, "look", WHOLE_ELEMENTS, WHOLE_BYTES)
+        clock = int(now)
+        looked += [
+            Looked(kind.decode(), int(deadline), digest.decode(), int(length), int(size))
+            for kind, deadline, length, size, digest in found
+        ]
+    return clock, looked
+
+
+def needs_pieces(looked: Looked) -> bool:
+    """Whether the key is there and its content has to be read in pieces."""
+    return looked.type in CORE_TYPES and not looked.content
+
+
+def piece_size(looked: Looked) -> int:
+    """Elements, or bytes of a string, of a piece. The same has to be used at both servers."""
+    if looked.type == "string":
+        return PIECE_BYTES
+    mean = max(1, looked.bytes // max(1, looked.length))
+    return max(1, min(PIECE_ELEMENTS, PIECE_BYTES // mean))
+
+
+async def content_in_pieces(connection: Connection, key: bytes, kind: str, size: int, length: int, ready: Ready) -> str:
+    """The digest of a big key's content; ``""`` if it was changed meanwhile in a way that shows.
+
+    Args:
+        kind: its type.
+        size: of a piece, see :func:`piece_size`.
+        length: of the key. Pieces of hashes and sets are met twice when they are rehashed: then their number is wrong.
+    """
+    unordered = kind in ("hash", "set")
+    cursor: Any = b"0-0" if kind == "stream" else b"0"
+    lanes = [0] * 5
+    ordered = blake2b(digest_size=16)
+    met = 0
+    while cursor != b"":
+        await ready(1)
+        cursor, seen, digest = await connection.call("EVAL", SCRIPT, 1, key, "piece", kind, cursor, size)
+        if int(seen) < 0:
+            return ""
+        met += int(seen)
+        if met > 2 * length + size:
+            return ""
+        if unordered:
+            lanes = [(lane + int(digest[at * 8 : at * 8 + 8], 16)) % 2**32 for at, lane in enumerate(lanes)]
+        else:
+            ordered.update(digest)
+            if kind == "stream" and cursor:
+                last = parse_id(cursor)
+                cursor = write_id(id_after(last)) if last != LAST else b""
+    if met != length:
+        return ""
+    return "".join(f"{lane:08x}" for lane in lanes) if unordered else ordered.hexdigest()
+
+
+async def position(connection: Connection) -> Position:
+    """Where the server is in replication."""
+    info = await connection.info("replication")
+    with connection.understood("INFO"):
+        is_master = info.is_master
+        return Position(
+            is_master,
+            info.text("master_replid", ""),
+            info.number("master_repl_offset" if is_master else "slave_repl_offset", 0),
+            is_master
+            or (info.text("master_link_status", "") == "up" and info.number("master_sync_in_progress", 0) == 0),
+        )
+
+
+async def tells_deadlines(connection: Connection) -> bool:
+    """Whether the server knows PEXPIRETIME (from 7.0 on)."""
+    found = await connection.call("COMMAND", "INFO", "PEXPIRETIME")
+    return bool(found and found[0])

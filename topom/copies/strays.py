@@ -1,0 +1,147 @@
+"""Replicas that do not follow their group's master any more: they are made replicas again.
+
+A server that has no configuration file, or cannot write to it, is a master after a restart: nobody reads from it, it
+gets no write, and when its master dies there is one copy less than the table says. So whoever is listed as a replica
+and says, for a while, that it is a master, or follows somebody else, *joins* its group again
+(:mod:`topom.copies.joining`), which is stored.
+
+What it holds is replaced by that, so it is left as it is, and said why, unless nothing can be lost
+(:mod:`topom.servers.lastcopy`): it holds nothing, or an older copy of what its master has, by what both say of the
+streams of writes that they were in. That it was seen whole is not enough: its master may have come up again without its
+data or with older ones, and an operator may have made it a master by hand, and have clients write to it.
+
+**one-owner**: nobody is judged by a group that is locked, or by a change of masters that it is concerned by and that is
+not over (:mod:`topom.masters.followers` sees to those), nor while its master does not say that it is one. Where Redis
+Sentinels say who is master the table may be behind them; they make a stray replica one again themselves, and it is only
+shown.
+**bounded**: one look at each replica at a time.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from slots.table import Group
+from topom.cluster.events import Said, What
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, Joining
+from topom.errors import TopomError
+from topom.servers.readings import Replication
+from topom.servers.replication import ServerReplication, look_at_all
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 1.0
+"""Between two looks at all replicas."""
+STRAY_SECONDS = 3.0
+"""For how long a replica has to be astray before anything is done: changes of masters may just be under way."""
+
+
+def astray(said: Replication, master: str, ahead: Replication) -> str:
+    """How a replica does not follow its master; empty if it does, be it by another name or through another replica.
+
+    One without a link may know its master by another name, and is given time to find it.
+    """
+    if said.is_master:
+        return "says that it is a master"
+    if said.following is None or said.follows(master) or not said.link_up or said.stream == ahead.stream:
+        return ""
+    host, port = said.following
+    return f"follows {host}:{port}, not {master}"
+
+
+def rejoining(state: ClusterState, server: str, group: Group) -> ClusterState:
+    """The state in which a replica of this group joins it again; the same if it is none of it any more, or does."""
+    now = state.table.groups.get(group.id)
+    if now is None or now.master != group.master or server not in candidates(state, now):
+        return state
+    return replace(state, joining={**state.joining, server: Joining(server, again=True)})
+
+
+def candidates(state: ClusterState, group: Group) -> list[str]:
+    """The replicas of a group that should follow its master by now, and that nobody else sees to."""
+    if group.locked or group.lost:
+        return []
+    promotion = state.promotions.get(group.id)
+    concerned = promotion.concerned if promotion is not None else ()
+    return [server for server in group.replicas if server not in state.joining and server not in concerned]
+
+
+class Strays:
+    """Looks after the replicas of one topom's groups.
+
+    Args:
+        is_alive: whether a server answers everybody (:mod:`topom.servers.detector`).
+        protected: whether so many members are lost that nothing is to be done by itself.
+        others_decide: whether Redis Sentinels say who is master.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        replication: ServerReplication,
+        is_alive: Callable[[str], bool],
+        protected: Callable[[], bool],
+        others_decide: bool,
+    ) -> None:
+        self._ledger = ledger
+        self._replication = replication
+        self._is_alive = is_alive
+        self._protected = protected
+        self._others_decide = others_decide
+        self._since: dict[tuple[str, str], float] = {}
+        self.reasons: dict[str, str] = {}
+        """By address: how a replica does not follow its master, and what is done about it."""
+
+    async def run(self) -> None:
+        """Look again and again; for ever."""
+        while True:
+            try:
+                await self._look()
+            except TopomError as error:
+                log.warning("strays_wait", reason=str(error))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        found = await self._find()
+        self._since = {key: since for key, since in self._since.items() if key in found}
+        now = asyncio.get_running_loop().time()
+        reasons: dict[str, str] = {}
+        for (server, master), (group, how) in found.items():
+            if now < self._since.setdefault((server, master), now) + STRAY_SECONDS:
+                continue
+            if self._others_decide:
+                reasons[server] = f"it {how}; the Sentinels make it a replica of {master} again"
+            elif self._protected():
+                reasons[server] = f"it {how}, and is left so in protection mode"
+            else:
+                await self._take_back(server, group, how)
+        for server in reasons.keys() - self.reasons.keys():
+            log.warning("server_strayed", server=server, reason=reasons[server])
+        self.reasons = reasons
+
+    async def _find(self) -> dict[tuple[str, str], tuple[Group, str]]:
+        """The replicas that are astray now, with the masters that they should follow: their groups, and how."""
+        state = self._ledger.state
+        groups = [group for group in state.table.groups.values() if group.replicas and self._is_alive(group.servers[0])]
+        asked = [(group, server) for group in groups for server in candidates(state, group) if self._is_alive(server)]
+        masters = sorted({group.servers[0] for group, _ in asked})
+        said = await look_at_all(self._replication, [*masters, *(server for _, server in asked)])
+        found = {}
+        for group, server in asked:
+            ahead, mine = said[group.servers[0]], said[server]
+            if not (isinstance(ahead, Replication) and isinstance(mine, Replication) and ahead.is_master):
+                continue
+            if how := astray(mine, group.servers[0], ahead):
+                found[server, group.servers[0]] = group, how
+        return found
+
+    async def _take_back(self, server: str, group: Group, how: str) -> None:
+        text = f"server {server} of group {group.id} {how}; it joins again as a replica of {group.master}, if it may"
+        state = await self._ledger.change(
+            lambda state, epoch: rejoining(state, server, group), [Said(What.SERVER_STRAYED, text)]
+        )
+        if server in state.joining:
+            log.warning("server_strayed", group=group.id, server=server, master=group.master, how=how)

@@ -1,0 +1,155 @@
+"""Groups on their way out: nothing new is put there, their slots move away while they serve, and then they are gone.
+
+The list is stored, so that the next topom goes on with it. What is on it says why, and since when. Whoever is to come
+back is taken off it: moves that only wait are called off, those under way go on.
+
+**epochs**: each step is a change of the state as it is then, made anew if the table has changed meanwhile.
+"""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import structlog
+
+from slots import ranges
+from slots.states import SlotState
+from slots.table import Slot, SlotTable
+from topom.balance.rebalancing import Rebalancing
+from topom.cluster import cancelling as interventions
+from topom.cluster import topology
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, Leaving, leaving_groups
+from topom.errors import Conflict
+from topom.periodic import keep_looking
+
+log = structlog.get_logger(__name__)
+
+DRAINED = "an operator drains it"
+"""Why something leaves, where nobody said."""
+
+
+class GroupLeaving(Conflict):
+    """The group is on its way out and gets nothing new."""
+
+
+class LastGroup(Conflict):
+    """No other group could take what this one has."""
+
+
+def with_group(state: ClusterState, epoch: int, group_id: int, why: str, now: float) -> ClusterState:
+    """The state with a group on the list. Slots that only wait to go there stay where they are.
+
+    Raises:
+        GroupNotFound: there is no such group.
+        LastGroup: no other group with a server stays.
+    """
+    topology.group_of(state.table, group_id)
+    leaving = leaving_groups(state)
+    if group_id in leaving:
+        return state
+    if not any(group.servers and group.id not in leaving | {group_id} for group in state.table.groups.values()):
+        raise LastGroup(f"no other group could take what group {group_id} has; add one with a server first")
+    entry = Leaving("group", str(group_id), why, now)
+    called_off = [
+        Slot(slot.id, slot.group_id)
+        for slot in state.table.slots
+        if slot.action is not None and slot.action.state is SlotState.PENDING and slot.action.target_id == group_id
+    ]
+    table = topology.with_slots(state.table, epoch, called_off)
+    return replace(interventions.with_table(state, table), leaving={**state.leaving, entry.key: entry})
+
+
+def without_group(state: ClusterState, epoch: int, group_id: int) -> ClusterState:
+    """The state with a group off the list, and its slots that only wait to leave it at rest. Raises GroupNotFound."""
+    topology.group_of(state.table, group_id)
+    if group_id not in leaving_groups(state):
+        return state
+    staying = [
+        Slot(slot.id, group_id)
+        for slot in state.table.slots
+        if slot.group_id == group_id and slot.action is not None and slot.action.state is SlotState.PENDING
+    ]
+    table = topology.with_slots(state.table, epoch, staying)
+    return off_the_list(interventions.with_table(state, table), Leaving.key_of("group", str(group_id)))
+
+
+def without_empty(state: ClusterState, epoch: int) -> ClusterState:
+    """The state without those groups on the list that own nothing and get nothing.
+
+    One that is locked stays until it is decided which of its servers is the master.
+    """
+    table = state.table
+    used = {id for slot in table.slots for id in (slot.group_id, slot.destination_id, slot.owner_id)}
+    listed = leaving_groups(state)
+    empty = [id for id in sorted(listed & table.groups.keys()) if id not in used and not table.groups[id].locked]
+    new = replace(state, table=table.changed(epoch, removed_groups=empty)) if empty else state
+    for group_id in sorted(listed - new.table.groups.keys()):
+        new = off_the_list(new, Leaving.key_of("group", str(group_id)))
+    return new
+
+
+def check(state: ClusterState, table: SlotTable) -> None:
+    """Refuse a change that puts something new into a group on the list. Raises :class:`GroupLeaving`."""
+    leaving = leaving_groups(state)
+    if not leaving or table is state.table:
+        return
+    wrong = [
+        after.id
+        for before, after in zip(state.table.slots, table.slots, strict=True)
+        if before is not after
+        and after.destination_id in leaving
+        and after.destination_id not in (before.destination_id, before.group_id)
+    ]
+    if wrong:
+        group_id = table.slots[wrong[0]].destination_id
+        raise GroupLeaving(
+            f"group {group_id} is on its way out and gets no slots ({ranges.show(wrong)}); choose another group, or "
+            f"have it stay: slotferry group drain {group_id} --cancel"
+        )
+
+
+def off_the_list(state: ClusterState, key: str) -> ClusterState:
+    """The state in which what has this key does not leave, or has left."""
+    if key not in state.leaving:
+        return state
+    return replace(state, leaving={name: entry for name, entry in state.leaving.items() if name != key})
+
+
+class Departures:
+    """Sees to what is on the list, for as long as :meth:`run` runs."""
+
+    def __init__(self, ledger: Ledger, rebalancing: Rebalancing) -> None:
+        self._ledger = ledger
+        self._rebalancing = rebalancing
+        self._news = asyncio.Event()
+
+    async def drain(self, group_id: int, why: str) -> None:
+        """Put a group on the list. Raises as :func:`with_group`, and StoreError."""
+        await self._ledger.change(lambda state, epoch: with_group(state, epoch, group_id, why, time.time()))
+        log.info("group_leaves", group=group_id, why=why)
+
+    async def keep(self, group_id: int) -> None:
+        """Take a group off the list. Raises as :func:`without_group`, and StoreError."""
+        await self._ledger.change(lambda state, epoch: without_group(state, epoch, group_id))
+        log.info("group_stays", group=group_id)
+
+    async def run(self) -> None:
+        """Plan moves for what is on the list, again and again, and remove what is empty; for ever."""
+        self._ledger.listen(self._changed)
+        # Every step of a batch changes the state.
+        await keep_looking(self._news, self._look, "groups_cannot_leave_yet")
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        self._news.set()
+
+    async def _look(self) -> None:
+        leaving = leaving_groups(self._ledger.state)
+        if not leaving:
+            return
+        state = await self._ledger.change(without_empty)
+        if gone := leaving - leaving_groups(state):
+            log.info("groups_gone", groups=ranges.show(gone))
+        resting = {slot.group_id for slot in state.table.slots if slot.action is None}
+        if resting & leaving_groups(state):
+            await self._rebalancing.empty(leaving_groups(state))

@@ -1,0 +1,284 @@
+"""Nodes on their way out: all servers of a host leave their groups, each as :mod:`topom.leaving.servers` has it.
+
+A group keeps as many copies as it had when its node was told to go, unless an operator says that fewer will do: a
+replica goes only once enough others are whole, by what they and their master say at that instant, and where they are
+not, a server of the pool is taken in, on a node that stays and has no copy of the group yet; where a placement is being
+applied (:mod:`topom.placement`), that makes the copies. Nothing new is put on a node that leaves, and what the pool
+has there is not taken. Once none of its servers is in a group the node is gone, and with it what the pool had there.
+
+**bounded**: servers that stay and are not whole, or do not answer, are waited for :data:`PATIENCE_SECONDS` before
+another one is taken in for them, one at a time.
+
+**epochs**: each step is a change of the state as it is then.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+import structlog
+
+from slots.table import Group, SlotTable
+from topom.cluster import cancelling as interventions
+from topom.cluster import topology
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, Joining, Leaving, leaving_groups, leaving_nodes, leaving_servers
+from topom.errors import NodeLeaving, NotFound, NotReady, TopomError
+from topom.leaving.groups import DRAINED, off_the_list
+from topom.placement.pool import Pool
+from topom.servers.lastcopy import ServerFailed
+from topom.servers.readings import Replication
+from topom.servers.replication import shortcomings
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_SECONDS = 10.0
+"""For how long a group that has enough servers may lack whole copies before one of the pool is taken in."""
+MOST_REASONS = 3
+"""Of how many servers it is said what they wait for."""
+
+
+class NodeNotFound(NotFound):
+    """No server is on a node of that name."""
+
+
+class ShortOfCopies(NotReady):
+    """The server's group has not enough whole copies without it."""
+
+
+def servers_on(table: SlotTable, node: str) -> list[str]:
+    """Addresses of a node's servers that are in groups, ascending."""
+    return sorted(
+        server for group in table.groups.values() for server in group.servers if group.node_of(server) == node
+    )
+
+
+def with_node(state: ClusterState, node: str, why: str, now: float, fewer_copies: bool = False) -> ClusterState:
+    """The state with a node on the list; for one that is, why, and what is said of its groups' copies, are said anew.
+
+    Args:
+        why: empty if nobody says.
+        now: in seconds since 1970, UTC.
+        fewer_copies: whether its groups may be left with fewer copies than they have.
+
+    Raises:
+        NodeNotFound: no server is there.
+    """
+    here = servers_on(state.table, node)
+    if not here and not any(entry.node_name == node for entry in state.pool.values()):
+        raise NodeNotFound(f"no server of a group or of the pool is on a node {node!r}; slotferry status shows nodes")
+    copies = {
+        str(group.id): 1 if fewer_copies else len(group.servers)
+        for group in state.table.groups.values()
+        if not {*group.servers}.isdisjoint(here)
+    }
+    before = state.leaving.get(_key(node))
+    if before is None:
+        entry = Leaving("node", node, why or DRAINED, now, copies)
+    else:
+        if not fewer_copies and any(number > 1 for number in before.copies.values()):
+            # By now servers may have been taken in, which are not to be replaced once more.
+            copies = {**copies, **before.copies}
+        entry = replace(before, why=why or before.why, copies=copies)
+        if entry == before:
+            return state
+    return replace(state, leaving={**state.leaving, entry.key: entry})
+
+
+def without_node(state: ClusterState, node: str) -> ClusterState:
+    """The state with a node off the list. Raises NodeNotFound, if it is not there."""
+    if _key(node) not in state.leaving:
+        raise NodeNotFound(f"no node {node!r} is on its way out; it may have left already: slotferry events")
+    return off_the_list(state, _key(node))
+
+
+def without_empty(state: ClusterState) -> ClusterState:
+    """The state without those nodes on the list of whose servers none is in a group; the pool loses what is there."""
+    empty = [node for node in leaving_nodes(state) if not servers_on(state.table, node)]
+    for node in empty:
+        state = off_the_list(state, _key(node))
+    if any(entry.node_name in empty for entry in state.pool.values()):
+        staying = {address: entry for address, entry in state.pool.items() if entry.node_name not in empty}
+        state = replace(state, pool=staying)
+    return state
+
+
+def check(state: ClusterState, table: SlotTable) -> None:
+    """Refuse a change that puts a server of a group on a node that leaves: a new one, or one that is elsewhere.
+
+    Raises :class:`~topom.errors.NodeLeaving`.
+    """
+    nodes = leaving_nodes(state)
+    if not nodes or table.groups is state.table.groups:
+        return
+    before = {server: group.node_of(server) for group in state.table.groups.values() for server in group.servers}
+    for group in table.groups.values():
+        for server in group.servers:
+            node = group.node_of(server)
+            if node in nodes and before.get(server) != node:
+                raise NodeLeaving(
+                    f"{server} would be on node {node}, which is on its way out; take a server elsewhere, or have the "
+                    f"node stay: slotferry node drain {node} --cancel"
+                )
+
+
+def copies_needed(state: ClusterState, group: Group) -> int:
+    """How many whole servers that stay a group has to have before one of a node that leaves may go."""
+    entries = (entry for entry in state.leaving.values() if entry.kind == "node")
+    return max((entry.copies.get(str(group.id), 1) for entry in entries), default=1)
+
+
+def staying_copies(state: ClusterState, group: Group, servers: Collection[str]) -> list[str]:
+    """Those of a group's servers that are among ``servers``, stay, and are not still joining."""
+    leaving = leaving_servers(state)
+    return [
+        server
+        for server in group.servers
+        if server in servers and server not in leaving and server not in state.joining
+    ]
+
+
+def candidates(state: ClusterState, group: Group, leaver: str) -> list[str]:
+    """Servers of the pool that may take the place of one that leaves, the best first.
+
+    One in its datacenter comes before others, then one on the node that has the fewest servers in groups.
+    """
+    barred = leaving_nodes(state) | {group.node_of(server) for server in group.servers}
+    fitting = [entry for entry in state.pool.values() if entry.node_name not in barred]
+    home = group.datacenter_of(leaver)
+    return [
+        entry.address
+        for entry in sorted(
+            fitting,
+            key=lambda entry: (
+                entry.datacenter != home,
+                len(servers_on(state.table, entry.node_name)),
+                entry.address,
+            ),
+        )
+    ]
+
+
+def taken(state: ClusterState, epoch: int, group_id: int, leaver: str, address: str) -> ClusterState:
+    """The state in which a server of the pool joins a group, for one that leaves. Raises NotReady if it cannot."""
+    group = topology.group_of(state.table, group_id)
+    if address not in candidates(state, group, leaver):
+        raise NotReady(f"{address} was to be taken from the pool, which has changed; it is looked at again soon")
+    entry = state.pool[address]
+    table = topology.add_server(state.table, epoch, group_id, address, entry.datacenter, entry.node)
+    new = replace(state, pool={name: one for name, one in state.pool.items() if name != address})
+    new = replace(new, joining={**new.joining, address: Joining(address, entry.wipe, copy_of=entry.copy_of)})
+    return interventions.with_table(new, table)
+
+
+def waits_for(state: ClusterState, node: str, reasons: Mapping[str, str]) -> str:
+    """What a node on the list waits for, by what its servers do."""
+    servers = servers_on(state.table, node)
+    said = [f"{server}: {reasons[server]}" for server in servers if reasons.get(server)]
+    more = f"; and {len(said) - MOST_REASONS} more" if len(said) > MOST_REASONS else ""
+    details = f" ({'; '.join(said[:MOST_REASONS])}{more})" if said else ""
+    return f"{len(servers)} of its servers are in groups{details}" if servers else ""
+
+
+def _key(node: str) -> str:
+    return Leaving.key_of("node", node)
+
+
+class NodeDepartures:
+    """Puts nodes on the list and takes them off it, and has their servers replaced from the pool.
+
+    Args:
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+    """
+
+    def __init__(self, ledger: Ledger, pool: Pool, problem_of: Callable[[str], str | None]) -> None:
+        self._ledger = ledger
+        self._pool = pool
+        self._problem_of = problem_of
+        self._short_since: dict[str, float] = {}
+
+    async def drain(self, node: str, why: str, fewer_copies: bool) -> None:
+        """Have a node leave. Raises as :func:`with_node`, and StoreError."""
+        now = time.time()
+        await self._ledger.change(lambda state, epoch: with_node(state, node, why, now, fewer_copies))
+        log.info("node_leaves", node=node, why=why, fewer_copies=fewer_copies)
+
+    async def keep(self, node: str) -> None:
+        """Have a node stay; what has left it does not come back. Raises as :func:`without_node`, and StoreError."""
+        await self._ledger.change(lambda state, epoch: without_node(state, node))
+        log.info("node_stays", node=node)
+
+    def not_short(self, leaver: str) -> None:
+        """One that leaves does not wait for copies of its group just now, so that this has not lasted either."""
+        self._short_since.pop(leaver, None)
+
+    def keep_only(self, leavers: Collection[str]) -> None:
+        """Forget since when groups lack copies for others than these."""
+        self._short_since = {server: since for server, since in self._short_since.items() if server in leavers}
+
+    async def replenish(self, group: Group, leaver: str, said: Mapping[str, Replication | ServerFailed]) -> None:
+        """Return if a group has enough whole copies without one that leaves; else take a server in, if none joins.
+
+        A group that leaves itself gets nobody.
+
+        Args:
+            said: by each of the group's servers, just now; by the master, that it is one, or nobody could be filled.
+
+        Raises:
+            ShortOfCopies: it has not, and nobody joins; :meth:`not_short` is to be called when that is not raised.
+            NotReady: it has not; the message says what is missing.
+        """
+        state = self._ledger.state
+        problems = shortcomings(group, said, self._problem_of)
+        needed = copies_needed(state, group)
+        whole = staying_copies(state, group, [server for server, problem in problems.items() if problem is None])
+        if len(whole) >= needed:
+            return
+        if group.id in leaving_groups(state):
+            raise NotReady(f"it goes with group {group.id}, which is on its way out")
+        if state.placement.run is not None or state.placement.auto:
+            # Both would take servers of the pool for the same copy.
+            raise NotReady(f"group {group.id} gets copies elsewhere by placement: slotferry placement show")
+        leaving = leaving_servers(state)
+        joining = [server for server in group.servers if server in state.joining and server not in leaving]
+        answering = [server for server in joining if not isinstance(said[server], ServerFailed)]
+        if answering:
+            raise NotReady(f"{', '.join(answering)} joins group {group.id} in its place and is not whole yet")
+        staying = staying_copies(state, group, group.servers)
+        lacking = "; ".join(
+            problems[server] or "" for server in group.servers if server in {*staying, *joining} - {*whole}
+        )
+        now = asyncio.get_running_loop().time()
+        lasts = now >= self._short_since.setdefault(leaver, now) + PATIENCE_SECONDS
+        if len(staying) + len(joining) >= needed and not lasts:
+            raise ShortOfCopies(
+                f"group {group.id} would have {len(whole)} whole copies of {needed} without it: {lacking}. Another "
+                f"server is taken in if that lasts for {PATIENCE_SECONDS:g} s"
+            )
+        unfit = []
+        for address in candidates(state, group, leaver):
+            if problem := await self._unfit(state, address):
+                unfit.append(problem)
+                continue
+            await self._ledger.change(
+                lambda state, epoch, address=address: taken(state, epoch, group.id, leaver, address)  # type: ignore[misc]
+            )
+            log.info("server_taken", group=group.id, server=address, instead_of=leaver)
+            raise NotReady(f"{address} was taken from the pool into group {group.id} in its place")
+        missing = "; ".join(unfit) or "the pool has none on another node"
+        details = f" ({lacking})" if lacking else ""
+        raise ShortOfCopies(
+            f"group {group.id} would have {len(whole)} whole copies of {needed} without it{details}, and no server can "
+            f"be taken in: {missing}. Add a replica (slotferry server add {group.id} HOST:PORT) or a server to the "
+            "pool (slotferry pool add HOST:PORT), or say that fewer copies will do: slotferry node drain NODE "
+            "--fewer-copies"
+        )
+
+    async def _unfit(self, state: ClusterState, address: str) -> str:
+        """Why a server of the pool cannot be taken now; empty if it can."""
+        try:
+            content = await self._pool.content(address)
+        except TopomError as error:
+            return str(error)
+        return "" if state.pool[address].wipe else content.problem(address)

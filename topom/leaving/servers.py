@@ -1,0 +1,365 @@
+"""Servers on their way out, by themselves or with their nodes, and not with their groups.
+
+A replica is gone at once, unless the master is not there and the group may lose data with it
+(:mod:`topom.servers.lastcopy`).
+The master of a group has what nobody else may have: it is put on the list of what leaves, which is stored, and another
+server of the group takes its place by a planned promotion (:mod:`topom.masters.promotions`), which loses nothing. Once
+the former master follows the new one, it is removed. What that waits for is said in words. Whoever is on the list is
+made the master of nothing, unless a master fails and nobody else has as much, or an operator forces it.
+
+Servers of a node that leaves (:mod:`topom.leaving.nodes`) go the same way, but a replica among them only once its group
+has enough copies without it. By itself nobody goes who is not seen to be a replica, or counts as failed, while the
+master says that it is one: of a group without a master nobody knows which copy is the best.
+
+**epochs**: each step is a change of the state as it is then. Nothing is remembered between two looks but how long to
+wait: whoever leads next finds by the list, the table and the servers where it was.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from slots.backoff import Backoff
+from slots.table import Group, SlotTable
+from topom.cluster import cancelling as interventions
+from topom.cluster import topology
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, Leaving, leaving_nodes, leaving_servers
+from topom.errors import Conflict, NodeLeaving, NotReady, ServerNotFound, TopomError
+from topom.leaving import nodes as leavingnodes
+from topom.leaving.groups import off_the_list
+from topom.leaving.nodes import NodeDepartures, ShortOfCopies
+from topom.masters.promotions import Promotions
+from topom.servers.lastcopy import ServerFailed, require_copy
+from topom.servers.readings import Replication
+from topom.servers.replication import ServerReplication, look_at_all, obstacle, shortcomings
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 0.5
+"""Between two looks at servers that cannot leave yet."""
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 30.0
+"""Between two promotions that come to nothing."""
+
+
+class ServerLeaving(Conflict):
+    """The server is on its way out and is made the master of nothing."""
+
+
+def group_with(table: SlotTable, address: str) -> Group | None:
+    """The group that a server is in."""
+    return next((group for group in table.groups.values() if address in group.servers), None)
+
+
+def with_server(state: ClusterState, epoch: int, group_id: int, address: str, why: str, now: float) -> ClusterState:
+    """The state without a replica, or with the master of a group on the list.
+
+    A master that is alone in a group which no slot needs is gone at once, too.
+
+    Args:
+        now: in seconds since 1970, UTC.
+
+    Raises:
+        GroupNotFound, ServerNotFound: there is none.
+        GroupLocked: it is being decided whether the server is the master.
+    """
+    group = _require(state.table, group_id, address)
+    if address != group.master or _is_unused(state.table, group):
+        return off_the_list(_without(state, epoch, group_id, address), _key(address))
+    if _key(address) in state.leaving:
+        return state
+    entry = Leaving("server", address, why, now)
+    return replace(state, leaving={**state.leaving, entry.key: entry})
+
+
+def without_server(state: ClusterState, group_id: int, address: str) -> ClusterState:
+    """The state with a server off the list.
+
+    Raises:
+        GroupNotFound, ServerNotFound: there is none.
+        NodeLeaving: it leaves with its node.
+    """
+    node = _require(state.table, group_id, address).node_of(address)
+    if node in leaving_nodes(state):
+        raise NodeLeaving(
+            f"{address} leaves with its node {node}; have that stay: slotferry node drain {node} --cancel"
+        )
+    return off_the_list(state, _key(address))
+
+
+def without_gone(state: ClusterState) -> ClusterState:
+    """The state in which no server is on the list that is in no group, and no node that has none in one."""
+    for entry in list(state.leaving.values()):
+        if entry.kind == "server" and group_with(state.table, entry.id) is None:
+            state = off_the_list(state, entry.key)
+    return leavingnodes.without_empty(state)
+
+
+def removed(state: ClusterState, epoch: int, address: str) -> ClusterState:
+    """The state in which a server on the list is gone, if it is a replica of a group at rest, or needed by no slot.
+
+    Else the same state.
+    """
+    group = group_with(state.table, address)
+    if group is None or group.locked or address not in leaving_servers(state):
+        return state
+    if address == group.master and not _is_unused(state.table, group):
+        return state
+    return off_the_list(_without(state, epoch, group.id, address), _key(address))
+
+
+def require_staying(state: ClusterState, address: str) -> None:
+    """Raises ServerLeaving for a server on the list: it is not to be made a master."""
+    if address in leaving_servers(state):
+        raise ServerLeaving(
+            f"{address} is on its way out, or its node is, and is made no master; choose another server, or have it "
+            f"stay: slotferry server drain GROUP {address} --cancel, or slotferry node drain NODE --cancel"
+        )
+
+
+def successor(
+    group: Group,
+    said: Mapping[str, Replication | ServerFailed],
+    leaving: frozenset[str],
+    problem_of: Callable[[str], str | None],
+) -> str:
+    """The replica that is to take the place of a master on the list: of those that are whole, the one that has most.
+
+    Args:
+        group: with that master.
+        said: by each of the group's servers.
+        leaving: servers on the list.
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+
+    Raises:
+        NotReady: there is none; the message says what is missing.
+    """
+    staying = [server for server in group.replicas if server not in leaving]
+    if not staying:
+        raise NotReady(nobody_else(group))
+    ahead = said[group.servers[0]]
+    if isinstance(ahead, ServerFailed):
+        raise NotReady(f"it cannot hand over to another server: {ahead}")
+    offsets: dict[str, int] = {}
+    problems = []
+    for server in staying:
+        behind = said[server]
+        if isinstance(behind, ServerFailed):
+            problems.append(str(behind))
+            continue
+        problem = problem_of(server) or obstacle(server, group.servers[0], ahead, behind)
+        if problem is None:
+            offsets[server] = behind.offset
+        else:
+            problems.append(problem)
+    if not offsets:
+        raise NotReady(f"no other server of group {group.id} can take over yet: {'; '.join(problems)}")
+    return max(offsets, key=lambda server: offsets[server])
+
+
+def nobody_else(group: Group) -> str:
+    """What is missing where a group has no server that stays."""
+    return (
+        f"group {group.id} has no other server that stays: add a replica (slotferry server add {group.id} HOST:PORT), "
+        f"or, if the whole group is to go, slotferry group drain {group.id}"
+    )
+
+
+def waits_for(state: ClusterState, entry: Leaving) -> str:
+    """What somebody on the list waits for, as far as what is stored says so."""
+    table = state.table
+    if entry.kind == "group":
+        number = _slots_of(table, int(entry.id))
+        return f"{number} slots have to move to other groups first" if number else ""
+    group = group_with(table, entry.id)
+    if entry.kind == "node" or group is None:
+        return leavingnodes.waits_for(state, entry.id, {}) if entry.kind == "node" else ""
+    if entry.id != group.master:
+        return f"it is a replica of {group.master} now, and is removed once it follows it"
+    if all(server in leaving_servers(state) for server in group.servers):
+        return nobody_else(group)
+    return f"another server of group {group.id} has to take over as its master"
+
+
+def _require(table: SlotTable, group_id: int, address: str) -> Group:
+    group = topology.group_of(table, group_id)
+    if address not in group.servers:
+        raise ServerNotFound(f"group {group_id} has no server {address}; it has {', '.join(group.servers) or 'none'}")
+    return group
+
+
+def _slots_of(table: SlotTable, group_id: int) -> int:
+    """How many slots a group owns, or are on their way to or from it."""
+    return sum(group_id in (slot.group_id, slot.destination_id, slot.owner_id) for slot in table.slots)
+
+
+def _is_unused(table: SlotTable, group: Group) -> bool:
+    """Whether a group has a master alone, and no slot needs it."""
+    return len(group.servers) == 1 and not _slots_of(table, group.id)
+
+
+def _without(state: ClusterState, epoch: int, group_id: int, address: str) -> ClusterState:
+    return interventions.with_table(state, topology.remove_server(state.table, epoch, group_id, address))
+
+
+def _key(address: str) -> str:
+    return Leaving.key_of("server", address)
+
+
+class ServerDepartures:
+    """Sees to the servers on the list, for as long as :meth:`run` runs.
+
+    Args:
+        nodes: replaces servers of nodes that leave.
+        problem_of: as for :func:`successor`.
+        has_failed: whether a server counts as failed (:mod:`topom.servers.detector`).
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        promotions: Promotions,
+        replication: ServerReplication,
+        nodes: NodeDepartures,
+        problem_of: Callable[[str], str | None],
+        has_failed: Callable[[str], bool],
+    ) -> None:
+        self._ledger = ledger
+        self._promotions = promotions
+        self._replication = replication
+        self._nodes = nodes
+        self._problem_of = problem_of
+        self._has_failed = has_failed
+        self._news = asyncio.Event()
+        self._backoffs: dict[str, Backoff] = {}
+        self._not_before: dict[str, float] = {}
+        self._reasons: dict[str, str] = {}
+
+    async def drain(self, group_id: int, address: str, why: str) -> SlotTable:
+        """Have a server leave; the table that then holds.
+
+        Raises as :func:`with_server`, :func:`topom.servers.lastcopy.require_copy`, and StoreError.
+        """
+        now = time.time()
+        state = self._ledger.state
+        group = _require(state.table, group_id, address)
+        if address in group.replicas and address not in state.joining and _slots_of(state.table, group_id):
+            said = await look_at_all(self._replication, list(group.servers))
+            require_copy(group, address, said, state.joining.keys(), self._problem_of)
+        state = await self._ledger.change(lambda state, epoch: with_server(state, epoch, group_id, address, why, now))
+        log.info("server_leaves", group=group_id, server=address, why=why)
+        return state.table
+
+    async def keep(self, group_id: int, address: str) -> SlotTable:
+        """Take a server off the list; the table that then holds. Raises as :func:`without_server`, and StoreError.
+
+        If another server is just taking over, it does, and this one stays as its replica.
+        """
+        state = await self._ledger.change(lambda state, epoch: without_server(state, group_id, address))
+        log.info("server_stays", group=group_id, server=address)
+        return state.table
+
+    def waits_for(self, entry: Leaving) -> str:
+        """What somebody on the list waits for, in words; empty if nothing."""
+        if entry.kind == "node":
+            return leavingnodes.waits_for(self._ledger.state, entry.id, self._reasons)
+        seen = self._reasons.get(entry.id) if entry.kind == "server" else None
+        return seen or waits_for(self._ledger.state, entry)
+
+    async def run(self) -> None:
+        """Have masters on the list replaced and removed, again and again; for ever."""
+        self._ledger.listen(self._changed)
+        while True:
+            self._news.clear()
+            listed = leaving_servers(self._ledger.state)
+            for known in (self._reasons, self._not_before, self._backoffs):
+                for address in known.keys() - listed:
+                    del known[address]
+            self._nodes.keep_only(listed)
+            for address in sorted(listed):
+                await self._see_to(address)
+            try:
+                await self._ledger.change(lambda state, epoch: without_gone(state))
+            except TopomError as error:
+                log.warning("list_of_leaving_not_changed", reason=str(error))
+            if not any(entry.kind != "group" for entry in self._ledger.state.leaving.values()):
+                await self._news.wait()
+            else:
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        self._news.set()
+
+    async def _see_to(self, address: str) -> None:
+        try:
+            group = group_with(self._ledger.table, address)
+            if group is None:
+                return
+            if _is_unused(self._ledger.table, group):
+                await self._ledger.change(lambda state, epoch: removed(state, epoch, address))
+            elif address == group.master:
+                await self._replace(group)
+            else:
+                await self._remove(group, address)
+        except TopomError as error:
+            if not isinstance(error, ShortOfCopies):
+                self._nodes.not_short(address)
+            if self._reasons.get(address) != str(error):
+                log.info("server_cannot_leave_yet", server=address, reason=str(error))
+            self._reasons[address] = str(error)
+        else:
+            self._nodes.not_short(address)
+            self._reasons.pop(address, None)
+
+    async def _replace(self, group: Group) -> None:
+        """Have another server take a master's place. Raises what says why that cannot be now."""
+        master = group.servers[0]
+        state = self._ledger.state
+        said = await look_at_all(self._replication, list(group.servers))
+        if _key(master) not in state.leaving:
+            problems = shortcomings(group, said, self._problem_of)
+            whole = [server for server, problem in problems.items() if problem is None]
+            if whole and not leavingnodes.staying_copies(state, group, whole):
+                await self._nodes.replenish(group, master, said)
+        chosen = successor(group, said, leaving_servers(self._ledger.state), self._problem_of)
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._not_before.get(master, 0.0):
+            raise NotReady(self._reasons.get(master, "it is tried again soon"))
+        try:
+            await self._promotions.promote(group.id, chosen)
+        except TopomError:
+            # What came to nothing may have held up clients.
+            backoff = self._backoffs.setdefault(master, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS))
+            self._not_before[master] = loop.time() + backoff.next()
+            raise
+
+    async def _remove(self, group: Group, address: str) -> None:
+        """Remove a replica once its group does without it. Raises what says why that cannot be now."""
+        master = group.servers[0]
+        said = await look_at_all(self._replication, list(group.servers))
+        if group.locked:
+            raise NotReady(f"group {group.id} is being given another master")
+        # Neither its copy nor another one's can be judged without the master's word.
+        if (trouble := shortcomings(group, said, self._problem_of)[master]) is not None:
+            raise NotReady(f"nobody can be spared: {trouble}")
+        if _key(address) not in self._ledger.state.leaving:
+            await self._nodes.replenish(group, address, said)
+        behind = said[address]
+        if isinstance(behind, ServerFailed):
+            if not self._has_failed(address):
+                raise NotReady(f"{behind}; it is removed once it counts as failed")
+        elif behind.is_master or not behind.follows(master):
+            raise NotReady(f"it does not follow {group.master} yet, which is the master of group {group.id} now")
+
+        def remove(state: ClusterState, epoch: int) -> ClusterState:
+            # What was seen says nothing of a group that is another one by now.
+            if group_with(state.table, address) != group:
+                raise NotReady(f"group {group.id} was changed just now; it is looked at again soon")
+            return removed(state, epoch, address)
+
+        await self._ledger.change(remove)
+        log.info("server_gone", group=group.id, server=address)

@@ -1,0 +1,85 @@
+"""What Sentinels make of the servers that hold copies: whom they may elect, and whom they are to forget."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from topom.cluster.ledger import Ledger
+from topom.masters.sentinels.electable import Priorities, barred
+from topom.masters.sentinels.errors import StillElectable
+from topom.masters.sentinels.strangers import Strangers
+from topom.servers.lastcopy import ServerFailed
+from topom.servers.replication import ServerReplication
+
+log = structlog.get_logger(__name__)
+
+
+class Copies:
+    """The copies of one topom, as Sentinels see them.
+
+    Args:
+        active: whether groups are left to Sentinels. If not, servers are only given back the priorities that they had.
+        strangers: those that follow are not to be elected.
+        differs, has_failed: as for :func:`~topom.masters.sentinels.electable.barred`.
+    """
+
+    def __init__(
+        self,
+        active: bool,
+        ledger: Ledger,
+        replication: ServerReplication,
+        strangers: Strangers,
+        differs: Callable[[str], bool],
+        has_failed: Callable[[str], bool],
+    ) -> None:
+        self._active = active
+        self._ledger = ledger
+        self._strangers = strangers
+        self._differs = differs
+        self._has_failed = has_failed
+        self._priorities = Priorities(ledger, replication, self.barred)
+        strangers.changed = self.reconsider
+
+    def barred(self) -> frozenset[str]:
+        """Servers that are not to be elected now."""
+        if not self._active:
+            return frozenset()
+        state, following = self._ledger.state, self._strangers.following
+        if not self._strangers.complete:
+            # Whoever is in no group and was kept from being elected before may follow a master still.
+            grouped = {server for group in state.table.groups.values() for server in group.servers}
+            following |= state.priorities.keys() - grouped
+        return barred(state, self._differs, self._has_failed, following)
+
+    def reconsider(self) -> None:
+        """Others may be those that are not to be elected by now."""
+        self._priorities.wake()
+
+    async def prepare(self, server: str, group_id: int) -> None:
+        """See to it that a server can be filled for a group.
+
+        Raises:
+            SentinelsRemember: Sentinels count it to another group.
+            StillElectable: its configuration cannot be changed, and it is in no group yet.
+            TopomError: as :meth:`topom.cluster.ledger.Ledger.change`.
+        """
+        if not self._active:
+            return
+        await self._strangers.require_forgotten(server, group_id)
+        try:
+            await self._priorities.bar(server)
+        except ServerFailed as error:
+            if server in self._ledger.state.pool:
+                raise StillElectable(
+                    f"Sentinels could elect {server} before it is whole, for its replica-priority cannot be set to 0 "
+                    f"({error}); allow topom's user CONFIG GET and SET there"
+                ) from error
+            log.warning("server_may_be_elected", server=server, reason=str(error))
+
+    async def run(self) -> None:
+        """See to all servers; for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._priorities.run())
+            if self._active:
+                group.create_task(self._strangers.run())

@@ -1,0 +1,172 @@
+"""Keeps Sentinels from electing servers that hold no whole copy of their group, or are not to have it any more.
+
+A Sentinel elects whatever follows a group's master, known to topom or not: a copy that is just being made, one that
+differs from its master, a server that has left its group. It elects none whose ``replica-priority`` is 0, so topom sets
+that at the server itself, before it is told to follow, and sets it back once the server may be elected. What it was is
+stored before it is changed, so that the next topom sets it back. A priority of 0 that somebody else set stays. What is
+stored of a server that left without having been told outlives that: its configuration file may have the 0, and it may
+come back.
+
+A server that is restarted comes up with the priority of its configuration file, and a Sentinel asks for priorities
+every ten seconds, and at once when it finds the master down: so it may take :data:`LOOK_SECONDS` and a moment until
+what is set here counts. What is elected in between is not followed, unless it is in the group
+(:mod:`topom.masters.sentinels.following`).
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+import structlog
+
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, known_servers, leaving_servers
+from topom.periodic import keep_looking
+from topom.servers.lastcopy import ServerFailed
+from topom.servers.replication import ServerReplication
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 10.0
+"""How often it is looked whether servers have the priority that they are to have."""
+MOST_KEPT = 256
+"""Priorities that are stored; beyond them, those of servers that topom does not know any more are forgotten."""
+
+
+def barred(
+    state: ClusterState,
+    differs: Callable[[str], bool],
+    has_failed: Callable[[str], bool],
+    following: Collection[str],
+) -> frozenset[str]:
+    """Servers that Sentinels are not to elect.
+
+    One on its way out is among them only if its group has another replica that may be elected.
+
+    Args:
+        differs: whether a replica was found to differ from its master.
+        has_failed: whether a server counts as failed, and could not be elected.
+        following: servers that follow the master of a group that they are not in.
+    """
+    run = state.placement.run
+    copying = {step.server for step in run.steps if step.state == "copying"} if run is not None else set()
+    found = {*following, *(copying & state.pool.keys())}
+    leaving = leaving_servers(state)
+    for group in state.table.groups.values():
+        unfit = {server for server in group.replicas if server in state.joining or differs(server)}
+        found |= unfit
+        if any(not (server in unfit or server in leaving or has_failed(server)) for server in group.replicas):
+            found |= leaving.intersection(group.replicas)
+    return frozenset(found)
+
+
+class Priorities:
+    """The priorities of one topom's servers, for as long as :meth:`run` runs.
+
+    Args:
+        wanted: gives the servers that are not to be elected now.
+    """
+
+    def __init__(self, ledger: Ledger, replication: ServerReplication, wanted: Callable[[], Collection[str]]) -> None:
+        self._ledger = ledger
+        self._replication = replication
+        self._wanted = wanted
+        self._one_at_a_time = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._said: dict[str, str] = {}
+        self._gone: set[str] = set()
+        """Servers that topom does not know any more, and that did not answer when they were to have it back."""
+
+    async def bar(self, server: str) -> None:
+        """Keep Sentinels from electing a server from now on; :meth:`run` sees to it that it lasts as long as wanted.
+
+        Raises:
+            ServerFailed: it does not answer, or does not let topom change its configuration.
+            TopomError: as :meth:`topom.cluster.ledger.Ledger.change`.
+        """
+        async with self._one_at_a_time:
+            await self._bar(server)
+
+    async def run(self) -> None:
+        """Set priorities and set them back, as it is wanted; for ever."""
+        self._ledger.listen(self._changed)
+        await keep_looking(self._news, self.look, "priorities_wait")
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        self._news.set()
+
+    def wake(self) -> None:
+        """What is wanted may have changed."""
+        self._news.set()
+
+    async def look(self) -> float:
+        """Set what is to be set now; in how many seconds it is looked again.
+
+        Raises as :meth:`topom.cluster.ledger.Ledger.change`.
+        """
+        wanted = frozenset(self._wanted())
+        kept = self._ledger.state.priorities.keys()
+        if not wanted and not kept:
+            self._said.clear()
+            return LOOK_SECONDS
+        async with self._one_at_a_time:
+            await asyncio.gather(*(self._try_to_bar(server) for server in sorted(wanted)))
+            self._gone &= kept - {*known_servers(self._ledger.state)}
+            await asyncio.gather(*(self._set_back(server) for server in sorted(kept - wanted - self._gone)))
+        for server in self._said.keys() - wanted:
+            del self._said[server]
+        return LOOK_SECONDS
+
+    async def _try_to_bar(self, server: str) -> None:
+        try:
+            await self._bar(server)
+        except ServerFailed as error:
+            if self._said.get(server) != str(error):
+                log.warning("server_may_be_elected", server=server, reason=str(error))
+            self._said[server] = str(error)
+        else:
+            self._said.pop(server, None)
+
+    async def _bar(self, server: str) -> None:
+        priority = await self._replication.priority(server)
+        if priority == 0:
+            return
+        # Stored first: whoever leads next sets it back.
+        await self._ledger.change(lambda state, epoch: _with(state, server, priority))
+        await self._replication.set_priority(server, 0)
+        log.info("server_not_electable", server=server, priority=priority)
+
+    async def _set_back(self, server: str) -> None:
+        """Give a server the priority that it had. One that does not answer is tried again while topom knows it."""
+        try:
+            now = await self._replication.priority(server)
+            if server in self._wanted():
+                return
+            priority = self._ledger.state.priorities.get(server, 0)
+            if now == 0 and priority:
+                await self._replication.set_priority(server, priority)
+                # Its configuration file may have been written meanwhile, with the 0 in it.
+                await self._replication.keep(server)
+                log.info("server_electable", server=server, priority=priority)
+        except ServerFailed as error:
+            log.debug("priority_not_set_back", server=server, reason=str(error))
+            if server not in known_servers(self._ledger.state):
+                self._gone.add(server)
+            return
+        await self._ledger.change(lambda state, epoch: _without(state, server))
+
+
+def _with(state: ClusterState, server: str, priority: int) -> ClusterState:
+    if state.priorities.get(server) == priority:
+        return state
+    known = known_servers(state)
+    strange = [other for other in state.priorities if other not in known]
+    dropped = strange[: max(0, len(state.priorities) + 1 - MOST_KEPT)]
+    kept = {other: value for other, value in state.priorities.items() if other not in dropped}
+    return replace(state, priorities={**kept, server: priority})
+
+
+def _without(state: ClusterState, server: str) -> ClusterState:
+    if server not in state.priorities:
+        return state
+    return replace(state, priorities={name: value for name, value in state.priorities.items() if name != server})

@@ -1,0 +1,170 @@
+"""Whether a group's master is another one by now, decided from what all Sentinels and the servers themselves say.
+
+| a majority of all known Sentinels names | the server named | what is done |
+|---|---|---|
+| the master in the slot table | | nothing |
+| nobody | | nothing |
+| another server of the group | says that it is a master, and has a past | it becomes the master in the slot table |
+| another server of the group | is none, and the table's master is one | Sentinels are told the table's master |
+| another server of the group | anything else | nothing; it is looked again |
+| a server that is not in the group | is a master, or does not answer | an error for the operator |
+| a server that is not in the group | is none, and the table's master is one | Sentinels are told the table's master |
+
+A Sentinel that names another server than the majority, which names the table's master, is told that one, too, once it
+has done so for :data:`ASTRAY_SECONDS`: it was away, or set up anew.
+
+**one-owner** is bounded, not kept, while a group fails over: a proxy that topom does not reach may go on sending to the
+former master, if it reaches that, until a Sentinel has made it a replica. **epochs**: what is decided here counts only
+if the table still has the master that it was decided for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import structlog
+
+from topom.cluster import cancelling as interventions
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState
+from topom.cluster.topology import promote
+from topom.errors import TopomError
+from topom.masters.sentinels.standing import standing_of
+from topom.masters.sentinels.votes import elected
+from topom.servers.redis_servers import RedisServers
+
+log = structlog.get_logger(__name__)
+
+ASTRAY_SECONDS = 10.0
+"""For how long a Sentinel may name another master than all others before it is told theirs."""
+
+
+class Verdict(Enum):
+    """What follows from a look at one group."""
+
+    AGREED = "agreed"
+    """Nothing is to be done, as far as is known."""
+    UNDECIDED = "undecided"
+    """Sentinels do not agree with the slot table, and it is not clear yet who is right."""
+    OUTDATED = "outdated"
+    """The slot table is right: Sentinels are to be told its master."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is said of one group: ``named`` is the master by Sentinel, None by one that does not watch the group."""
+
+    group_id: int
+    master: str
+    servers: tuple[str, ...]
+    named: Mapping[str, str | None]
+
+
+class Following:
+    """Takes over a new master into the slot table."""
+
+    def __init__(self, ledger: Ledger, servers: RedisServers) -> None:
+        self._ledger = ledger
+        self._servers = servers
+        self._said: dict[int, str] = {}
+        self.switches = 0
+        """Masters that were taken over into the table."""
+
+    async def look(self, view: View, known: int) -> Verdict:
+        """Decide for one group, of ``known`` Sentinels in all, by the table above."""
+        address = elected(view.named.values(), known)
+        if address is None or address == view.master:
+            self._say(view.group_id, "")
+            agreed = all(named in (view.master, None) for named in view.named.values())
+            return Verdict.AGREED if agreed else Verdict.UNDECIDED
+        found = await standing_of(self._servers, address)
+        is_master = found is not None and found.is_master
+        if not is_master:
+            current = await standing_of(self._servers, view.master)
+            if found is not None and current is not None and current.is_master:
+                self._say(view.group_id, "")
+                return Verdict.OUTDATED
+        if address not in view.servers:
+            self._say(
+                view.group_id,
+                f"Sentinels name {address} as the master of group {view.group_id}, which has no such server; if it is "
+                f"right, add it with 'slotferry server add {view.group_id} {address}', else have them told again with "
+                "'slotferry sentinel resync'",
+            )
+            return Verdict.UNDECIDED
+        if found is None or not is_master:
+            what = "is no master" if found is not None else "does not answer"
+            self._say(
+                view.group_id, f"Sentinels name {address} as the master of group {view.group_id}, but that {what}"
+            )
+            return Verdict.UNDECIDED
+        if not found.has_a_past:
+            self._say(
+                view.group_id,
+                f"Sentinels name {address} as the master of group {view.group_id}, but it is empty and has followed "
+                "nobody since it was started; if its data are lost for good, write any key there, else give it "
+                "its data back",
+            )
+            return Verdict.UNDECIDED
+        return Verdict.AGREED if await self._follow(view, address, known) else Verdict.UNDECIDED
+
+    async def _follow(self, view: View, address: str, known: int) -> bool:
+        """Store the switch; whether the table names the new master now."""
+
+        def change(state: ClusterState, epoch: int) -> ClusterState:
+            # epochs: only over the master that the Sentinels were compared with. A locked group has a promotion under
+            # way, which ends one way or the other; then it is looked at again.
+            if state.table.master_of(view.group_id) != view.master or state.table.groups[view.group_id].locked:
+                return state
+            return interventions.with_table(state, promote(state.table, epoch, view.group_id, address))
+
+        try:
+            state = await self._ledger.change(change)
+        except TopomError as error:
+            log.error("switch_not_stored", group=view.group_id, master=address, reason=str(error))
+            return False
+        if state.table.master_of(view.group_id) != address:
+            return False
+        self._say(view.group_id, "")
+        self.switches += 1
+        log.warning(
+            "master_switched",
+            group=view.group_id,
+            former=view.master,
+            master=address,
+            epoch=state.table.epoch,
+            sentinels=sum(named == address for named in view.named.values()),
+            known=known,
+        )
+        return True
+
+    def problem(self, group_id: int) -> str:
+        """Why what Sentinels say of a group is not followed; empty if there is nothing of the kind."""
+        return self._said.get(group_id, "")
+
+    def _say(self, group_id: int, problem: str) -> None:
+        """Log a problem once, not at each look."""
+        if problem and self._said.get(group_id) != problem:
+            log.error("switch_not_followed", group=group_id, reason=problem)
+        if problem:
+            self._said[group_id] = problem
+        else:
+            self._said.pop(group_id, None)
+
+
+class Astray:
+    """For how long each Sentinel has named another master than the table's, which the majority names."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, int], float] = {}
+
+    def note(self, view: View, known: int, now: float) -> list[str]:
+        """Sentinels that are to be told the table's master by now."""
+        found = []
+        for sentinel, named in view.named.items():
+            place = sentinel, view.group_id
+            if named in (view.master, None) or elected(view.named.values(), known) != view.master:
+                self._since.pop(place, None)
+            elif now - self._since.setdefault(place, now) >= ASTRAY_SECONDS:
+                found.append(sentinel)
+        return found

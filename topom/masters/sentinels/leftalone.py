@@ -1,0 +1,91 @@
+"""Groups that Sentinels leave to topom while it gives them another master.
+
+A Sentinel that saw only half of a planned promotion could make the new master a replica of the former one, or choose a
+third server. So before a group is locked, every Sentinel forgets it; while it is locked, none is told of it; once it
+is not, all of them begin with the master that the slot table then names. If topom ends meanwhile, whoever leads next
+has them begin.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+import structlog
+
+from slots.failures import FAILURES
+from topom.masters.sentinels.errors import SentinelWatches
+from topom.masters.sentinels.link import SentinelLink
+from topom.masters.sentinels.telling import Telling
+
+log = structlog.get_logger(__name__)
+
+
+class LeftAlone:
+    """The groups of one topom that are left alone just now.
+
+    Args:
+        known: gives the addresses of all Sentinels.
+        links: those that are asked, by address.
+        over: called when a group is to be watched again.
+    """
+
+    def __init__(
+        self,
+        telling: Telling,
+        known: Callable[[], Collection[str]],
+        links: Mapping[str, SentinelLink],
+        over: Callable[[], None],
+    ) -> None:
+        self.groups: set[int] = set()
+        self._telling = telling
+        self._known = known
+        self._links = links
+        self._over = over
+
+    @asynccontextmanager
+    async def during(self, group_id: int) -> AsyncIterator[None]:
+        """Have no Sentinel watch a group meanwhile; bounded in time by what a Sentinel may take to answer.
+
+        Raises:
+            SentinelWatches: one could not be told.
+        """
+        # Whoever tries again and again must not have the others begin anew each time.
+        _require_all([self._unheard(address) for address in self._known()], group_id)
+        self.groups.add(group_id)
+        try:
+            _require_all(
+                await asyncio.gather(*(self._forget(address, group_id) for address in self._known())), group_id
+            )
+            log.info("sentinels_leave_alone", group=group_id)
+            yield
+        finally:
+            self.groups.discard(group_id)
+            self._over()
+
+    def _unheard(self, address: str) -> str:
+        """Why a Sentinel cannot be told, as it was last asked; empty if it answered."""
+        link = self._links.get(address)
+        if link is None:
+            return f"Sentinel {address} is not known for long enough"
+        return "" if link.up else f"Sentinel {address} does not answer ({link.reason})"
+
+    async def _forget(self, address: str, group_id: int) -> str:
+        """Why a Sentinel could not be told; empty if it was."""
+        link = self._links.get(address)
+        if link is None:
+            return self._unheard(address)
+        try:
+            await self._telling.leave_alone(link, group_id)
+        except FAILURES as error:
+            return f"Sentinel {address} does not answer ({str(error) or 'no answer in time'})"
+        return ""
+
+
+def _require_all(problems: Iterable[str], group_id: int) -> None:
+    """Raises SentinelWatches for the first problem that there is."""
+    for problem in problems:
+        if problem:
+            raise SentinelWatches(
+                f"{problem}, and might undo a change of group {group_id}'s master; bring it back, or remove it with "
+                "'slotferry sentinel remove'; nothing was changed"
+            )

@@ -1,0 +1,207 @@
+"""topom's connections to one Sentinel: its questions and commands, and one over which switches are announced.
+
+**bounded**: every call has a limit in time, and who does not answer is asked again after waits that grow, with full
+jitter.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from slots.access import ServerAccess
+from slots.backoff import Backoff
+from slots.connections import PREFIX
+from slots.failures import FAILURES
+from slots.replies import NotUnderstood, understood
+from topom.cluster.topology import parse_address
+from topom.masters.sentinels import addresses
+from topom.masters.sentinels.monitoring import Command
+
+log = structlog.get_logger(__name__)
+
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 5.0
+FRESH_SECONDS = 5.0
+"""For how long what a Sentinel said counts: it is asked each second, so longer means that somebody was held up."""
+SWITCH = "+switch-master"
+"""The channel on which a Sentinel says that a group has another master."""
+NAMES_A_CALL = 64
+"""Of how many names it is asked for the replicas at a time."""
+NOT_ASKED = "it was not asked yet"
+NO_SUCH_MASTER = "no such master"
+
+
+class SentinelLink:
+    """One Sentinel.
+
+    Attributes:
+        reason: why it cannot be used; empty while it answers.
+        correcting: held while it is told what to watch.
+        listed: the replicas of each name that it listed when it was last asked, ``host:port``.
+    """
+
+    def __init__(
+        self, address: str, access: ServerAccess, timeout_seconds: float, leads: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.address = address
+        self._leads = leads
+        self.reason = NOT_ASKED
+        self.correcting = asyncio.Lock()
+        self.listed: Mapping[str, frozenset[str]] = {}
+        self.wake = asyncio.Event()
+        """Set to have it asked at once."""
+        self.told: set[str] = set()
+        """Names at which it was given the login since this topom began, or since it was last away."""
+        self.due = True
+        """Whether it may have to watch something else than it did."""
+        self.step_at = 0.0
+        """When it is looked anyway whether it watches what it is to."""
+        self._timeout = timeout_seconds
+        self._named: Mapping[str, str | None] = {}
+        self._named_at = 0.0
+        host, port = parse_address(address)
+        self._client: Redis = access.client(
+            host,
+            port,
+            client_name=f"{PREFIX}.topom",
+            socket_timeout=timeout_seconds,
+            socket_connect_timeout=timeout_seconds,
+            retry=Retry(NoBackoff(), 0),
+            max_connections=4,
+            decode_responses=True,
+        )
+
+    @property
+    def up(self) -> bool:
+        """Whether it answered when it was last asked."""
+        return not self.reason
+
+    @property
+    def named(self) -> Mapping[str, str | None] | None:
+        """Masters it names, ``host:port``, by the group's name; None for one it does not watch.
+
+        None in all when it does not answer, or has not done so lately.
+        """
+        fresh = asyncio.get_running_loop().time() - self._named_at < FRESH_SECONDS
+        return self._named if self.up and fresh else None
+
+    async def look(self, names: Sequence[str]) -> None:
+        """Ask for the masters of these names. Raises as :meth:`call`."""
+        at = asyncio.get_running_loop().time()
+        async with asyncio.timeout(self._timeout):
+            async with self._client.pipeline(transaction=False) as pipeline:
+                pipeline.execute_command("PING")
+                for name in names:
+                    pipeline.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
+                _, *answers = await pipeline.execute()
+        with understood("SENTINEL GET-MASTER-ADDR-BY-NAME"):
+            self._named = {
+                name: addresses.text(*_pair(answer)) if answer else None
+                for name, answer in zip(names, answers, strict=True)
+            }
+        self._named_at = at
+        if self.reason:
+            log.info("sentinel_up", sentinel=self.address)
+            self.reason = ""
+
+    async def list_replicas(self, names: Sequence[str]) -> None:
+        """Ask for the replicas of these names. Raises as :meth:`call`."""
+        found: dict[str, frozenset[str]] = {}
+        for start in range(0, len(names), NAMES_A_CALL):
+            asked = names[start : start + NAMES_A_CALL]
+            async with asyncio.timeout(self._timeout):
+                async with self._client.pipeline(transaction=False) as pipeline:
+                    for name in asked:
+                        pipeline.execute_command("SENTINEL", "REPLICAS", name)
+                    answers = await pipeline.execute(raise_on_error=False)
+            for name, answer in zip(asked, answers, strict=True):
+                if isinstance(answer, ResponseError):
+                    if NO_SUCH_MASTER not in str(answer).lower():
+                        raise answer
+                    continue
+                with understood("SENTINEL REPLICAS"):
+                    listed = [_fields(flat) for flat in answer]
+                    found[name] = frozenset(addresses.text(*_pair([one["ip"], one["port"]])) for one in listed)
+        self.listed = found
+
+    async def masters(self) -> dict[str, dict[str, str]]:
+        """All that it watches, by name: the fields of SENTINEL MASTERS. Raises as :meth:`call`."""
+        listed = await self.call(("MASTERS",))
+        with understood("SENTINEL MASTERS"):
+            return {fields["name"]: fields for fields in map(_fields, listed)}
+
+    async def call(self, command: Command) -> list[list[str]]:
+        """Send one command of the SENTINEL family. A topom that does not lead any more only asks.
+
+        Raises:
+            One of :data:`slots.failures.FAILURES`.
+        """
+        if command[0] != "MASTERS" and not self._leads():
+            raise ConnectionAbortedError("this topom does not lead any more")
+        async with asyncio.timeout(self._timeout):
+            answer: list[list[str]] = await self._client.execute_command("SENTINEL", *command)
+        return answer
+
+    async def forget(self, name: str) -> None:
+        """Have it watch a name no more, whether it does or not. Raises as :meth:`call`."""
+        self.told.discard(name)
+        try:
+            await self.call(("REMOVE", name))
+        except ResponseError as error:
+            if NO_SUCH_MASTER not in str(error).lower():
+                raise
+        # What it said of it is no news any more.
+        self._named = {one: master for one, master in self._named.items() if one != name}
+
+    def lost(self, error: BaseException) -> None:
+        """It did not answer: nothing of what it said counts any more."""
+        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        if self.up or self.reason != reason:
+            log.warning("sentinel_down", sentinel=self.address, reason=reason)
+        self.reason = reason
+        self._named = {}
+        self.told.clear()
+
+    async def listen(self, switched: Callable[[str], None]) -> None:
+        """Call ``switched`` with a master's name whenever this Sentinel announces another server for it, for ever."""
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        while True:
+            try:
+                async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
+                    async with asyncio.timeout(self._timeout):
+                        await subscription.subscribe(SWITCH)
+                    backoff.reset()
+                    while True:
+                        # A timeout of redis-py ends no connection here; polling finds what is announced to nobody.
+                        message = await subscription.get_message(timeout=self._timeout)
+                        if message is not None:
+                            with understood("SUBSCRIBE"):
+                                switched(str(message["data"]).partition(" ")[0])
+            except FAILURES as error:
+                log.debug("sentinel_subscription_lost", sentinel=self.address, reason=str(error))
+            await asyncio.sleep(backoff.next())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+def _pair(answer: Any) -> tuple[str, int]:
+    """Host and port. Raises TypeError or ValueError for anything else."""
+    host, port = answer
+    if not isinstance(host, str) or not host.isprintable() or not 0 <= int(port) <= 65535:
+        raise ValueError(f"{host!r:.50} and {port!r:.50} are no address")
+    return host, int(port)
+
+
+def _fields(flat: object) -> dict[str, str]:
+    """Names and values that come in turns. Raises NotUnderstood for anything else."""
+    if not isinstance(flat, list) or not all(isinstance(one, str) for one in flat) or len(flat) % 2:
+        raise NotUnderstood(f"it answers with what are no names and values: {flat!r:.50}")
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,300 @@
+"""Has Sentinels forget servers that are not in their group any more.
+
+A Sentinel never forgets a replica by itself. One that has left its group and follows nobody may still be elected; what
+is worse, after eight seconds a Sentinel makes it a replica of its former master again, and one that follows, or leads,
+another group it takes away from there. So what every Sentinel lists as replicas of a group is compared with the group,
+and with what the group's master lists, which is where Sentinels find replicas:
+
+- A stranger that the master lists follows it: Sentinels would find it at once again. They are kept from electing it
+  (:mod:`topom.masters.sentinels.electable`). One in the pool that nobody has filled is told to follow nobody.
+- Of a stranger that the master does not list, each Sentinel is rid by beginning the group anew, as if it had known
+  nobody: one after the other, the next one once all know the group's replicas and each other again, so that the others
+  can agree upon a failover meanwhile (*settled*). One that takes the master for down, or is about a failover, or names
+  another master, is left for later.
+- A server is filled for a group only once no Sentinel counts it to another one (:meth:`Strangers.require_forgotten`).
+  What a Sentinel that does not answer last said counts on. One that has not answered this topom yet may keep a replica
+  from being one, when it is back and until it is asked, which is at once; a master it cannot, for none is made by a
+  planned promotion while it is silent (:mod:`topom.masters.sentinels.leftalone`).
+
+Nothing is stored: who is a stranger is seen at the Sentinels themselves, by whichever topom leads.
+
+``SENTINEL REMOVE`` and ``MONITOR`` are used rather than ``RESET``: after those a Sentinel asks the master at once,
+after this one only when it would have asked anyway, up to ten seconds later, and could elect nobody meanwhile.
+
+**bounded**: a Sentinel that is not settled is waited for :data:`SETTLE_SECONDS`; one that does not answer, not at all.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import structlog
+from redis.asyncio import Redis
+
+from slots.failures import FAILURES
+from slots.replies import Info, info_of
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState
+from topom.masters.sentinels import addresses, monitoring
+from topom.masters.sentinels.addresses import Resolver
+from topom.masters.sentinels.errors import SentinelsRemember
+from topom.masters.sentinels.link import SentinelLink
+from topom.masters.sentinels.telling import Telling
+from topom.periodic import keep_looking
+from topom.servers.redis_servers import RedisServers
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 10.0
+"""Between two looks at what Sentinels list."""
+HURRY_SECONDS = 0.3
+"""The same, while one has somebody to forget."""
+SETTLE_SECONDS = 20.0
+"""How long a Sentinel may take to know everybody again before others begin anew, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a Sentinel knows of a group: addresses of its replicas, as it says them, and how many other Sentinels."""
+
+    replicas: frozenset[str]
+    others: int
+
+
+def next_to_forget(
+    known: Mapping[str, Known], gone: Collection[str], own: Collection[str], patient: bool
+) -> str | None:
+    """The Sentinel that is to begin a group anew now; None if none is, or the others are not settled yet.
+
+    Args:
+        known: by Sentinel, of those that answer and watch the group.
+        gone: replicas that are to be forgotten.
+        own: the group's replicas that its master lists.
+        patient: whether those that are not settled are still waited for.
+    """
+    listing = [sentinel for sentinel, one in known.items() if not one.replicas.isdisjoint(gone)]
+    if not listing:
+        return None
+    settled = {sentinel for sentinel, one in known.items() if one.replicas >= {*own} and one.others >= len(known) - 1}
+    if not patient:
+        return listing[0]
+    return next((sentinel for sentinel in listing if settled >= known.keys() - {sentinel}), None)
+
+
+class Strangers:
+    """Servers that Sentinels count to groups that they are not in.
+
+    Args:
+        watched: gives the groups that are to be watched now, with their masters.
+        links: the Sentinels that are asked, by address.
+        release: has servers of the pool follow nobody. Raises nothing.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        servers: RedisServers,
+        resolver: Resolver,
+        telling: Telling,
+        watched: Callable[[], Mapping[int, str]],
+        links: Mapping[str, SentinelLink],
+        release: Callable[[Collection[str]], Awaitable[None]],
+    ) -> None:
+        self._ledger = ledger
+        self._servers = servers
+        self._resolver = resolver
+        self._telling = telling
+        self._watched = watched
+        self._links = links
+        self._release = release
+        self.changed: Callable[[], None] = lambda: None
+        """Called when others follow."""
+        self._news = asyncio.Event()
+        self._unsettled: dict[int, float] = {}
+        self._by_group: dict[int, frozenset[str]] = {}
+        self.following: frozenset[str] = frozenset()
+        """Strangers that follow a master, by the addresses under which topom knows them, if it does."""
+        self.complete = False
+        """Whether these are all: each group's master has said who follows it, once at least."""
+
+    async def run(self) -> None:
+        """Look again and again; for ever."""
+        self._ledger.listen(self._hear)
+
+        async def look() -> float:
+            try:
+                return HURRY_SECONDS if await self.look() else LOOK_SECONDS
+            except Exception:
+                # Each failure to reach somebody is seen to where it occurs; whatever else it is, it is looked again.
+                log.exception("strangers_not_understood")
+                return LOOK_SECONDS
+
+        await keep_looking(self._news, look, "strangers_wait")
+
+    def _hear(self, old: ClusterState, new: ClusterState) -> None:
+        if old.table.groups is not new.table.groups or old.pool is not new.pool or old.sentinels is not new.sentinels:
+            self._news.set()
+
+    async def look(self) -> bool:
+        """Look at all groups once, and have one Sentinel a group forget; whether that is to be gone on with soon."""
+        watched = self._watched()
+        product = self._ledger.state.product.name
+        wanted = {group_id: monitoring.name_of(product, group_id) for group_id in watched}
+
+        async def names(link: SentinelLink) -> list[str]:
+            return list(wanted.values())
+
+        await self._list(names)
+        found = await asyncio.gather(*(self._listed_by(master) for master in watched.values()))
+        pending = False
+        # Of a group that is getting another master, or whose master does not answer, what was known stays.
+        groups = self._ledger.table.groups
+        by_group = {
+            group_id: names
+            for group_id, names in self._by_group.items()
+            if group_id in groups and len(groups[group_id].servers) > 1
+        }
+        for group_id, listed in zip(watched, found, strict=True):
+            if listed is None:
+                continue
+            own, strangers = await self._told_apart(group_id, listed)
+            by_group[group_id] = frozenset((await self._without_own(group_id, strangers)).values())
+            named = frozenset(
+                end for link in self._links.values() if link.up for end in link.listed.get(wanted[group_id], ())
+            )
+            _, left = await self._told_apart(group_id, named - listed)
+            if left:
+                pending = True
+                await self._forget(group_id, left.keys(), own)
+            else:
+                self._unsettled.pop(group_id, None)
+        for group_id in self._unsettled.keys() - watched.keys():
+            del self._unsettled[group_id]
+        self._by_group = by_group
+        following = frozenset(name for names in by_group.values() for name in names)
+        complete = all(len(group.servers) < 2 or group.id in by_group for group in groups.values())
+        if (following, complete) != (self.following, self.complete):
+            self.following, self.complete = following, complete
+            self.changed()
+        return await self._release_from(following) or pending
+
+    async def require_forgotten(self, server: str, group_id: int) -> None:
+        """Raises SentinelsRemember while a Sentinel counts a server to another group than this one."""
+        product = self._ledger.state.product.name
+
+        async def names(link: SentinelLink) -> list[str]:
+            # Those of groups that are gone by now, too.
+            return [name for name in await link.masters() if monitoring.group_id_of(product, name) is not None]
+
+        await self._list(names)
+        for sentinel, link in list(self._links.items()):
+            for name, replicas in link.listed.items():
+                number = monitoring.group_id_of(product, name)
+                if number == group_id or await self._resolver.same(server, replicas) is None:
+                    continue
+                self._news.set()
+                how = "it forgets it soon" if link.up else "it does not answer: bring it back"
+                raise SentinelsRemember(
+                    f"Sentinel {sentinel} still counts {server} as a replica of group {number}, and would make it one "
+                    f"again; {how}, or remove it with 'slotferry sentinel remove {sentinel}'"
+                )
+
+    async def _list(self, names: Callable[[SentinelLink], Awaitable[list[str]]]) -> None:
+        """Ask each Sentinel that answers what it lists under these names."""
+
+        async def ask(link: SentinelLink) -> None:
+            try:
+                await link.list_replicas(await names(link))
+            except FAILURES as error:
+                log.debug("sentinel_does_not_list", sentinel=link.address, reason=str(error))
+
+        await asyncio.gather(*(ask(link) for link in self._links.values() if link.up))
+
+    async def _told_apart(self, group_id: int, ends: Collection[str]) -> tuple[set[str], dict[str, str]]:
+        """Of addresses as Redis says them, those of a group's servers; and the others, as topom knows them, if it does.
+
+        No others of a group that is gone.
+        """
+        group = self._ledger.table.groups.get(group_id)
+        if group is None or not all([await self._resolver.ends(server) for server in group.servers]):
+            # Where a server is that has a name is not known now.
+            return set(ends), {}
+        others = {end for end in ends if await self._resolver.same(end, group.servers) is None}
+        return set(ends) - others, {
+            end: await self._resolver.same(end, self._ledger.state.pool) or end for end in sorted(others)
+        }
+
+    async def _without_own(self, group_id: int, strangers: Mapping[str, str]) -> dict[str, str]:
+        """Those that are not servers of the group that are reached by several addresses."""
+        group = self._ledger.table.groups.get(group_id)
+        if not strangers or group is None:
+            return dict(strangers)
+        asked = [*group.servers, *strangers]
+        found = dict(zip(asked, await asyncio.gather(*map(self._process, asked)), strict=True))
+        own = {found[server] for server in group.servers} - {""}
+        return {end: name for end, name in strangers.items() if found[end] not in own}
+
+    async def _process(self, server: str) -> str:
+        """What a server's process calls itself; empty if it does not answer."""
+        found: list[str] = []
+
+        async def look(client: Redis) -> None:
+            found.append((await info_of(client, "server")).text("run_id", ""))
+
+        await self._servers.guarded(server, look)
+        return found[0] if found else ""
+
+    async def _listed_by(self, master: str) -> frozenset[str] | None:
+        """Replicas that a master says it has; None if it does not answer, or is none."""
+        found: list[frozenset[str]] = []
+
+        async def look(client: Redis) -> None:
+            info = await info_of(client, "replication")
+            if info.is_master:
+                found.append(replicas_of(info))
+
+        await self._servers.guarded(master, look)
+        return found[0] if found else None
+
+    async def _forget(self, group_id: int, gone: Collection[str], own: Collection[str]) -> None:
+        name = monitoring.name_of(self._ledger.state.product.name, group_id)
+        known: dict[str, Known] = {}
+        for sentinel, link in list(self._links.items()):
+            if not link.up:
+                continue
+            try:
+                fields = (await link.masters()).get(name)
+            except FAILURES:
+                continue
+            if fields is not None:
+                known[sentinel] = Known(frozenset(link.listed.get(name, ())), int(fields["num-other-sentinels"]))
+        now = asyncio.get_running_loop().time()
+        since = self._unsettled.setdefault(group_id, now)
+        chosen = next_to_forget(known, gone, own, now < since + SETTLE_SECONDS)
+        if chosen is None or chosen not in self._links:
+            return
+        link = self._links[chosen]
+        try:
+            if await self._telling.begin_one_anew(link, group_id):
+                self._unsettled[group_id] = now
+                log.info("sentinel_forgets_replicas", sentinel=chosen, group=group_id, servers=sorted(gone))
+        except FAILURES as error:
+            # It may have forgotten the group, and not begun with it again.
+            log.warning("sentinel_keeps_replicas", sentinel=chosen, group=group_id, reason=str(error))
+            link.due = True
+            link.wake.set()
+
+    async def _release_from(self, following: Collection[str]) -> bool:
+        """Those of the pool that follow a master, and that nobody has filled, are told to follow nobody; if any is."""
+        state = self._ledger.state
+        run = state.placement.run
+        copying = {step.server for step in run.steps if not step.over} if run is not None else set()
+        if idle := sorted(server for server in following if server in state.pool and server not in copying):
+            # A Sentinel that was not told yet has made it a replica again, or it could not be told before.
+            await self._release(idle)
+        return bool(idle)
+
+
+def replicas_of(info: Info) -> frozenset[str]:
+    """Addresses of the replicas that INFO replication of a master lists. Raises NotUnderstood."""
+    return frozenset(addresses.text(one.text("ip"), one.number("port")) for one in info.replicas)

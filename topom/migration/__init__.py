@@ -1,0 +1,13 @@
+"""Slots on their way from one group to another, in batches, through the barrier (**drained**, **complete**).
+
+May import: errors, store, cluster, servers, proxies.
+
+To change
+
+- which slots move together, and which pairs of groups side by side: :mod:`~topom.migration.batches`;
+- what becomes of a batch that fails: :mod:`~topom.migration.actions`;
+- the steps of one batch: :mod:`~topom.migration.steps`;
+- why a pair waits, and how long: :mod:`~topom.migration.deferral`;
+- what topom wants of the migrator: :mod:`~topom.migration.mover`; how keys are moved is in the folder ``migrator``;
+- when keys of slots that a server does not own are deleted there: :mod:`~topom.migration.sweeping` (**owned**).
+"""

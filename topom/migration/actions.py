@@ -1,0 +1,284 @@
+"""Which batches of slots run, beside each other and after each other, and what becomes of one that fails.
+
+Each state of a batch is stored before anything follows from it (:mod:`topom.migration.steps`), and proxies hear of it
+only then,
+so a topom that is killed at any point goes on from what the store says: a batch that was locked is unlocked and locked
+again, one that was migrating starts its scan afresh.
+
+Whatever fails is tried again with growing waits, and an operator sees why. A batch whose check fails has touched no
+slot: it ends, its groups are free for others, and its pair of groups is tried again (:mod:`topom.migration.deferral`).
+
+One batch is locked at a time: a proxy's refusal of a table then concerns that lock and no other one. An operator may
+take slots from a batch at any time (:mod:`topom.cluster.cancelling`): its step is broken off, which is harmless
+wherever that is, and it goes on with those that the store still has as its own.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from migrator.progress import Progress, Totals, summed
+from slots import ranges
+from slots.backoff import Backoff
+from slots.states import SlotState
+from topom.cluster.ledger import Ledger, LostPlace
+from topom.cluster.speed import PairSpeed
+from topom.cluster.state import ClusterState, MigrationSettings
+from topom.migration.batches import Batch, Pair, next_batches, pending_slots
+from topom.migration.deferral import Deferral
+from topom.migration.steps import CheckFailed, Mover, Observer, Steps, Sweep
+from topom.proxies.barrier import Barrier, BarrierFailed
+
+log = structlog.get_logger(__name__)
+
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 10.0
+
+
+class Actions:
+    """Runs the batches of one topom."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        mover: Mover,
+        configured: MigrationSettings,
+        barrier_seconds: float,
+        on_step: Observer | None = None,
+        sweep: Sweep | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._mover = mover
+        self._configured = configured
+        self._not_halted = asyncio.Event()
+        self.steps = Steps(
+            ledger, barrier, mover, barrier_seconds, self._not_halted, self._why_halted, on_step, sweep=sweep
+        )
+        self._running: dict[asyncio.Task[None], Batch] = {}
+        self._wake = asyncio.Event()
+        self._deferral = Deferral(self._wake.set)
+        self._settled = Totals(0, 0, 0.0, 0)
+        self.last_batch_seconds: float | None = None
+        """How long the latest batch took that came to its end; None before the first."""
+
+    @property
+    def slots_moved(self) -> int:
+        """Slots that came to rest where they were sent since this topom started."""
+        return self.steps.slots_moved
+
+    @property
+    def settings(self) -> MigrationSettings:
+        """What holds now."""
+        return self._ledger.state.migration(self._configured)
+
+    @property
+    def batches(self) -> list[Batch]:
+        """Those under way."""
+        return sorted(self._running.values(), key=lambda batch: batch.slots)
+
+    @property
+    def deferred(self) -> list[tuple[Pair, list[int], str]]:
+        """Pairs of groups whose target cannot take slots, those that wait for it, and why; no batch is under way."""
+        running = {batch.pair for batch in self._running.values()}
+        found = (
+            (pair, pending_slots(self._ledger.state, pair), self._deferral.reason(pair))
+            for pair in self._deferral.pairs()
+            if pair not in running
+        )
+        return [entry for entry in found if entry[1]]
+
+    @property
+    def speed(self) -> PairSpeed | None:
+        """How fast a pair of groups moved keys lately, if not by this topom then before; None while that is unknown."""
+        return self.steps.speed.measured or self._ledger.state.speed
+
+    def reasons(self) -> dict[int, str]:
+        """Why actions do not go on, by slot; those that do, or wait for their turn, are left out."""
+        found = {slot: reason for _, slots, reason in self.deferred for slot in slots}
+        for batch in self._running.values():
+            if batch.message:
+                found.update(dict.fromkeys(batch.slots, batch.message))
+        return found | dict(self._ledger.state.skipped)
+
+    def retry(self) -> None:
+        """Try at once whatever failed and waits to be tried again."""
+        self._deferral.retry()
+        for batch in self._running.values():
+            if batch.resting:
+                batch.changed.set()
+
+    @property
+    def totals(self) -> Totals:
+        """Progress of all batches since this topom started; rate and remainder are those of the ones under way."""
+        now = summed(batch.progress for batch in self._running.values())
+        return replace(
+            now,
+            keys_moved=now.keys_moved + self._settled.keys_moved,
+            bytes_moved=now.bytes_moved + self._settled.bytes_moved,
+        )
+
+    async def run(self) -> None:
+        """Start batches as they become possible, until cancelled."""
+        self._apply_settings()
+        self._ledger.listen(self._changed)
+        try:
+            while True:
+                self._wake.clear()
+                self._start_batches()
+                await self._wake.wait()
+        finally:
+            tasks = list(self._running)
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+            self._deferral.close()
+
+    def _start_batches(self) -> None:
+        settings = self.settings
+        state = self._ledger.state
+        for pair in self._deferral.pairs():
+            if not pending_slots(state, pair):
+                self._deferral.passed(pair)
+        for batch in next_batches(
+            state,
+            self._running.values(),
+            settings.parallel_slots,
+            begin=self._not_halted.is_set(),
+            deferred=self._deferral.waiting,
+        ):
+            batch.message = self._deferral.reason(batch.pair) if batch.state is SlotState.PENDING else ""
+            task = asyncio.create_task(self._carry(batch), name=f"batch {batch.source_id}-{batch.target_id}")
+            self._running[task] = batch
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        batch = self._running.pop(task)
+        self._settled = summed_with(self._settled, batch.progress)
+        self._wake.set()
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        if old.migration_changes is not new.migration_changes:
+            self._apply_settings()
+        if old.table is not new.table or old.skipped is not new.skipped:
+            for batch in self._running.values():
+                if any(old.table.master_of(group) != new.table.master_of(group) for group in batch.groups):
+                    # complete: its keys are at another server by now, or have to go to another.
+                    batch.changed.set()
+                if batch.writing:
+                    batch.writing = False
+                elif batch.remaining(new) != batch.slots:
+                    batch.changed.set()
+        self._wake.set()
+
+    def _apply_settings(self) -> None:
+        settings = self.settings
+        halted = settings.halt() is not None
+        self._mover.set_pace(replace(settings, paused=halted))
+        if halted:
+            self._not_halted.clear()
+        else:
+            self._not_halted.set()
+
+    def _why_halted(self) -> str:
+        halt = self.settings.halt()
+        return halt.reason if halt else ""
+
+    def follow_clock(self) -> None:
+        """Let moving halt or go on as the hours say, and measure how fast it goes; to be called often."""
+        halt = self.settings.halt()
+        self.steps.speed.look(halted=halt is not None)
+        if self._not_halted.is_set() == (halt is not None):
+            log.info("migration_halted" if halt else "migration_goes_on", reason=halt.reason if halt else "the hours")
+            self._apply_settings()
+            self._wake.set()
+
+    async def _carry(self, batch: Batch) -> None:
+        """Take one batch to rest. Whatever fails is tried again with growing waits; only losing the store ends it."""
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        log.info("batch_began", state=batch.state, **_described(batch))
+        while True:
+            batch.changed.clear()
+            try:
+                going_on = await self.steps.follow_store(batch) and await self._unless_changed(
+                    batch, self.steps.take(batch)
+                )
+            except LostPlace:
+                batch.message = "another topom has taken over"
+                return
+            except CheckFailed as error:
+                seconds = self._deferral.defer(batch.pair, str(error))
+                log.warning("check_failed", reason=str(error), retry_seconds=round(seconds, 1), **_described(batch))
+                return
+            except BarrierFailed as error:
+                batch.message = f"unlocked again, will be tried anew: {error}"
+                log.warning("slots_unlocked", reason=str(error), **_described(batch))
+                await self._rest(batch, backoff.next())
+            except Exception as error:
+                # Errors of the store and of the migrator are for the operator to see and mostly pass; nothing
+                # else is expected, and an action must not stop silently whatever it is.
+                batch.message = str(error) or type(error).__name__
+                log.error(
+                    "batch_failed",
+                    state=batch.state,
+                    reason=batch.message,
+                    kind=type(error).__name__,
+                    **_described(batch),
+                )
+                await self._rest(batch, backoff.next())
+            else:
+                if not going_on:
+                    self.last_batch_seconds = loop.time() - began
+                    log.info("batch_ended", keys_moved=batch.progress.keys_moved, **_described(batch))
+                    return
+                batch.message = ""
+                self._deferral.passed(batch.pair)
+                if batch.state != SlotState.PREPARING:  # unlocking, to lock again, is no progress
+                    backoff.reset()
+
+    async def _unless_changed(self, batch: Batch, step: Coroutine[Any, Any, bool]) -> bool:
+        """Take a step to its end, or break it off when the batch's slots change: then there is another one."""
+        task = asyncio.create_task(step)
+        change = asyncio.create_task(batch.changed.wait())
+        try:
+            await asyncio.wait((task, change), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            change.cancel()
+            if not task.done():
+                task.cancel()
+                # The mover lets a step under way come to its end.
+                await asyncio.wait((task,))
+                if not task.cancelled():
+                    task.exception()  # of no use to who breaks a step off
+        return True if task.cancelled() else task.result()
+
+    async def _rest(self, batch: Batch, seconds: float) -> None:
+        """Wait before another try, unless an operator wants it at once, or something else of the batch."""
+        batch.resting = True
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await batch.changed.wait()
+        finally:
+            batch.resting = False
+
+
+def summed_with(totals: Totals, progress: Progress) -> Totals:
+    """``totals`` and the keys and bytes of one more migration that is over."""
+    return replace(
+        totals,
+        keys_moved=totals.keys_moved + progress.keys_moved,
+        bytes_moved=totals.bytes_moved + progress.bytes_moved,
+    )
+
+
+def _described(batch: Batch) -> dict[str, object]:
+    return {"source": batch.source_id, "target": batch.target_id, "slots": ranges.show(batch.slots)}

@@ -1,0 +1,161 @@
+"""Which slots move together, and which pairs of groups side by side.
+
+Stock servers have no index of a slot's keys, so a pass over a source costs the same for one slot as for many:
+slots of one (source, target) pair form a batch. A group takes part in one batch at a time: a server accepts keys
+by one permit at a time, and gives them away by one (``docs/moving-keys.md``). Two batches that share a server would
+take its permit from each other, over and over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from migrator.progress import Progress
+from slots.beginning import Beginning
+from slots.states import Course, SlotState
+from slots.table import OFFLINE, Slot, SlotTable
+from topom.cluster.state import ClusterState
+from topom.cluster.topology import all_servers
+
+Pair = tuple[int, int]
+"""Ids of the groups that slots go from and to."""
+Kind = tuple[int, int, Course, SlotState, Beginning]
+"""What the slots of a batch have in common: source, target, course, state, and what their actions began with."""
+
+IN_TURN = (Course.BACK, Course.FORWARD, Course.TURNING)
+"""Of batches that wait for the same groups, the first of these goes first.
+
+Of slots that moved together and of which some were cancelled, those that go on arrive before the others are turned
+round. Else proxies would move keys of the one kind this way and of the other that way at the same time.
+"""
+
+
+@dataclass(eq=False)
+class Batch:
+    """Slots on their way together.
+
+    Attributes:
+        message: what it waits for, if it does, for the operator.
+        notes: what the operator should know of its servers.
+        changed: set when its slots may have been given another way, or are to be tried again at once.
+        writing: whether the next change of the state is this batch's own.
+        resting: whether it waits to be tried again.
+    """
+
+    source_id: int
+    target_id: int
+    slots: tuple[int, ...]
+    state: SlotState
+    course: Course = Course.FORWARD
+    message: str = ""
+    notes: tuple[str, ...] = ()
+    progress: Progress = field(default_factory=Progress)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    writing: bool = False
+    resting: bool = False
+
+    @property
+    def groups(self) -> frozenset[int]:
+        """The groups that it keeps busy."""
+        return frozenset({self.source_id, self.target_id} - {OFFLINE})
+
+    @property
+    def pair(self) -> Pair:
+        """Where its slots go from and to."""
+        return self.source_id, self.target_id
+
+    def remaining(self, state: ClusterState) -> tuple[int, ...]:
+        """Those of its slots that an operator has neither cancelled, nor skipped, nor sent elsewhere since."""
+        return tuple(slot for slot in self.slots if slot not in state.skipped and self._has(state.table.slots[slot]))
+
+    def turn(self) -> None:
+        """Its slots were turned round, or that was taken back: source and target change places."""
+        self.source_id, self.target_id = self.target_id, self.source_id
+        self.course = Course.TURNING if self.course is Course.BACK else Course.BACK
+
+    def _has(self, slot: Slot) -> bool:
+        action = slot.action
+        return (
+            action is not None
+            and (slot.group_id, action.target_id, action.course) == (self.source_id, self.target_id, self.course)
+            # A slot that was cancelled and sent on its way again waits for the next batch.
+            and (self.state is SlotState.PENDING or action.state is not SlotState.PENDING)
+        )
+
+
+def next_batches(
+    state: ClusterState, running: Iterable[Batch], most_slots: int, begin: bool, deferred: Collection[Pair] = ()
+) -> list[Batch]:
+    """Batches that can start beside the ``running`` ones.
+
+    Slots that are further than ``pending`` and in no running batch were left by a topom that ended, or by a batch
+    that an operator took them from: they come first, as the batch that they were. Then pending slots by ascending
+    id, at most ``most_slots`` a batch, if new work may ``begin``, but not those of ``deferred`` pairs. Skipped slots
+    are passed over.
+    """
+    running = list(running)
+    taken = {slot for batch in running for slot in batch.slots}
+    busy = {group for batch in running for group in batch.groups}
+    busy |= {group.id for group in state.table.groups.values() if group.locked}
+    left: dict[Kind, list[int]] = {}
+    waiting: dict[Kind, list[int]] = {}
+    aside: set[Pair] = set()
+    for slot in state.table.slots:
+        action = slot.action
+        if action is None or slot.id in taken:
+            continue
+        if slot.id in state.skipped:
+            if action.state is SlotState.MIGRATING:
+                aside.add((slot.group_id, action.target_id))
+            continue
+        found = waiting if action.state is SlotState.PENDING else left
+        kind = slot.group_id, action.target_id, action.course, action.state, action.beginning
+        found.setdefault(kind, []).append(slot.id)
+    batches: list[Batch] = []
+
+    def add(candidates: Mapping[Kind, list[int]], most: int | None) -> None:
+        for (source_id, target_id, course, action_state, _), slots in sorted(
+            candidates.items(), key=lambda item: (IN_TURN.index(item[0][2]), item[1][0])
+        ):
+            batch = Batch(source_id, target_id, tuple(slots[:most]), action_state, course)
+            if not batch.groups & busy:
+                busy.update(batch.groups)
+                batches.append(batch)
+
+    add(left, None)
+    if begin:
+        # Proxies still move keys of skipped slots: nothing begins that would send others against them.
+        against = {(target_id, source_id) for source_id, target_id in aside}
+        passed_over = against | set(deferred)
+        add({kind: slots for kind, slots in waiting.items() if kind[:2] not in passed_over}, most_slots)
+    return batches
+
+
+def pending_slots(state: ClusterState, pair: Pair) -> list[int]:
+    """Slots that wait to go this way, without those that are skipped."""
+    return [
+        slot.id
+        for slot in state.table.slots
+        if slot.action is not None
+        and slot.action.state is SlotState.PENDING
+        and (slot.group_id, slot.action.target_id) == pair
+        and slot.id not in state.skipped
+    ]
+
+
+def share_of(table: SlotTable, group_id: int, slots: Collection[int]) -> float:
+    """How much of what a group's master holds is in these of its slots, from 0 to 1, if all slots are alike."""
+    held = sum(slot.group_id == group_id for slot in table.slots)
+    return min(1.0, len(slots) / held) if held else 0.0
+
+
+def servers_of(table: SlotTable, source_id: int, target_id: int) -> Collection[str]:
+    """Servers at which a proxy with an older table could do harm to slots on this way.
+
+    Slots without a source with servers may have had any owner before, so that is every server.
+    """
+    if table.master_of(source_id) is None:
+        return all_servers(table)
+    return [*table.groups[source_id].servers, *table.groups[target_id].servers]

@@ -1,0 +1,72 @@
+"""Pairs of groups whose target cannot take slots yet: why, and when it is looked at again.
+
+A batch that fails its check has touched nothing. It ends, so that its groups are free for others, and its pair is
+noted here with growing waits until a check passes.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from slots.backoff import Backoff
+from topom.migration.batches import Pair
+
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 30.0
+
+
+class Deferral:
+    """The deferred pairs. ``wake`` is called, from the event loop, whenever one may be tried again."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._reasons: dict[Pair, str] = {}
+        self._backoffs: dict[Pair, Backoff] = {}
+        self._timers: dict[Pair, asyncio.TimerHandle] = {}
+
+    @property
+    def waiting(self) -> Collection[Pair]:
+        """Those that are not to be tried now."""
+        return self._timers.keys()
+
+    def reason(self, pair: Pair) -> str:
+        """Why the last check of the pair failed; empty if it did not."""
+        return self._reasons.get(pair, "")
+
+    def pairs(self) -> list[Pair]:
+        """All whose last check failed."""
+        return sorted(self._reasons)
+
+    def defer(self, pair: Pair, reason: str) -> float:
+        """Note that a check failed; the seconds until the next."""
+        seconds = self._backoffs.setdefault(pair, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)).next()
+        self._reasons[pair] = reason
+        self._stop(pair)
+        self._timers[pair] = asyncio.get_running_loop().call_later(seconds, self._due, pair)
+        return seconds
+
+    def passed(self, pair: Pair) -> None:
+        """A check passed, or nothing waits any more to go this way."""
+        self._stop(pair)
+        self._reasons.pop(pair, None)
+        self._backoffs.pop(pair, None)
+
+    def retry(self) -> None:
+        """Let all be tried at once, with short waits again. Their reasons stay until a check passes."""
+        for pair in list(self._timers):
+            self._stop(pair)
+        self._backoffs.clear()
+        self._wake()
+
+    def close(self) -> None:
+        """Forget all."""
+        for pair in self.pairs():
+            self.passed(pair)
+
+    def _due(self, pair: Pair) -> None:
+        del self._timers[pair]
+        self._wake()
+
+    def _stop(self, pair: Pair) -> None:
+        timer = self._timers.pop(pair, None)
+        if timer is not None:
+            timer.cancel()

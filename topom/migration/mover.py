@@ -1,0 +1,161 @@
+"""The migrator as topom uses it: one product's functions and secrets, one pace for all batches together."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from migrator.checks import Findings, Watch, check, watch
+from migrator.errors import NotApart
+from migrator.manner import Bounds, Confirmation, Manner
+from migrator.move import migrate
+from migrator.pace import Pace, PaceSettings
+from migrator.progress import Progress
+from migrator.settle import settle
+from migrator.sweep import Swept, Warrant, stop, sweep
+from slots.access import ServerAccess
+from slots.beginning import Beginning
+from topom.cluster.state import MigrationSettings, Product
+from topom.errors import NotLeading
+from topom.store.leading import OVER
+
+
+class RedisMover:
+    """Moves slots between Redis servers. It is the :class:`topom.migration.steps.Mover` of a real topom."""
+
+    def __init__(
+        self,
+        product: Product,
+        access: ServerAccess,
+        instance: str,
+        leads: Callable[[], bool] = lambda: True,
+        term: int = 0,
+        conflict: Callable[[str], str] = lambda server: "",
+        doubt: Callable[[str], str] = lambda server: "",
+    ) -> None:
+        """
+        Args:
+            leads, term: as :class:`topom.term.service.Topom` has them.
+            conflict: why nothing may be done to a server; empty if anything may be done
+                (:mod:`topom.servers.identities`).
+            doubt: why nothing is to be begun there, likewise.
+        """
+        self._doubt = doubt
+        self._conflict = conflict
+        self._leads = leads
+        self._term = term
+        self._product = product
+        self._access = access
+        self._instance = instance
+        self._pace = Pace()
+        self._bounds = Bounds()
+        self._confirmation = Confirmation()
+
+    async def check(self, source: str | None, target: str, share: float) -> Findings:
+        """What there is to know of a move. Raises :class:`migrator.errors.MigrationError` if it cannot be."""
+        self._require()
+        for server in (target,) if source is None else (source, target):
+            self._require_known(server)
+        return await check(
+            source,
+            target,
+            share=share,
+            databases=self._product.databases,
+            access=self._access,
+            instance=self._instance,
+            min_replicas=self._confirmation.replicas,
+        )
+
+    def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
+        """Who both servers are, and whether they stay it. Raises :class:`migrator.errors.MigrationError`."""
+        self._require()
+        return watch(source, target, access=self._access, instance=self._instance)
+
+    async def settle(self, source: str, target: str) -> None:
+        """Return once nothing that was taken can still be placed. Raises :class:`migrator.errors.MigrationError`."""
+        self._require(source, target)
+        await settle(source, target, access=self._access, instance=self._instance, term=self._term)
+
+    async def move(
+        self,
+        source: str,
+        target: str,
+        slots: Sequence[int],
+        progress: Progress,
+        beginning: Beginning,
+        require: Callable[[], None],
+    ) -> None:
+        """Return once **complete** holds for these slots. Raises MigrationError, and as ``require``."""
+
+        def still() -> None:
+            self._require(source, target)
+            require()
+
+        self._require(source, target)
+        await migrate(
+            source,
+            target,
+            slots,
+            function=self._product.slot_function,
+            number_of_slots=self._product.number_of_slots,
+            access=self._access,
+            pace=self._pace,
+            progress=progress,
+            instance=self._instance,
+            term=self._term,
+            manner=Manner(bounds=self._bounds, beginning=beginning, confirmation=self._confirmation, require=still),
+        )
+
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        """Return once a server has no keys of slots that it does not own. Raises MigrationError, and as ``warrant``."""
+        self._require()
+        self._require_known(server)
+        return await sweep(
+            server,
+            data,
+            warrant,
+            function=self._product.slot_function,
+            number_of_slots=self._product.number_of_slots,
+            access=self._access,
+            pace=self._pace,
+            instance=self._instance,
+            term=self._term,
+        )
+
+    async def stop_sweeping(self, server: str) -> None:
+        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
+        self._require()
+        await stop(server, access=self._access, instance=self._instance, term=self._term)
+
+    def _require(self, *servers: str) -> None:
+        if not self._leads():
+            raise NotLeading(OVER)
+        # run-id: of a server by two names nobody knows which slots it has, and keys that are moved to itself are gone.
+        for server in servers:
+            if reason := self._conflict(server):
+                raise NotApart(reason)
+
+    def _require_known(self, server: str) -> None:
+        # run-id: what is begun is begun at a server that was compared with all others.
+        if reason := self._doubt(server):
+            raise NotApart(reason)
+
+    def set_pace(self, settings: MigrationSettings) -> None:
+        """Let these settings hold from the next batch of keys on, those of big keys and replicas from the next call on.
+
+        Raises :class:`ValueError` for one out of range.
+        """
+        self._bounds = Bounds(settings.big_key_elements, settings.big_key_bytes, settings.piece_milliseconds)
+        self._confirmation = Confirmation(settings.min_replicas, settings.replica_seconds)
+        self._pace.change(
+            PaceSettings(
+                keys_per_second=settings.keys_per_second,
+                bytes_per_second=settings.bytes_per_second,
+                batch_keys=settings.batch_keys,
+                batch_bytes=settings.batch_bytes,
+                batch_milliseconds=settings.batch_milliseconds,
+                latency_goal_milliseconds=settings.latency_goal_milliseconds,
+            )
+        )
+        if settings.paused:
+            self._pace.pause()
+        else:
+            self._pace.resume()

@@ -1,0 +1,494 @@
+"""The steps of one batch of slots, each from one stored state to the next.
+
+    pending -> preparing -> prepared -> migrating -> finished -> at rest
+
+- Before anything else the servers are checked: a target that cannot take the slots is found while they are
+  untouched.
+- ``preparing`` waits until all proxies have it, so that the lock that follows lasts only for what is in flight. If a
+  server is another process by then than the one that was checked, all begins anew; it is watched until the slots are
+  handed over.
+- ``prepared`` is the lock. **drained**: the next state is stored only after every proxy acknowledged this one.
+  If one refuses or takes too long, all are unlocked.
+- ``migrating`` lasts until the mover says that **complete** holds. Its scan begins after the barrier.
+- ``finished`` waits until all proxies send to the target only, so that nobody looks at the source any more.
+
+A migrating batch that was cancelled is turned round: nobody moves a key while it is locked, nothing of what was
+sent is still to arrive, and then source and target have changed places. It goes back by the same states.
+
+Every change is made of the slots that the batch still has when its turn in the ledger comes, so a step may be
+broken off anywhere, and an operator may take slots from the batch at any time.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from migrator.checks import Findings, Watch
+from migrator.errors import MigrationError
+from migrator.progress import Progress
+from migrator.sweep import Swept, Warrant
+from slots import ranges
+from slots.beginning import Beginning
+from slots.states import Course, SlotState
+from slots.table import Action, SlotTable
+from topom.cluster import topology
+from topom.cluster.ledger import Ledger
+from topom.cluster.speed import Speed
+from topom.cluster.state import ClusterState, MigrationSettings
+from topom.errors import Unavailable
+from topom.migration.batches import Batch, servers_of, share_of
+from topom.migration.sweeping import require_not_swept
+from topom.proxies.barrier import Barrier, BarrierFailed
+
+log = structlog.get_logger(__name__)
+
+Observer = Callable[[str], Awaitable[None]]
+"""Told of each step a batch takes, by name, before the next one; what it raises is the batch's to handle."""
+
+
+Sweep = Callable[[int], Awaitable[None]]
+"""Returns once a group's master is swept (:mod:`topom.migration.sweeping`). Raises MigrationError and TopomError."""
+
+
+class TargetWithoutServer(Unavailable):
+    """Slots are on their way to a group that has lost its servers."""
+
+
+class MasterChanged(Unavailable):
+    """A group has another master than the one whose keys were moved."""
+
+
+class TurnTimeout(Unavailable):
+    """Slots that were locked to be turned round had to be unlocked before that was done."""
+
+
+class CheckFailed(Unavailable):
+    """The slots cannot be taken to their target now; none was touched."""
+
+
+class Mover(Protocol):
+    """What is needed of the migrator."""
+
+    async def check(self, source: str | None, target: str, share: float) -> Findings:
+        """See whether the target can take ``share`` of the source's keys (None: there are none), and touch no slot.
+
+        Raises :class:`~migrator.errors.MigrationError`.
+        """
+
+    def watch(self, source: str | None, target: str) -> AbstractAsyncContextManager[Watch]:
+        """Which processes these servers are now, and whether they stay it (None: there is no source).
+
+        Entering raises :class:`~migrator.errors.MigrationError`.
+        """
+
+    async def move(
+        self,
+        source: str,
+        target: str,
+        slots: Sequence[int],
+        progress: Progress,
+        beginning: Beginning,
+        require: Callable[[], None],
+    ) -> None:
+        """Move every key of ``slots`` between these masters; return once **complete** holds. May be cancelled.
+
+        ``beginning`` is that of :class:`slots.table.Action`. ``require`` is called right before keys are dropped at the
+        source, and what it raises ends the move.
+        """
+
+    async def settle(self, source: str, target: str) -> None:
+        """Return once nothing that anybody took from the source can be placed at the target any more, nor dropped.
+
+        Called while no migrator and no proxy moves keys this way, but for proxies that do so for skipped slots, which
+        get themselves another permit. Raises :class:`~migrator.errors.MigrationError`.
+        """
+
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        """Return once a server has no keys of slots that it does not own, and its data is known by this id.
+
+        Raises :class:`~migrator.errors.MigrationError`, and what ``warrant`` raises.
+        """
+
+    async def stop_sweeping(self, server: str) -> None:
+        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
+
+    def set_pace(self, settings: MigrationSettings) -> None:
+        """Let these settings hold from now on."""
+
+
+class Steps:
+    """Takes batches on, a step at a time.
+
+    Args:
+        barrier_seconds: how long slots may stay locked, and how long a barrier is waited for at a time.
+        not_halted: set unless an operator has paused the migration, or it is not the hour.
+        why_halted: says which.
+        on_step: told of each step.
+        clock: seconds since 1970.
+        sweep: has a target swept.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        mover: Mover,
+        barrier_seconds: float,
+        not_halted: asyncio.Event,
+        why_halted: Callable[[], str],
+        on_step: Observer | None = None,
+        clock: Callable[[], float] = time.time,
+        sweep: Sweep | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._barrier = barrier
+        self._mover = mover
+        self._barrier_seconds = barrier_seconds
+        self._not_halted = not_halted
+        self._why_halted = why_halted
+        self._clock = clock
+        self._sweep = sweep or _nothing_to_sweep
+        self.locking = asyncio.Lock()
+        """Held while slots are locked."""
+        self.on_step = on_step
+        self.slots_moved = 0
+        """Slots that came to rest where they were sent."""
+        self.speed = Speed()
+        """Of what moves."""
+
+    async def follow_store(self, batch: Batch) -> bool:
+        """Take what is stored for the batch's own: which slots it still has, and their state.
+
+        A write that failed may be in the store all the same, and one that was broken off may be under way.
+        False when no slot is left, or the batch is at rest.
+        """
+        state = await self._ledger.change(lambda stored, epoch: stored)
+        batch.writing = False
+        states = {slot: action.state for slot in batch.remaining(state) if (action := state.table.slots[slot].action)}
+        # What left `pending` did so together, by a write of this batch that failed or was broken off.
+        begun = {slot: found for slot, found in states.items() if found is not SlotState.PENDING}
+        batch.slots = tuple(begun or states)
+        if not batch.slots:
+            return False
+        if begun:
+            batch.state = begun[batch.slots[0]]
+        return True
+
+    async def take(self, batch: Batch) -> bool:
+        """Take the batch one step on; whether there is another one. The store has every state it passes.
+
+        Raises:
+            CheckFailed: the slots are still pending.
+            BarrierFailed: they are unlocked.
+            MigrationError, TopomError: they are in the state that they were in.
+        """
+        match batch.state:
+            case SlotState.PENDING:
+                await self._begin(batch)
+            case SlotState.PREPARING:
+                await self._wait_for_everyone(batch)
+                await self._observe("preparing acknowledged")
+                if not self._not_halted.is_set():
+                    batch.message = self._why_halted()
+                    await self._not_halted.wait()
+                source = self._ledger.table.master_of(batch.source_id)
+                async with self._mover.watch(source, self._target_of(batch)) as watch:
+                    if self._are_as_begun(batch, watch):
+                        await self._lock_and_hand_over(batch, watch)
+                    else:
+                        await self._begin_anew(batch)
+            case SlotState.PREPARED:
+                # The step that locked was broken off, by the store or an error: begin again unlocked.
+                await self._unlock(batch)
+            case SlotState.MIGRATING if batch.course is Course.TURNING:
+                await self._turn(batch)
+            case SlotState.MIGRATING:
+                await self._migrate(batch)
+            case SlotState.FINISHED:
+                await self._wait_for_everyone(batch)
+                await self._observe("finished acknowledged")
+                source = self._ledger.table.master_of(batch.source_id)
+                if source is not None:
+                    # one-way: before the slot may come back, nothing that is left may move keys this way.
+                    await self._mover.settle(source, self._target_of(batch))
+                await self._change(batch, topology.settle, arrives=source is not None)
+                if batch.course is Course.FORWARD:
+                    self.slots_moved += len(batch.slots)
+                log.info("slots_moved", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
+                await self._observe("settled")
+                return False
+        return True
+
+    async def _begin(self, batch: Batch) -> None:
+        """Check the servers, and store ``preparing``."""
+        table = self._ledger.table
+        source = table.master_of(batch.source_id)
+        share = share_of(table, batch.source_id, batch.slots)
+        try:
+            target = self._target_of(batch)
+            found = await self._mover.check(source, target, share)
+            # owned: what it has of these slots is from before, and would be alive again.
+            await self._sweep(batch.target_id)
+        except (MigrationError, TargetWithoutServer) as error:
+            raise CheckFailed(str(error)) from error
+        batch.notes = found.notes
+        await self._observe("checked")
+
+        def begin(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
+            # run-id: what was found is found of these.
+            if (table.master_of(batch.source_id), table.master_of(batch.target_id)) != (source, target):
+                raise MasterChanged("a group has another master than the one that was looked at; it is looked at again")
+            return topology.begin(table, epoch, slots, found.min_replicas, found.source_run_id, found.target_run_id)
+
+        await self._change(batch, begin)
+        batch.state = SlotState.PREPARING
+        await self._advanced(batch)
+
+    def _are_as_begun(self, batch: Batch, watch: Watch) -> bool:
+        """Whether both masters are the processes that were checked, and swept, before ``preparing`` was stored."""
+        return all((action.source_run_id, action.target_run_id) == watch.run_ids for action in self._actions(batch))
+
+    async def _begin_anew(self, batch: Batch) -> None:
+        await self._change(batch, topology.begin_anew)
+        batch.state = SlotState.PENDING
+        log.info("slots_begin_anew", slots=ranges.show(batch.slots), reason="a server was restarted or replaced")
+        await self._observe("pending again")
+
+    async def _lock_and_hand_over(self, batch: Batch, watch: Watch) -> None:
+        async with self.locking:
+            # owned: from here on, what it has of these slots is theirs.
+            await self._store(batch, SlotState.PREPARED, lambda state: require_not_swept(state, self._target_of(batch)))
+            still_held = await self._hold_lock(batch)
+            try:
+                # owned, by-action: a server that was restarted since may have keys back that it was swept of. One that
+                # restarts later than this is known not to be what the action began with (:mod:`slots.beginning`).
+                await watch.same()
+            except MigrationError:
+                await self._unlock(batch)
+                raise
+            has_keys_to_move = self._ledger.table.master_of(batch.source_id) is not None
+            await self._hand_over(batch, SlotState.MIGRATING if has_keys_to_move else SlotState.FINISHED, still_held)
+
+    async def _turn(self, batch: Batch) -> None:
+        """Have source and target change places, while nobody uses the slots. The mover does not run."""
+        source = self._ledger.table.master_of(batch.source_id)
+        target = self._target_of(batch)
+        assert source is not None, "a slot that comes from no server does not migrate"
+        await self._wait_for_everyone(batch)
+        await self._observe("turning acknowledged")
+        # Servers that do not answer are found before the lock, and cost clients nothing.
+        for server in (target, source):
+            await self._mover.check(None, server, 0.0)
+        async with self.locking:
+            await self._change(batch, topology.turn, turns=True)
+            batch.state = SlotState.PREPARED
+            log.info("slots_turning", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
+            await self._observe("turn stored")
+            still_held = await self._hold_lock(batch)
+            try:
+                # one-way: what was taken for the other way and placed late would be a key that nobody looks for.
+                async with asyncio.timeout(self._barrier_seconds):
+                    await self._mover.settle(source, target)
+            except (MigrationError, TimeoutError) as error:
+                await self._unlock(batch)
+                if isinstance(error, MigrationError):
+                    raise
+                raise TurnTimeout(
+                    f"what was under way from {source} to {target} was not settled within {self._barrier_seconds:g} s; "
+                    "the slots are unlocked, and it is tried again"
+                ) from None
+            await self._observe("turn settled")
+            await self._hand_over(batch, SlotState.MIGRATING, still_held)
+
+    async def _hold_lock(self, batch: Batch) -> Callable[[], bool]:
+        """Return once everybody holds the lock that was stored; unlock if that cannot be had.
+
+        What it gives tells later whether that is so still.
+        """
+        table = self._ledger.table
+        servers = servers_of(table, batch.source_id, batch.target_id)
+        try:
+            # drained: whoever could send to the source has locked the slots and had its replies, or is fenced.
+            await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=True)
+            await self._observe("prepared acknowledged")
+        except BarrierFailed:
+            await self._unlock(batch)
+            raise
+        return lambda: self._barrier.passed(table.epoch, servers)
+
+    async def _hand_over(self, batch: Batch, state: SlotState, still_held: Callable[[], bool]) -> None:
+        """Store the state in which the target owns the slots; unlock if somebody does not hold the lock."""
+
+        def advance(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
+            # drained: a proxy that registered since may have got the locking table and failed to drain. Nobody can
+            # register between this look and the write.
+            if not still_held():
+                raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+            return topology.advance(table, epoch, slots, SlotState.PREPARED, state)
+
+        try:
+            await self._change(batch, advance)
+        except BarrierFailed:
+            await self._unlock(batch)
+            raise
+        batch.state = state
+        await self._advanced(batch)
+
+    async def _unlock(self, batch: Batch) -> None:
+        back = batch.course is Course.BACK
+        await self._change(batch, topology.unlock, turns=back)
+        batch.state = SlotState.MIGRATING if back else SlotState.PREPARING
+        log.info("slots_unlocked", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)
+        await self._observe(f"{batch.state} stored")
+
+    async def _migrate(self, batch: Batch) -> None:
+        source = self._ledger.table.master_of(batch.source_id)
+        target = self._target_of(batch)
+        if source is not None:
+            require = self._still(batch, source, target)
+            require()
+            # complete: the mover's scan begins here, after the barrier, and covers every database.
+            # by-action: slots whose actions began otherwise are in another batch. Of one that is known to be empty by
+            # now, nothing is moved.
+            beginnings = {action.beginning for action in self._actions(batch)}
+            beginning = beginnings.pop() if len(beginnings) == 1 else Beginning(back=batch.course is Course.BACK)
+            with self.speed.following(batch.progress):
+                await self._mover.move(source, target, batch.slots, batch.progress, beginning, require)
+        await self._observe("complete")
+        await self._finish(batch, source)
+
+    async def _finish(self, batch: Batch, source: str | None) -> None:
+        def finish(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:
+            # complete: what was scanned has to be the source still.
+            now = table.master_of(batch.source_id)
+            if now != source:
+                raise MasterChanged(f"the master of group {batch.source_id} is {now} by now; its keys are moved, too")
+            return topology.advance(table, epoch, slots, SlotState.MIGRATING, SlotState.FINISHED)
+
+        await self._change(batch, finish)
+        batch.state = SlotState.FINISHED
+        await self._advanced(batch)
+
+    def _actions(self, batch: Batch) -> list[Action]:
+        found = (self._ledger.table.slots[slot].action for slot in batch.slots)
+        return [action for action in found if action is not None]
+
+    def _still(self, batch: Batch, source: str, target: str) -> Callable[[], None]:
+        """What raises MasterChanged once these may not be the two masters any more, by the table of that moment.
+
+        A key is dropped at the source because the target has it. Of a group whose master is lost, or was another one
+        meanwhile, that is not known.
+        """
+        # by-action: an action has another epoch after another master, also when the former one is master again.
+        begun = {slot: action.epoch for slot in batch.slots if (action := self._ledger.table.slots[slot].action)}
+        expected = {batch.source_id: source, batch.target_id: target}
+        good: SlotTable | None = None
+
+        def require() -> None:
+            nonlocal good
+            table = self._ledger.table
+            if table is good:
+                return
+            for group_id, server in expected.items():
+                group = table.groups[group_id]
+                if group.master != server:
+                    raise MasterChanged(f"the master of group {group_id} is {group.master} by now, not {server}")
+                if group.locked or group.lost:
+                    raise MasterChanged(f"group {group_id} is about to have another master than {server}")
+            for slot, epoch in begun.items():
+                action = table.slots[slot].action
+                if action is not None and action.epoch != epoch:
+                    raise MasterChanged(f"slot {slot} has had another master meanwhile")
+            good = table
+
+        return require
+
+    def _target_of(self, batch: Batch) -> str:
+        target = self._ledger.table.master_of(batch.target_id)
+        if target is None:
+            raise TargetWithoutServer(
+                f"group {batch.target_id} has no server to take the slots; give it one with 'slotferry server add'"
+            )
+        return target
+
+    async def _wait_for_everyone(self, batch: Batch) -> None:
+        """Wait until every proxy applies the batch's state, however long: nobody is held up by it."""
+        while True:
+            table = self._ledger.table
+            servers = servers_of(table, batch.source_id, batch.target_id)
+            try:
+                await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=False)
+            except BarrierFailed as error:
+                batch.message = str(error)
+                log.warning("batch_waits", state=batch.state, slots=ranges.show(batch.slots), reason=str(error))
+            else:
+                return
+
+    async def _store(self, batch: Batch, state: SlotState, require: Callable[[ClusterState], None]) -> None:
+        before = batch.state
+        await self._change(
+            batch, lambda table, epoch, slots: topology.advance(table, epoch, slots, before, state), require=require
+        )
+        batch.state = state
+        await self._advanced(batch)
+
+    async def _advanced(self, batch: Batch) -> None:
+        log.info(
+            "slots_advanced",
+            slots=ranges.show(batch.slots),
+            state=batch.state,
+            epoch=self._ledger.table.epoch,
+        )
+        await self._observe(f"{batch.state} stored")
+
+    async def _change(
+        self,
+        batch: Batch,
+        make: Callable[[SlotTable, int, Collection[int]], SlotTable],
+        turns: bool = False,
+        arrives: bool = False,
+        require: Callable[[ClusterState], None] = lambda state: None,
+    ) -> None:
+        """Store a change of the slots that the batch still has, or raise what ``require`` raises.
+
+        ``turns`` if their source and target change places; ``arrives`` if they come to rest with their keys.
+        """
+        turned = False
+
+        def change(state: ClusterState, epoch: int) -> ClusterState:
+            nonlocal turned
+            require(state)
+            batch.slots = batch.remaining(state)
+            table = make(state.table, epoch, batch.slots)
+            if table is state.table:
+                return state
+            if turns:
+                batch.turn()
+                turned = True
+            batch.writing = True
+            new = replace(state, table=table)
+            if arrives:
+                moved = {**state.moved, **dict.fromkeys(batch.slots, round(self._clock(), 3))}
+                new = replace(new, moved=moved, speed=self.speed.measured or state.speed)
+            return new
+
+        try:
+            await self._ledger.change(change)
+        except BaseException:
+            # If it is in the store all the same, its slots are this batch's no more and become one of their own.
+            if turned:
+                batch.turn()
+            raise
+
+    async def _observe(self, step: str) -> None:
+        if self.on_step is not None:
+            await self.on_step(step)
+
+
+async def _nothing_to_sweep(group_id: int) -> None:
+    """Where servers have no keys."""

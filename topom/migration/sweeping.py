@@ -1,0 +1,402 @@
+"""Servers are swept of keys of slots that they do not own (**owned**): when, of which slots, and whose keys.
+
+A master is swept when its process, its data or its being master is another than it was swept as (:mod:`migrator.sweep`
+says how that is seen), and before slots go there: a target is swept before it is touched. If it is another process by
+the time of the lock, the move begins anew.
+
+Foreign to a group are the keys of slots that another group owns which has a server: the table says that nobody looks
+for them here. In doubt nothing is deleted: not of slots that are offline, nor of those that come from the group, nor
+of those on their way to it once they are locked.
+
+**Whose keys.** What a server holds of such slots may also be all that is left of something: it was filled before it
+was added, or slots were taken offline and assigned to another group. Each group has a *data id*, random, which its
+servers carry with their data once a scan has found no foreign key there. Data that carries it can only have keys of
+slots that left **complete**, so these are deleted. It is forgotten when slots leave the group by going offline, and of
+all other groups when slots that were offline are assigned; and when a group gets a master from outside, which may be
+one that it had before, with what was written there meanwhile. Other data is refused as a target, until an operator
+says that the keys may go.
+
+**By the same mark.** That a server is being swept is stored before the first key is deleted, and until it is known
+that nothing late can delete there. While it is stored, no slot is locked for it or assigned to it.
+"""
+
+import asyncio
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import structlog
+from redis.asyncio import Redis
+
+from migrator.errors import ForeignKeys, MigrationError
+from migrator.sweep import Standing, Swept, Warrant, look
+from slots.backoff import Backoff
+from slots.states import SlotState
+from slots.table import Slot, SlotTable
+from topom.cluster.events import Said, What
+from topom.cluster.ledger import Ledger, LostPlace
+from topom.cluster.state import ClusterState
+from topom.cluster.topology import group_of
+from topom.errors import Conflict, ServersUnreachable, TopomError, Unavailable
+from topom.servers.detector import Condition, Judgement
+from topom.servers.redis_servers import RedisServers
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 1.0
+"""Between two looks at how masters stand."""
+LOOKS = 50
+"""Masters that are looked at then; where there are more, they take turns."""
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 600.0
+"""Between two attempts to sweep a server, also where the first succeeded: it may evict the mark that it is given."""
+ALLOW_SECONDS = 15.0
+"""How long an operator waits for a sweep; it goes on after that."""
+UNLOCKED = (SlotState.PENDING, SlotState.PREPARING)
+
+
+class SweepUnderWay(Conflict):
+    """Keys of slots are being deleted at the server that they are to come to."""
+
+
+class SweepBrokenOff(Unavailable):
+    """What was to be swept of a server has changed."""
+
+
+class NotMaster(Conflict):
+    """Only masters are swept; replicas have what their master has."""
+
+
+class Conditions(Protocol):
+    """What is needed of :class:`topom.servers.health.Health`."""
+
+    def of(self, server: str) -> Judgement:
+        """What is thought of a server."""
+
+
+class Sweeper(Protocol):
+    """What is needed of the migrator."""
+
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        """Return once a server is swept, and its data known by this id. Raises MigrationError, and as ``warrant``."""
+
+    async def stop_sweeping(self, server: str) -> None:
+        """Return once no sweep of before deletes anything there any more. Raises MigrationError."""
+
+
+def foreign_to(table: SlotTable, group_id: int) -> bytes:
+    """A byte for each slot: whether its keys are another group's than this one, beyond doubt."""
+    served = {group.id for group in table.groups.values() if group.id != group_id and group.master is not None}
+    return bytes(slot.group_id in served and not _comes(slot, group_id) for slot in table.slots)
+
+
+def _comes(slot: Slot, group_id: int) -> bool:
+    action = slot.action
+    return action is not None and action.target_id == group_id and action.state not in UNLOCKED
+
+
+def masters_at_rest(table: SlotTable) -> dict[int, str]:
+    """The masters that may have keys of others: of groups that no slot is on its way from or to, by id."""
+    owners, busy = set[int](), set[int]()
+    for slot in table.slots:
+        owners.add(slot.group_id)
+        if slot.action is not None and slot.action.state is not SlotState.PENDING:
+            busy |= {slot.group_id, slot.action.target_id}
+    owners = {group_id for group_id in owners if table.master_of(group_id) is not None}
+    return {
+        group_id: group.master
+        for group_id, group in sorted(table.groups.items())
+        if group.master is not None and not group.locked and group_id not in busy and owners - {group_id}
+    }
+
+
+def require_not_swept(state: ClusterState, server: str | None) -> None:
+    """Raises SweepUnderWay for a server at which keys may be deleted."""
+    if server in state.sweeping:
+        raise SweepUnderWay(f"keys of slots that {server} did not own are being removed there; try again in a moment")
+
+
+def check(state: ClusterState, table: SlotTable) -> None:
+    """Refuse a change that gives slots to a server at which keys may be deleted. Raises SweepUnderWay."""
+    if not state.sweeping or table is state.table:
+        return
+    for before, after in zip(state.table.slots, table.slots, strict=True):
+        server = table.master_of(after.group_id)
+        if server in state.sweeping and server != state.table.master_of(before.group_id):
+            require_not_swept(state, server)
+
+
+class Sweeps:
+    """The sweeps of one topom.
+
+    Args:
+        barred: whether nothing is to be done by itself now.
+        conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.servers.identities`).
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        sweeper: Sweeper,
+        servers: RedisServers,
+        health: Conditions,
+        barred: Callable[[], bool],
+        conflict: Callable[[str], str] = lambda server: "",
+    ) -> None:
+        self._conflict = conflict
+        self._ledger = ledger
+        self._sweeper = sweeper
+        self._servers = servers
+        self._health = health
+        self._barred = barred
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._asked_for: set[asyncio.Task[int]] = set()
+        self._backoffs: dict[str, tuple[tuple[str, str], Backoff]] = {}
+        self._due: dict[str, float] = {}
+        self._turn = 0
+        self.reasons: dict[str, str] = {}
+        """By address of a master: what is the matter with it."""
+
+    async def ensure(self, group_id: int) -> None:
+        """Return once a group's master is swept, at once if it is.
+
+        Raises:
+            ForeignKeys: it has keys that nobody but the operator knows.
+            MigrationError: it cannot be swept now.
+            TopomError: what it was to be swept of has changed, or the store cannot be written.
+        """
+        await self._sweep(group_id)
+
+    async def allow(self, group_id: int, server: str) -> int | None:
+        """Sweep a group's master whatever its data; how many keys were removed, None if that goes on for longer.
+
+        Raises:
+            GroupNotFound, NotMaster: see there.
+            Unavailable: it cannot be swept now. It is to be asked for again then: by then it may be another server,
+                or have other data, than the one that was meant.
+        """
+        if server != group_of(self._ledger.table, group_id).master:
+            raise NotMaster(f"{server} is not the master of group {group_id}; replicas are swept with their master")
+        task = asyncio.create_task(self._sweep(group_id, allowed=True), name=f"sweeping {server}")
+        self._asked_for.add(task)
+        task.add_done_callback(self._forget)
+        await asyncio.wait((task,), timeout=ALLOW_SECONDS)
+        if not task.done():
+            return None
+        try:
+            return task.result()
+        except MigrationError as error:
+            raise SweepBrokenOff(str(error)) from error
+
+    async def stop(self, server: str | None) -> None:
+        """Return once nothing is being deleted at a server, by which sweep ever; unless another one begins meanwhile.
+
+        Raises ServersUnreachable, and StoreError.
+        """
+        under_way = self._ledger.state.sweeping.get(server or "")
+        if server is None or under_way is None:
+            return
+        try:
+            # owned: its token is gone, so it deletes nothing from here on, and what is late does not either.
+            await self._sweeper.stop_sweeping(server)
+        except MigrationError as error:
+            raise ServersUnreachable(f"keys of other slots are being removed at {server}: {error}") from error
+        await self._over(server, under_way)
+
+    async def run(self) -> None:
+        """Look how the masters stand, and sweep those that are not swept, one after the other; until cancelled."""
+        try:
+            while True:
+                try:
+                    await self._look()
+                except LostPlace:
+                    return
+                except TopomError as error:
+                    log.warning("sweeps_wait", reason=str(error))
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            for task in list(self._asked_for):
+                task.cancel()
+
+    def _forget(self, task: asyncio.Task[int]) -> None:
+        self._asked_for.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone; it is in the log, and tried again
+
+    async def _look(self) -> None:
+        if self._barred():
+            return
+        masters = masters_at_rest(self._ledger.table)
+        self._forget_others()
+        alive = [entry for entry in masters.items() if self._health.of(entry[1]).condition is Condition.ALIVE]
+        first = self._turn % len(alive) if len(alive) > LOOKS else 0
+        self._turn = first + LOOKS
+        chosen = [*alive, *alive][first : first + min(LOOKS, len(alive))]
+        standings = await asyncio.gather(*(self._standing(server) for _, server in chosen))
+        for (group_id, server), standing in zip(chosen, standings, strict=True):
+            if standing is None:
+                continue
+            data = self._ledger.state.data_ids.get(group_id, "")
+            if standing.is_swept(data) and server not in self._ledger.state.sweeping:
+                self._found_swept(server)
+            elif self._is_due(server, standing.life, data):
+                await self._try(group_id, server)
+
+    def _forget_others(self) -> None:
+        """Forget what is known of servers that are no masters any more."""
+        masters = {group.master for group in self._ledger.table.groups.values()}
+        books: list[dict[str, Any]] = [self.reasons, self._due, self._backoffs, self._turns]
+        for book in books:
+            for server in [server for server in book if server not in masters and not self._turns[server].locked()]:
+                book.pop(server, None)
+
+    def _found_swept(self, server: str) -> None:
+        self.reasons.pop(server, None)
+        if asyncio.get_running_loop().time() > self._due.get(server, 0.0) + LONGEST_WAIT_SECONDS:
+            self._backoffs.pop(server, None)
+
+    async def _standing(self, server: str) -> Standing | None:
+        found: list[Standing] = []
+
+        async def ask(client: Redis) -> None:
+            found.append(await look(client))
+
+        await self._servers.guarded(server, ask)
+        return found[0] if found else None
+
+    def _is_due(self, server: str, life: str, data: str) -> bool:
+        known = self._backoffs.get(server)
+        if known is None or known[0] != (life, data):
+            # Another process, or other data: whatever was tried before says nothing of it.
+            self._backoffs[server] = (life, data), Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+            return True
+        return asyncio.get_running_loop().time() >= self._due.get(server, 0.0)
+
+    async def _try(self, group_id: int, server: str) -> None:
+        backoff = self._backoffs[server][1]
+        try:
+            await self._sweep(group_id)
+        except LostPlace:
+            raise
+        except (MigrationError, TopomError) as error:
+            log.warning("server_not_swept", server=server, group=group_id, reason=str(error))
+        finally:
+            self._due[server] = asyncio.get_running_loop().time() + backoff.next()
+
+    async def _sweep(self, group_id: int, allowed: bool = False) -> int:
+        server = group_of(self._ledger.table, group_id).master
+        if server is None:
+            return 0
+        async with self._turns[server]:
+            data = await self._data_id(group_id)
+            warrant = _Warrant(self._ledger, self.reasons, self._conflict, group_id, server, data, allowed)
+            try:
+                swept = await self._sweeper.sweep(server, data, warrant)
+            except (MigrationError, TopomError) as error:
+                self._note(group_id, server, error)
+                raise
+            under_way = self._ledger.state.sweeping.get(server)
+            if under_way is not None:
+                text = (
+                    f"{swept.removed} keys of slots that it does not own were removed from {server} of group {group_id}"
+                )
+                await self._over(server, under_way, [Said(What.SERVER_SWEPT, text)] if swept.removed else ())
+            self.reasons.pop(server, None)
+            return swept.removed
+
+    def _note(self, group_id: int, server: str, error: Exception) -> None:
+        if isinstance(error, ForeignKeys) and self.reasons.get(server) != str(error):
+            self._ledger.note(What.FOREIGN_KEYS, str(error))
+        self.reasons[server] = str(error)
+
+    async def _data_id(self, group_id: int) -> str:
+        if group_id not in self._ledger.state.data_ids:
+
+            def give(state: ClusterState, epoch: int) -> ClusterState:
+                missing = state.table.groups.keys() - state.data_ids.keys()
+                new = {id: secrets.token_hex(16) for id in sorted(missing)}
+                return replace(state, data_ids={**state.data_ids, **new}) if new else state
+
+            await self._ledger.change(give)
+        return self._ledger.state.data_ids.get(group_id, "")
+
+    async def _over(self, server: str, under_way: str, said: Sequence[Said] = ()) -> None:
+        def over(state: ClusterState, epoch: int) -> ClusterState:
+            if state.sweeping.get(server) != under_way:
+                return state
+            return replace(state, sweeping={name: sweep for name, sweep in state.sweeping.items() if name != server})
+
+        await self._ledger.change(over, said)
+
+
+class _Warrant:
+    """What one sweep may delete; ``allowed`` if an operator has said that all may go which is foreign."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        reasons: dict[str, str],
+        conflict: Callable[[str], str],
+        group_id: int,
+        server: str,
+        data: str,
+        allowed: bool,
+    ) -> None:
+        self._conflict = conflict
+        self._ledger = ledger
+        self._reasons = reasons
+        self._allowed = allowed
+        self._group_id = group_id
+        self._server = server
+        self._data = data
+        self._begun = b""
+        self._held: SlotTable | None = None
+
+    def foreign(self) -> bytes:
+        return self._foreign(self._ledger.state)
+
+    async def begin(self, keys: int, known: bool) -> bytes:
+        self._require_one_name()
+        if not known and not self._allowed:
+            raise ForeignKeys(
+                f"server {self._server} of group {self._group_id} holds {keys} keys of slots that belong to other "
+                "groups, and was never seen without them, so nobody but you knows whether they are needed; save what "
+                f"is, and have them removed: slotferry server sweep {self._group_id} {self._server}"
+            )
+
+        def begin(state: ClusterState, epoch: int) -> ClusterState:
+            # owned: by what is stored now, and no slot comes there from now on until this is over.
+            self._begun = self._foreign(state)
+            self._held = state.table
+            return replace(state, sweeping={**state.sweeping, self._server: secrets.token_hex(8)})
+
+        await self._ledger.change(begin)
+        log.info("server_being_swept", server=self._server, group=self._group_id, keys=keys, known=known)
+        return self._begun
+
+    def hold(self, removed: int) -> None:
+        self._require_one_name()
+        table = self._ledger.table
+        if table is not self._held:
+            if any(_lost(self._begun, self._foreign(self._ledger.state))):
+                raise SweepBrokenOff(f"slots whose keys were being removed at {self._server} are in doubt by now")
+            self._held = table
+        self._reasons[self._server] = f"keys of slots that it does not own are being removed, {removed} so far"
+
+    def _require_one_name(self) -> None:
+        # run-id: what a server does not own by one name it may own by another.
+        if reason := self._conflict(self._server):
+            raise SweepBrokenOff(reason)
+
+    def _foreign(self, state: ClusterState) -> bytes:
+        group = state.table.groups.get(self._group_id)
+        if group is None or group.master != self._server or group.locked:
+            raise SweepBrokenOff(f"{self._server} is not the master of group {self._group_id} any more, as it seems")
+        if state.data_ids.get(self._group_id) != self._data:
+            raise SweepBrokenOff(f"slots were assigned or taken offline; what {self._server} has is looked at again")
+        return foreign_to(state.table, self._group_id)
+
+
+def _lost(before: bytes, after: bytes) -> Iterable[bool]:
+    return (bool(was) and not now for was, now in zip(before, after, strict=True))

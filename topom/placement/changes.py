@@ -1,0 +1,181 @@
+"""What applying a placement changes of what is stored: pure functions from one state to the next.
+
+Nothing is removed before its replacement is whole: a server leaves its group only in the write that takes the whole one
+in, or later, and never while it is the master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from slots.table import Group, SlotTable
+from topom.cluster import fences, topology
+from topom.cluster.cancelling import with_table
+from topom.cluster.placement_run import Kept, Progress, Run, Step
+from topom.cluster.state import ClusterState, Leaving, PoolServer, leaving_servers
+from topom.errors import Conflict, GroupLocked
+
+
+class PlacementRuns(Conflict):
+    """A placement is being applied already."""
+
+
+class NothingToPlace(Conflict):
+    """No placement is being applied, or there is nothing to change."""
+
+
+class AllInPlace(NothingToPlace):
+    """Everything is as it should be, and nothing is missing."""
+
+
+class StepOvertaken(Conflict):
+    """The group, the pool or the placement was changed meanwhile; it is looked at again."""
+
+
+def begun(state: ClusterState, steps: Sequence[Step], who: str, now: float) -> ClusterState:
+    """The state in which these steps are to be done. Raises :class:`PlacementRuns`, :class:`StepOvertaken`."""
+    if state.placement.run is not None:
+        raise PlacementRuns("a placement is being applied already; wait for it, or say slotferry placement cancel")
+    for step in steps:
+        group = topology.group_of(state.table, step.group)
+        if step.kind != "copy" and step.server not in group.servers and not _to_come(steps, step):
+            raise StepOvertaken(f"group {group.id} was changed meanwhile; try again")
+    return replace(state, placement=Kept(state.placement.auto, Run(now, who, tuple(steps))))
+
+
+def _to_come(steps: Sequence[Step], step: Step) -> bool:
+    return any(one.kind == "copy" and (one.group, one.server) == (step.group, step.server) for one in steps)
+
+
+def ended(state: ClusterState) -> ClusterState:
+    """The state in which no placement is being applied. Raises :class:`NothingToPlace`."""
+    if state.placement.run is None:
+        raise NothingToPlace("no placement is being applied")
+    return replace(state, placement=Kept(state.placement.auto))
+
+
+def with_auto(state: ClusterState, auto: bool) -> ClusterState:
+    """The state in which topom places by itself, or does not."""
+    if state.placement.auto is auto:
+        return state
+    return replace(state, placement=replace(state.placement, auto=auto))
+
+
+def advanced(state: ClusterState, step: Step, progress: Progress, why: str = "") -> ClusterState:
+    """The state in which a step is so far. Raises :class:`StepOvertaken` if it is none any more."""
+    run = _run_with(state, step)
+    steps = tuple(replace(one, state=progress, why=why) if one.is_same(step) else one for one in run.steps)
+    return replace(state, placement=replace(state.placement, run=replace(run, steps=steps)))
+
+
+def dropped(state: ClusterState, step: Step, why: str) -> ClusterState:
+    """The state in which a step is not done, nor what comes after it for its group."""
+    run = _run_with(state, step)
+    after = f"{step.server} could not be placed"
+    steps = tuple(_dropped(one, step, why, after) for one in run.steps)
+    return replace(state, placement=replace(state.placement, run=replace(run, steps=steps)))
+
+
+def _dropped(one: Step, step: Step, why: str, after: str) -> Step:
+    if one.is_same(step):
+        return replace(one, state="dropped", why=why)
+    if one.group == step.group and one.round > step.round and not one.over:
+        return replace(one, state="dropped", why=after)
+    return one
+
+
+def joined(state: ClusterState, epoch: int, step: Step, master: str) -> ClusterState:
+    """The state in which a whole copy is taken into its group, and what it replaces is in the pool, or gone for good.
+
+    The master stays whatever it was to be replaced by; a copy that is to lead is ``joined`` until it does.
+
+    Raises:
+        StepOvertaken: the step, the group's master or the pool is not what it was, or the server is to leave.
+        GroupLocked: another server is being made the group's master.
+    """
+    group = _group(state, step, master)
+    entry = state.pool.get(step.server)
+    if entry is None:
+        raise StepOvertaken(f"{step.server} is not in the pool any more")
+    if leaves(state, step):
+        raise StepOvertaken(f"{step.server} is on its way out, or its node is")
+    leaving = [server for server in step.instead_of if server in group.replicas]
+    kept = _without(state.table, epoch, group.id, leaving)
+    table = topology.add_server(kept, epoch, group.id, step.server, entry.datacenter, entry.node)
+    pool = {address: one for address, one in state.pool.items() if address != step.server}
+    new = replace(with_table(state, table), pool={**pool, **_pooled(state, group, leaving)})
+    return advanced(new, step, "joined" if step.leads else "done")
+
+
+def left(state: ClusterState, epoch: int, step: Step, servers: Iterable[str], master: str) -> ClusterState:
+    """The state in which replicas of the step's group are in the pool, or gone for good, and the step is over.
+
+    Raises as :func:`joined`.
+    """
+    group = _group(state, step, master)
+    leaving = [server for server in servers if server in group.replicas]
+    if not leaving:
+        return advanced(state, step, "done")
+    table = _without(state.table, epoch, group.id, leaving)
+    new = replace(with_table(state, table), pool={**state.pool, **_pooled(state, group, leaving)})
+    return advanced(new, step, "done")
+
+
+def copying(state: ClusterState, step: Step) -> ClusterState:
+    """The state in which a server of the pool is about to be filled; the marks that it has may be lost.
+
+    Raises :class:`StepOvertaken`.
+    """
+    if step.server not in state.pool:
+        raise StepOvertaken(f"{step.server} is not in the pool any more")
+    return fences.emptied(advanced(state, step, "copying"), step.server)
+
+
+def told(state: ClusterState, step: Step) -> ClusterState:
+    """The state in which a server of the pool was told to follow a master: what it then holds may be lost."""
+    entry = state.pool.get(step.server)
+    if entry is None or (entry.wipe and entry.copy_of in (None, step.group)):
+        return state
+    return replace(state, pool={**state.pool, step.server: replace(entry, wipe=True, copy_of=step.group)})
+
+
+def leaves(state: ClusterState, step: Step) -> bool:
+    """Whether a step's server, or its node, is on its way out."""
+    return bool(state.leaving.keys() & {Leaving.key_of("server", step.server), Leaving.key_of("node", step.node)})
+
+
+def _run_with(state: ClusterState, step: Step) -> Run:
+    run = state.placement.run
+    if run is None or not any(one.is_same(step) and not one.over for one in run.steps):
+        raise StepOvertaken("the placement was ended meanwhile")
+    return run
+
+
+def _group(state: ClusterState, step: Step, master: str) -> Group:
+    _run_with(state, step)
+    group = topology.group_of(state.table, step.group)
+    if group.locked:
+        raise GroupLocked(f"a server of group {group.id} is being made its master; it is tried again then")
+    if group.master != master:
+        raise StepOvertaken(f"{master} is not the master of group {group.id} any more")
+    return group
+
+
+def _without(table: SlotTable, epoch: int, group_id: int, servers: Iterable[str]) -> SlotTable:
+    for server in servers:
+        table = topology.remove_server(table, epoch, group_id, server)
+    return table
+
+
+def _pooled(state: ClusterState, group: Group, servers: Sequence[str]) -> dict[str, PoolServer]:
+    """Old copies may be wiped, as long as all that they hold is in the group (**last-copy**).
+
+    What is on its way out is wanted nowhere, and may hold anything once somebody starts it again.
+    """
+    out = leaving_servers(state)
+    return {
+        server: PoolServer(server, group.nodes.get(server, ""), group.datacenter_of(server), True, group.id)
+        for server in servers
+        if server not in out
+    }

@@ -1,0 +1,139 @@
+"""The table over groups: on which node each group's master is, on which its replicas, and which nodes are there.
+
+In the planner's words (:mod:`topom.placement.planner`) a group is a slot, and its nodes are those of its servers. A
+node is not there while it is on its way out, or while all its servers have failed. Pure: whoever draws it brings what
+is thought of the servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from slots.table import Group
+from topom.cluster.state import ClusterState, PoolServer, leaving_groups
+from topom.placement.planner import Copies, Node
+from topom.servers.detector import Condition
+
+ConditionOf = Callable[[str], Condition]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """How it is now.
+
+    Attributes:
+        nodes: those that are there, by name, with their datacenters.
+        absent: why other nodes do not count, by name.
+        table: by group, its nodes; servers that have failed or leave are left out, and so are groups that cannot be
+            planned for.
+        left_out: why they are, by group.
+        free: by node, the servers of the pool that may be taken, in the order in which they are.
+        unusable: why other servers of the pool may not, by address.
+        gone: by group, its servers that have failed or leave, but for the master.
+    """
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    table: Mapping[int, Copies] = field(default_factory=dict)
+    left_out: Mapping[int, str] = field(default_factory=dict)
+    free: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    gone: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def draw(state: ClusterState, condition_of: ConditionOf, problems: Mapping[str, str] | None = None) -> Picture:
+    """The picture of a state.
+
+    Args:
+        state: groups, the pool, and who is on the way out.
+        condition_of: what is thought of a server.
+        problems: why servers of the pool may not be taken, by address, as far as they were asked.
+    """
+    leaving_nodes = {entry.id for entry in state.leaving.values() if entry.kind == "node"}
+    leaving_servers = {entry.id for entry in state.leaving.values() if entry.kind == "server"}
+    alive: dict[str, list[str]] = {}
+    known: set[str] = set()
+    for group in state.table.groups.values():
+        for server in group.servers:
+            name = group.node_of(server)
+            known.add(name)
+            if condition_of(server) is not Condition.FAILED:
+                alive.setdefault(name, []).append(group.datacenter_of(server))
+    unusable: dict[str, str] = {}
+    free: dict[str, list[str]] = {}
+    for address, entry in sorted(state.pool.items()):
+        known.add(entry.node_name)
+        condition = condition_of(address)
+        if condition is not Condition.ALIVE:
+            unknown = condition is Condition.UNKNOWN
+            unusable[address] = f"{address} of the pool {'was not looked at yet' if unknown else 'does not answer'}"
+            continue
+        alive.setdefault(entry.node_name, []).append(entry.datacenter)
+        if (problem := _problem(entry, leaving_nodes, leaving_servers, problems or {})) is not None:
+            unusable[address] = problem
+        else:
+            free.setdefault(entry.node_name, []).append(address)
+    nodes = {
+        name: Node(name, min((place for place in places if place), default=""))
+        for name, places in sorted(alive.items())
+        if name not in leaving_nodes
+    }
+    table: dict[int, Copies] = {}
+    left_out: dict[int, str] = {}
+    gone: dict[int, tuple[str, ...]] = {}
+    for group_id, group in sorted(state.table.groups.items()):
+        problem = _group_problem(state, group, condition_of)
+        if problem is not None:
+            left_out[group_id] = problem
+            continue
+        there = [
+            server
+            for server in group.servers
+            if condition_of(server) is not Condition.FAILED
+            and server not in leaving_servers
+            and group.node_of(server) in nodes
+        ]
+        table[group_id] = _copies(group, there)
+        gone[group_id] = tuple(server for server in group.replicas if server not in there)
+    return Picture(
+        nodes,
+        {
+            name: "is on its way out" if name in leaving_nodes else "none of its servers answers"
+            for name in sorted(known - nodes.keys())
+        },
+        table,
+        left_out,
+        {name: tuple(servers) for name, servers in free.items()},
+        unusable,
+        gone,
+    )
+
+
+def _problem(
+    entry: PoolServer, leaving_nodes: set[str], leaving_servers: set[str], problems: Mapping[str, str]
+) -> str | None:
+    if entry.node_name in leaving_nodes:
+        return f"{entry.address} is on node {entry.node_name}, which is on its way out"
+    if entry.address in leaving_servers:
+        return f"{entry.address} is on its way out"
+    return problems.get(entry.address)
+
+
+def _group_problem(state: ClusterState, group: Group, condition_of: ConditionOf) -> str | None:
+    if group.master is None:
+        return f"group {group.id} has no server, and nothing that a copy could be made of"
+    if group.id in leaving_groups(state):
+        return f"group {group.id} is on its way out"
+    if condition_of(group.master) is Condition.FAILED:
+        return (
+            f"{group.master}, the master of group {group.id}, has failed; it has to be replaced first (ha, or "
+            f"slotferry group promote {group.id} HOST:PORT --force)"
+        )
+    return None
+
+
+def _copies(group: Group, there: list[str]) -> Copies:
+    leader = group.node_of(group.servers[0]) if group.servers[0] in there else ""
+    followers = dict.fromkeys(group.node_of(server) for server in there if server != group.master)
+    return Copies(leader, tuple(node for node in followers if node != leader))

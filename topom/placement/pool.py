@@ -1,0 +1,151 @@
+"""The pool: servers that are in no group, registered with node and datacenter, for groups to take.
+
+A server is in one group or in the pool, never in both: every change of the slot table by an operator is checked
+against the pool (:func:`check`), and what is taken leaves the pool in the write that puts it into its group.
+
+A server that becomes a replica loses what it holds. So one is registered only if it answers, is a master without
+replicas and holds no key, unless the operator says that it may be wiped; and it is looked at again before it is taken.
+"""
+
+from dataclasses import replace
+
+from redis.asyncio import Redis
+
+from slots.table import SlotTable
+from topom.cluster import topology
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, PoolServer, leaving_nodes
+from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable
+from topom.servers.identities import Identities, with_run_ids
+from topom.servers.lastcopy import HoldsKeys
+from topom.servers.readings import Content
+from topom.servers.redis_servers import NoRedisServer, RedisServers, is_proxy, look_inside
+
+
+class NotInPool(NotFound):
+    """The pool has no such server."""
+
+
+class InPool(Conflict):
+    """The server is in the pool, so it cannot be in a group as well."""
+
+
+def with_server(state: ClusterState, entry: PoolServer) -> ClusterState:
+    """The state with a server in the pool, or with what is said of one changed.
+
+    Raises:
+        InvalidAddress, InvalidDatacenter, InvalidNode: it is not well said.
+        ServerInUse: the server is in a group.
+        NodeLeaving: its node is on its way out, and what the pool has there goes with it.
+    """
+    topology.parse_address(entry.address)
+    topology.require_place(entry.datacenter, entry.node)
+    for group in state.table.groups.values():
+        if entry.address in group.servers:
+            raise ServerInUse(f"{entry.address} belongs to group {group.id}; remove it there first")
+    if state.pool.get(entry.address) == entry:
+        return state
+    if entry.node_name in leaving_nodes(state):
+        raise NodeLeaving(
+            f"{entry.address} is on node {entry.node_name}, which is on its way out; add it once that has left, or "
+            f"have the node stay: slotferry node drain {entry.node_name} --cancel"
+        )
+    return replace(state, pool={**state.pool, entry.address: entry})
+
+
+def without_server(state: ClusterState, address: str) -> ClusterState:
+    """The state without this server in its pool. Raises :class:`NotInPool`."""
+    if address not in state.pool:
+        raise NotInPool(f"the pool has no server {address}; it has {', '.join(sorted(state.pool)) or 'none'}")
+    return replace(state, pool={name: entry for name, entry in state.pool.items() if name != address})
+
+
+def check(state: ClusterState, table: SlotTable) -> None:
+    """Refuse a change that puts a server of the pool into a group. Raises :class:`InPool`."""
+    if table is state.table or not state.pool:
+        return
+    for group in table.groups.values():
+        for server in group.servers:
+            if server in state.pool:
+                raise InPool(
+                    f"{server} is in the pool; remove it there first (slotferry pool remove {server}), or let "
+                    "placement take it"
+                )
+
+
+class Pool:
+    """The pool of one topom."""
+
+    def __init__(self, ledger: Ledger, servers: RedisServers, identities: Identities) -> None:
+        self._ledger = ledger
+        self._identities = identities
+        self._servers = servers
+
+    async def add(self, entry: PoolServer) -> None:
+        """Register a server that answers and that nothing would be lost of; or change what is said of one.
+
+        Raises:
+            ServersUnreachable, NoRedisServer: as :meth:`content`.
+            HoldsKeys: something would be lost, and ``entry`` does not say that it may be.
+            ServerInUse: it is a server of a group, or another of the pool, by another name (SameServer).
+            ReplicaOfAnother: it holds a copy of a group, and ``entry`` does not say that it may be wiped.
+            TopomError: as :func:`with_server`, and StoreError.
+        """
+        with_server(self._ledger.state, entry)
+        content = await self.content(entry.address)
+        problem = content.problem(entry.address)
+        if problem and not entry.wipe:
+            raise HoldsKeys(f"{problem}; empty it first, or say that it may be wiped (--wipe)")
+        run_ids = await self._identities.admit([entry.address], [entry.address], None, entry.wipe)
+
+        def add(state: ClusterState, epoch: int) -> ClusterState:
+            self._identities.require_new(state, run_ids)
+            return with_run_ids(with_server(state, entry), run_ids)
+
+        await self._ledger.change(add)
+
+    async def remove(self, address: str) -> None:
+        """Forget a server of the pool; nothing is done to it. Raises :class:`NotInPool`, and StoreError."""
+        await self._ledger.change(lambda state, epoch: without_server(state, address))
+
+    async def content(self, address: str) -> Content:
+        """What a server holds now.
+
+        Raises:
+            ServersUnreachable: it does not answer.
+            ServersUnreachable: likewise while it loads its data, of which it tells only what it has loaded.
+            NoRedisServer: it is a proxy, of this product or another.
+        """
+        _require_no_member(self._ledger.state, address)
+        found: list[Content] = []
+        proxies: list[str] = []
+        loading: list[str] = []
+
+        async def look(client: Redis) -> None:
+            answer, keys = await look_inside(client)
+            if is_proxy(answer):
+                proxies.append(address)
+            if answer.number("loading", 0):
+                loading.append(address)
+            master = answer.following
+            following = "" if master is None else f"{master[0]}:{master[1]}"
+            found.append(Content(keys, answer.number("connected_slaves", 0), following))
+
+        reason = await self._servers.guarded(address, look)
+        if reason is not None:
+            raise ServersUnreachable(f"{address} does not answer ({reason}); start it, or look at the address")
+        if proxies:
+            raise _no_server(address)
+        if loading:
+            raise ServersUnreachable(f"{address} is loading its data, so nobody knows what it holds; wait until it has")
+        return found[0]
+
+
+def _require_no_member(state: ClusterState, address: str) -> None:
+    """Raises NoRedisServer for the address of one of topom's proxies, whatever is thought of what answers there."""
+    if any(proxy.address == address for proxy in state.proxies.values()):
+        raise _no_server(address)
+
+
+def _no_server(address: str) -> NoRedisServer:
+    return NoRedisServer(f"{address} is a Slotferry proxy, not a Redis server; name the Redis servers themselves")

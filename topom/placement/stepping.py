@@ -1,0 +1,354 @@
+"""Does the steps of a placement that is being applied, one look at a time.
+
+A server of the pool is told to follow the master of its group, and taken into the group once it is *whole*: it is
+connected, holds the master's stream of writes, and is behind it by ``lag_bytes`` at most. Before that no proxy knows
+it, so nobody reads from it. Every step is stored before it is acted on, and looks at what is there before it does
+anything: so it may be done again by the topom after this one.
+
+How a server is told, and what that relies on, is in :mod:`topom.copies.filling`. Until it was told, what it holds may
+be wiped only if an operator has said so, and it is asked for keys once more right before.
+
+**bounded**: a node gives one copy at a time, and takes one. A copy may take ``copy_seconds``; what cannot be done,
+because a server does not answer or refuses, or slots of the group are in motion, is tried for :data:`PATIENCE_SECONDS`.
+Then the step is dropped, and what came after it for its group; another plan makes it again, if it is still wanted.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from slots.table import Group
+from topom.cluster.ledger import Ledger, LostPlace
+from topom.cluster.placement_run import Run, Step
+from topom.copies.filling import Filling
+from topom.errors import NotLeading, NotReady, ServersUnreachable, TopomError
+from topom.masters.promotions import Promotions
+from topom.placement import changes
+from topom.placement.changes import StepOvertaken
+from topom.placement.picture import draw
+from topom.placement.pool import Pool
+from topom.proxies.barrier import Barrier
+from topom.servers.detector import Condition
+from topom.servers.health import Health
+from topom.servers.lastcopy import As, HoldsKeys, ServerFailed
+from topom.servers.replication import ServerReplication, look_at_all, obstacle, shortcomings
+from topom.store import StoreError
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_SECONDS = 60.0
+"""For how long a step is tried that cannot be done."""
+DETACH_POLL_SECONDS = 0.05
+
+Key = tuple[int, int, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SteppingSettings:
+    """How copies are made.
+
+    Attributes:
+        lag_bytes: how far a replica may be behind its master to count as whole.
+        copy_seconds: how long it may take until it is.
+        barrier_seconds: how long proxies may take to acknowledge a table.
+    """
+
+    lag_bytes: int
+    copy_seconds: float
+    barrier_seconds: float
+
+
+class TooFewCopies(TopomError):
+    """The group has fewer whole copies than it takes for one to be removed."""
+
+
+class Stepping:
+    """The steps of one topom.
+
+    Args:
+        locking: held while slots or a group are locked.
+        filling: has servers filled.
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        health: Health,
+        promotions: Promotions,
+        replication: ServerReplication,
+        pool: Pool,
+        locking: asyncio.Lock,
+        filling: Filling,
+        settings: SteppingSettings,
+        problem_of: Callable[[str], str | None] = lambda server: None,
+    ) -> None:
+        self._problem_of = problem_of
+        self._ledger = ledger
+        self._barrier = barrier
+        self._health = health
+        self._promotions = promotions
+        self._replication = replication
+        self._pool = pool
+        self._locking = locking
+        self._filling = filling
+        self._settings = settings
+        self._promoting: tuple[Run | None, frozenset[int]] = (None, frozenset())
+        self._since: dict[Key, float] = {}
+        self._copying_since: dict[Key, float] = {}
+        self.reasons: dict[Key, str] = {}
+        """What steps wait for, by :func:`key_of`."""
+
+    async def look(self, run: Run) -> None:
+        """Do what can be done now of the round that is under way.
+
+        Raises StoreError, LostPlace, NotLeading: nothing can be changed now.
+        """
+        current = run.current
+        known = {key_of(step) for step in current}
+        for times in (self._since, self._copying_since):
+            for key in times.keys() - known:
+                del times[key]
+        for key in self.reasons.keys() - known:
+            del self.reasons[key]
+        # What is whole makes room for what waits; promotions come before the copies of their round.
+        order = {"promote": 0, "copy": 1, "retire": 2}
+        for step in sorted(current, key=lambda step: (order[step.kind], step.state == "waiting")):
+            if step.kind == "copy" and step.state == "waiting" and self._is_promoting(step.group):
+                continue
+            await self._try(step)
+
+    def forget(self) -> None:
+        """Nothing is being applied any more."""
+        self._since.clear()
+        self._copying_since.clear()
+        self.reasons.clear()
+
+    async def detach(self, servers: Collection[str]) -> None:
+        """Have servers of the pool follow nobody any more, once no proxy takes them for replicas. Raises nothing.
+
+        One that cannot be told now goes on following, which harms nobody: it is told again when it is taken.
+        """
+        alive = [server for server in servers if self._health.of(server).condition is Condition.ALIVE]
+        if not alive:
+            return
+        try:
+            async with asyncio.timeout(self._settings.barrier_seconds):
+                while not self._barrier.passed(self._ledger.table.epoch, ()):
+                    await asyncio.sleep(DETACH_POLL_SECONDS)
+        except TimeoutError:
+            return
+        for server in alive:
+            try:
+                async with self._locking:
+                    # run-id: by another name it may be in a group.
+                    in_doubt = bool(self._replication.conflict(server))
+                    if server in self._ledger.state.pool and not self._is_copying(server) and not in_doubt:
+                        await self._replication.make_master(server)
+                        await self._replication.keep(server)
+            except ServerFailed as error:
+                log.info("old_copy_still_follows", server=server, reason=str(error))
+
+    def _is_copying(self, server: str) -> bool:
+        run = self._ledger.state.placement.run
+        return run is not None and any(step.server == server and step.state == "copying" for step in run.steps)
+
+    def _is_promoting(self, group_id: int) -> bool:
+        """Whether a promotion of this group is to come in the round; looked up once for each state of the steps."""
+        run = self._ledger.state.placement.run
+        if run is not self._promoting[0]:
+            steps = run.current if run is not None else ()
+            self._promoting = run, frozenset(step.group for step in steps if step.kind == "promote")
+        return group_id in self._promoting[1]
+
+    async def _try(self, step: Step) -> None:
+        key = key_of(step)
+        now = asyncio.get_running_loop().time()
+        try:
+            if unknown := self._unknown(step):
+                # Right after topom's start; nobody decides anything upon that.
+                self.reasons[key] = f"topom has not looked at {unknown} yet"
+            elif step.group not in self._ledger.table.groups:
+                await self._drop(step, f"group {step.group} is not there any more")
+            elif step.kind != "retire" and changes.leaves(self._ledger.state, step):
+                await self._drop(step, f"{step.server} is on its way out, or its node is")
+                if step.state == "copying":
+                    await self.detach([step.server])
+            elif step.kind == "promote":
+                await self._promote(step)
+            elif step.kind == "retire":
+                await self._retire(step)
+            else:
+                await self._copy(step)
+        except (StoreError, LostPlace, NotLeading):
+            raise
+        except HoldsKeys as error:
+            await self._drop(step, str(error))
+        except TopomError as error:
+            if self.reasons.get(key) != str(error):
+                log.warning("placement_step_waits", step=step.text, reason=str(error))
+            self.reasons[key] = str(error)
+            if now - self._since.setdefault(key, now) > PATIENCE_SECONDS:
+                await self._drop(step, str(error))
+        else:
+            self._since.pop(key, None)
+
+    def _unknown(self, step: Step) -> str:
+        group = self._ledger.table.groups.get(step.group)
+        servers = list(group.servers) if group is not None else []
+        if step.server in self._ledger.state.pool:
+            servers.append(step.server)
+        return next((one for one in servers if self._health.of(one).condition is Condition.UNKNOWN), "")
+
+    async def _promote(self, step: Step) -> None:
+        group = self._ledger.table.groups[step.group]
+        if step.server not in group.servers:
+            await self._drop(step, f"{step.server} is not in group {group.id} any more")
+            return
+        if step.server != group.master:
+            await self._promotions.promote(group.id, step.server)
+        await self._ledger.change(lambda state, epoch: changes.advanced(state, step, "done"))
+
+    async def _copy(self, step: Step) -> None:
+        if step.state == "joined":
+            await self._lead(step)
+            return
+        group = self._ledger.table.groups[step.group]
+        if step.server not in self._ledger.state.pool or group.master is None:
+            await self._drop(step, f"{step.server} is not in the pool any more, or group {group.id} has no master")
+        elif step.state == "copying":
+            await self._fill(step, group.master)
+        else:
+            await self._begin(step, group, group.master)
+
+    async def _begin(self, step: Step, group: Group, master: str) -> None:
+        """Have a server of the pool filled, if neither its node nor the master's makes another copy."""
+        nodes = frozenset({step.node, group.node_of(master)})
+        if other := self._filling.in_the_way(step.server, nodes):
+            self.reasons[key_of(step)] = f"waits until {other} is whole: one copy at a time on a node"
+            return
+        if self._health.of(step.server).condition is not Condition.ALIVE:
+            raise ServersUnreachable(f"{step.server} does not answer")
+        await self._require_spare(step, master)
+        if self._filling.in_the_way(step.server, nodes):
+            return
+        await self._ledger.change(lambda state, epoch: changes.copying(state, step))
+        await self._tell(step, master)
+
+    async def _require_spare(self, step: Step, master: str) -> None:
+        """Raises HoldsKeys for a server that may have what nobody else has, if nobody said that it may be wiped."""
+        await self._filling.require_not_needed(step.server, self._copy_of(step))
+        await self._replication.require(step.server, master, self._as_what(step))
+
+    def _as_what(self, step: Step) -> As:
+        entry = self._ledger.state.pool.get(step.server)
+        return As.SPARE if entry is not None and entry.wipe else As.POOL
+
+    def _copy_of(self, step: Step) -> int | None:
+        entry = self._ledger.state.pool.get(step.server)
+        return entry.copy_of if entry is not None else None
+
+    async def _tell(self, step: Step, master: str) -> None:
+        def require() -> None:
+            run = self._ledger.state.placement.run
+            wanted = run is not None and any(one.is_same(step) and not one.over for one in run.steps)
+            if not wanted or step.server not in self._ledger.state.pool:
+                raise StepOvertaken(f"{step.server} is not in the pool any more, or the placement was ended")
+
+        told_as, copy_of = self._as_what(step), self._copy_of(step)
+        await self._filling.tell(step.server, master, step.group, told_as, require, copy_of=copy_of)
+        self.reasons[key_of(step)] = f"is being filled by {master}"
+        log.info("placement_copy_begun", server=step.server, master=master, group=step.group)
+        await self._ledger.change(lambda state, epoch: changes.told(state, step))
+
+    async def _fill(self, step: Step, master: str) -> None:
+        """Look how far a copy is; once it is whole, it joins its group."""
+        key = key_of(step)
+        now = asyncio.get_running_loop().time()
+        if now - self._copying_since.setdefault(key, now) > self._settings.copy_seconds:
+            await self._drop(step, f"it was not whole within {self._settings.copy_seconds:g} s")
+            await self.detach([step.server])
+            return
+        ahead, behind = await self._replication.look(master), await self._replication.look(step.server)
+        if not behind.follows(master):
+            await self._tell(step, master)
+            return
+        # Whoever told it may not have lived to note so.
+        await self._ledger.change(lambda state, epoch: changes.told(state, step))
+        problem = obstacle(step.server, master, ahead, behind, self._settings.lag_bytes)
+        if problem is not None:
+            self.reasons[key] = problem
+            return
+        await self._ledger.change(lambda state, epoch: changes.joined(state, epoch, step, master))
+        with suppress(ServerFailed):
+            await self._replication.keep(step.server)
+        log.info("placement_copy_whole", server=step.server, group=step.group)
+        await self.detach([one for one in step.instead_of if one in self._ledger.state.pool])
+
+    async def _lead(self, step: Step) -> None:
+        """A copy that is in its group becomes the master, and what it replaces goes to the pool."""
+        group = self._ledger.table.groups[step.group]
+        if step.server not in group.servers:
+            await self._drop(step, f"{step.server} is not in group {group.id} any more")
+            return
+        if step.server != group.master:
+            await self._promotions.promote(group.id, step.server)
+        await self._leave(step, step.instead_of)
+
+    async def _retire(self, step: Step) -> None:
+        group = self._ledger.table.groups[step.group]
+        master = group.master
+        if master is None or step.server == master:
+            await self._drop(step, f"group {group.id} has no server any more, or {step.server} is its master")
+            return
+        if step.server not in group.servers:
+            await self._ledger.change(lambda state, epoch: changes.advanced(state, step, "done"))
+            return
+        picture = draw(self._ledger.state, lambda server: self._health.of(server).condition)
+        if step.server not in picture.gone.get(group.id, (step.server,)):
+            await self._drop(step, f"{step.server} is there again, and stays")
+            return
+        whole = await self._whole_nodes(group, step.server)
+        if len(whole) < step.keep:
+            raise TooFewCopies(f"group {group.id} has whole copies on {len(whole)} of {step.keep} nodes")
+        await self._leave(step, [step.server])
+
+    async def _leave(self, step: Step, servers: Sequence[str]) -> None:
+        """Have replicas leave the group, those that answer once they follow its master after a change of masters."""
+        group = self._ledger.table.groups.get(step.group)
+        if group is None or group.master is None:
+            raise StepOvertaken(f"group {step.group} was removed meanwhile, or its servers were")
+        master = group.master
+        if step.group in self._ledger.state.promotions:
+            for server in servers:
+                if server in group.replicas and self._health.of(server).condition is not Condition.FAILED:
+                    said = await self._replication.look(server)
+                    if said.is_master or not said.follows(master):
+                        raise NotReady(f"{server} does not follow {master} yet, the master of group {group.id} now")
+        await self._ledger.change(lambda state, epoch: changes.left(state, epoch, step, servers, master))
+        await self.detach([one for one in servers if one in self._ledger.state.pool])
+
+    async def _whole_nodes(self, group: Group, without: str) -> set[str]:
+        """Nodes with a whole copy of the group, the master's among them; servers that have failed are not asked."""
+        asked = [
+            server
+            for server in group.servers
+            if server != without and self._health.of(server).condition is not Condition.FAILED
+        ]
+        unasked = dict.fromkeys(group.servers, ServerFailed("it was not asked"))
+        said = {**unasked, **await look_at_all(self._replication, asked)}
+        problems = shortcomings(group, said, self._problem_of, self._settings.lag_bytes)
+        return {group.node_of(server) for server, problem in problems.items() if problem is None}
+
+    async def _drop(self, step: Step, why: str) -> None:
+        log.warning("placement_step_dropped", step=step.text, reason=why)
+        await self._ledger.change(lambda state, epoch: changes.dropped(state, step, why))
+
+
+def key_of(step: Step) -> Key:
+    """What a step is found by, however far it is."""
+    return step.round, step.group, step.kind, step.server

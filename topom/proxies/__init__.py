@@ -1,0 +1,18 @@
+"""Proxies: who is a member, what each has acknowledged, and how one that is lost is kept from doing harm.
+
+May import: errors, cluster, servers.
+
+No two live proxies send a slot's commands to different masters (**one-owner**): a table holds once every member applies
+it, is fenced, or has stood down.
+
+To change
+
+- when a proxy counts as lost, and what it registers with: :mod:`~topom.proxies.members`;
+- what the barrier waits for, and how fences are put up: :mod:`~topom.proxies.barrier`;
+- when a proxy that cannot be fenced counts as standing down: :mod:`~topom.proxies.standdown` (the rule),
+  :mod:`~topom.proxies.lost` (asking for it);
+- when a lost proxy is forgotten: :mod:`~topom.proxies.forgetting`;
+- what becomes of our own keys at servers: :mod:`~topom.proxies.oldmarks`, :mod:`~topom.proxies.ownkeys`;
+- what proxies send and are sent: :mod:`~topom.proxies.frames`;
+- which proxies cluster clients are shown: :mod:`~topom.proxies.proxylist`.
+"""

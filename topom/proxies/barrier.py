@@ -1,0 +1,230 @@
+"""Waiting until every proxy applies a table.
+
+Tables are pushed as soon as they are stored; a barrier waits until each member acknowledged an epoch or a
+later one. **drained** rests on it: the slot state machine lets the target own a slot only when the barrier of
+the locking epoch has passed. A proxy whose lease ended is not waited for but fenced off the servers that the
+slots concern, and only when those servers confirm that does the barrier go on without it.
+
+Without proxies a barrier passes at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from slots.backoff import Backoff
+from topom.cluster import fences
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import Fenced, Marked
+from topom.cluster.topology import all_servers
+from topom.errors import ProxiesNotReady, Unavailable
+from topom.proxies.members import Members, Wait
+from topom.servers.redis_servers import Fencing
+
+log = structlog.get_logger(__name__)
+
+FINISH_SECONDS, LONGEST_FINISH_SECONDS = 1.0, 30.0
+"""Between two attempts to have fences come up everywhere."""
+
+
+class BarrierFailed(Unavailable):
+    """Not every proxy acknowledged the table."""
+
+
+class BarrierRefused(BarrierFailed):
+    """A proxy said that it cannot apply the table now."""
+
+
+class BarrierTimeout(BarrierFailed):
+    """A proxy did not say anything in time, or a lost one could not be fenced."""
+
+
+class Fencer(Protocol):
+    """Cuts proxies off servers; see :class:`topom.servers.redis_servers.RedisServers`."""
+
+    async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+        """Fence proxies, by instance, at each of these servers. Does not raise; bounded in time."""
+
+
+class Barrier:
+    """Barriers over the members of one topom."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        members: Members,
+        fencer: Fencer,
+        process_of: Callable[[str], str | None] = lambda server: None,
+    ) -> None:
+        """``process_of``: the run id by which a server was seen last; None while it was not."""
+        self._process_of = process_of
+        self._ledger = ledger
+        self._members = members
+        self._fencer = fencer
+        self._emptied: dict[str, int] = {}
+
+    def passed(self, epoch: int, servers: Collection[str]) -> bool:
+        """Whether every member acknowledged ``epoch``, and every fenced one is cut off from ``servers``."""
+        return not self._members.missing(epoch) and not self._unfenced(servers)
+
+    def without_group_locks(self, or_lost: bool) -> list[int]:
+        """Ids of proxies whose acknowledgement of a group's lock says nothing; of lost ones too, if ``or_lost``."""
+        return [member.record.id for member in self._members.without_group_locks() if or_lost or not member.lost]
+
+    async def reach(self, epoch: int, servers: Collection[str], seconds: float, stop_at_refusal: bool) -> None:
+        """Return once :meth:`passed` holds.
+
+        Args:
+            epoch: of a table that is stored.
+            servers: those that the slots in question are on or may come to; lost proxies are fenced there.
+            seconds: how long to wait.
+            stop_at_refusal: give up at the first refusal instead of waiting for a newer table to be acknowledged.
+
+        Raises:
+            BarrierRefused, BarrierTimeout: naming the proxies.
+            StoreError: when a lost proxy's fence could not be stored.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        backoff = Backoff(0.1, 1.0)
+        with self._members.waiting(epoch) as wait:
+            while True:
+                wait.event.clear()
+                failures = await self._fence_lost(wait, servers)
+                if self.passed(epoch, servers):
+                    return
+                if stop_at_refusal and wait.refusals:
+                    raise BarrierRefused(self._describe_refusals(wait))
+                # A server that was started anew is known by its new process in a moment.
+                again = failures or self._unfenced(servers)
+                until = min(deadline, loop.time() + backoff.next()) if again else deadline
+                try:
+                    async with asyncio.timeout_at(until):
+                        await wait.event.wait()
+                except TimeoutError:
+                    if loop.time() >= deadline:
+                        raise BarrierTimeout(self._describe_missing(wait, failures, seconds)) from None
+
+    async def everyone_current(self, servers: Collection[str], seconds: float) -> None:
+        """Return once the table that is stored now, or a newer one that came meanwhile, is applied everywhere.
+
+        Raises:
+            ProxiesNotReady: naming the proxies, when that takes too long.
+        """
+        try:
+            await self.reach(self._ledger.table.epoch, servers, seconds, stop_at_refusal=False)
+        except BarrierFailed as error:
+            raise ProxiesNotReady(f"{error}; try again, or remove a proxy that is gone for good") from error
+
+    async def fence_removed(self, servers: Collection[str]) -> dict[str, str]:
+        """Fence every removed instance where it is not yet known to be fenced; reasons by server that failed."""
+        unfenced = self._unfenced(servers)
+        known, every = self._ledger.state.marked, len(self._ledger.state.fenced)
+        before = dict(self._emptied)
+        outcomes = await self._fencer.fence(
+            {server: [entry.instance for entry in entries] for server, entries in unfenced.items()}
+        )
+        done: dict[str, Marked] = {}
+        failures: dict[str, str] = {}
+        for server, outcome in outcomes.items():
+            if outcome.problem is not None:
+                failures[server] = outcome.problem
+            elif before.get(server) != self._emptied.get(server):
+                failures[server] = "it was told to follow another server meanwhile"
+            elif len(unfenced[server]) < every and known[server].process != outcome.process:
+                # run-id: it was given what another process lacked, which is not all that this one lacks.
+                failures[server] = "it was started anew meanwhile"
+                done[server] = Marked(outcome.process, 0)
+            else:
+                # Fences that are stored meanwhile have later numbers.
+                done[server] = Marked(outcome.process, max(entry.number for entry in unfenced[server]))
+        await self._members.fenced_at(done)
+        if done:
+            log.info("proxies_fenced", servers=sorted(done), failed=sorted(failures))
+        return failures
+
+    async def finish(self) -> None:
+        """Have fences come up at all servers, so that they can be forgotten; runs for ever."""
+        backoff = Backoff(FINISH_SECONDS, LONGEST_FINISH_SECONDS)
+        while True:
+            await asyncio.sleep(backoff.next())
+            if not self._ledger.state.fenced:
+                backoff.reset()
+                continue
+            try:
+                await self.fence_removed(all_servers(self._ledger.table))
+            except Unavailable as error:
+                log.warning("fences_not_finished", reason=str(error))
+
+    def emptied(self, server: str) -> None:
+        """A server is about to lose what it holds, marks among it, or may just have: fences under way do not count."""
+        self._emptied[server] = self._emptied.get(server, 0) + 1
+
+    async def tell_again(self) -> None:
+        """Give a refused table out again under a new epoch, until it is acknowledged; runs for ever.
+
+        A proxy that refused keeps its older table. When the state machine takes the change back there is a newer
+        table soon; otherwise the same one has to be offered again.
+        """
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(0.2, 5.0)
+        last = loop.time()
+        while True:
+            await self._members.refused.wait()
+            self._members.refused.clear()
+            if loop.time() - last > 30:
+                backoff.reset()
+            last = loop.time()
+            await asyncio.sleep(backoff.next())
+            refused = self._members.refused_epoch
+            if self._ledger.table.epoch > refused:
+                continue
+            try:
+                await self._ledger.change(
+                    lambda state, epoch, refused=refused: (  # type: ignore[misc]
+                        replace(state, table=state.table.changed(epoch)) if state.table.epoch <= refused else state
+                    )
+                )
+            except Unavailable as error:
+                log.error("table_not_told_again", reason=str(error))
+                self._members.refused.set()
+
+    async def _fence_lost(self, wait: Wait, servers: Collection[str]) -> dict[str, str]:
+        lost = [member for member in self._members.missing(wait.epoch) if member.lost]
+        if lost:
+            await self._members.fence(
+                [member.record.id for member in lost],
+                "fenced",
+                "nothing was heard of the proxy for longer than its lease, so it was fenced off the servers",
+                only_lost=True,
+            )
+        return await self.fence_removed(servers) if self._unfenced(servers) else {}
+
+    def _unfenced(self, servers: Collection[str]) -> dict[str, list[Fenced]]:
+        """Fences that are not known to be up at these servers, by server that lacks any."""
+        state = self._ledger.state
+        if not state.fenced:
+            return {}
+        found = {server: fences.lacking(state, server, self._process_of(server)) for server in servers}
+        return {server: entries for server, entries in found.items() if entries}
+
+    def _describe_refusals(self, wait: Wait) -> str:
+        said = [f"{self._name(proxy_id)} said: {reason}" for proxy_id, reason in sorted(wait.refusals.items())]
+        return f"the table of epoch {wait.epoch} was refused; " + "; ".join(said[:3])
+
+    def _describe_missing(self, wait: Wait, failures: Mapping[str, str], seconds: float) -> str:
+        names = [self._name(proxy_id) for proxy_id in sorted(wait.pending)]
+        parts = []
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            parts.append(f"{', '.join(names[:3])}{more} did not acknowledge epoch {wait.epoch} within {seconds:g} s")
+        for address, reason in sorted(failures.items())[:3]:
+            parts.append(f"a lost proxy cannot be fenced at {address}: {reason}")
+        return "; ".join(parts) or f"epoch {wait.epoch} was not acknowledged within {seconds:g} s"
+
+    def _name(self, proxy_id: int) -> str:
+        found = next((member for member in self._members.all() if member.record.id == proxy_id), None)
+        return found.describe() if found is not None else f"proxy {proxy_id}"

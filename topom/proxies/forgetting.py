@@ -1,0 +1,120 @@
+"""Forgets proxies whose processes have gone, so that nobody has to remove them, and no failover waits for them.
+
+A proxy that dies is started again as a new member; what is left of the former one is a lost member, which counts for
+protection mode and without whose fence at a failed master there is no other master (:mod:`topom.masters.failover`). A
+lost member is not fenced for being lost alone: it may be topom that does not hear proxies which serve well. But a
+process that lives has connections to every master, and those of one that has died are ended by its computer. So a lost
+member of which no server has a connection serves nobody, and is fenced off every server while all of them answer.
+
+**one-owner** does not rest on that look: like any other, such a member is forgotten by the write that stores its fence,
+and nothing is given on before the fence is up (:mod:`topom.proxies.barrier`). If the process lived all the same, it
+would find itself fenced, and come back under a new identity.
+
+**bounded**: one look at each server at a time; while there is nothing to forget, looks come further and further apart.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
+
+import structlog
+
+from slots.backoff import Backoff
+from topom.cluster.ledger import Ledger
+from topom.cluster.topology import all_servers
+from topom.errors import TopomError
+from topom.proxies.barrier import Barrier
+from topom.proxies.members import Member, Members
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 1.0
+"""How often it is looked whether there are lost members."""
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
+"""Between two looks at the servers for the same lost members."""
+MESSAGE = "the proxy was lost and had no connection to any server, so it was fenced off them and forgotten"
+
+
+class Connections(Protocol):
+    """Knows whose connections servers have; see :class:`topom.servers.redis_servers.RedisServers`."""
+
+    async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, Collection[str]]:
+        """Which proxies have connections, by server that answers. Does not raise; bounded in time."""
+
+
+class Gone:
+    """Looks for lost members of one topom whose processes have gone.
+
+    Args:
+        seconds: for which a member has not been heard of before it is looked for; 0 has it never looked for.
+        protected: whether so many members are lost that nothing is to be done by itself.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        members: Members,
+        barrier: Barrier,
+        servers: Connections,
+        seconds: float,
+        protected: Callable[[], bool],
+    ) -> None:
+        self._ledger = ledger
+        self._members = members
+        self._barrier = barrier
+        self._servers = servers
+        self._seconds = seconds
+        self._protected = protected
+
+    async def run(self) -> None:
+        """Forget them, until cancelled; at once return if that is not wanted."""
+        if not self._seconds:
+            return
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        looked_for: set[int] = set()
+        not_before = 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            lost = self._long_lost()
+            ids = {member.record.id for member in lost}
+            if ids - looked_for:
+                backoff.reset()
+                not_before = 0.0
+            looked_for = ids
+            if not lost or loop.time() < not_before:
+                continue
+            not_before = loop.time() + backoff.next()
+            try:
+                await self.forget(lost)
+            except TopomError as error:
+                log.warning("proxies_not_forgotten", proxies=sorted(ids), reason=str(error))
+
+    async def forget(self, lost: Iterable[Member]) -> list[int]:
+        """Fence and forget those of these lost members of which no server has a connection; their ids.
+
+        Nothing is done while a server does not answer, or while protection mode is on.
+
+        Raises:
+            StoreError, LostPlace, NotLeading: as :meth:`topom.cluster.ledger.Ledger.change`.
+        """
+        servers = all_servers(self._ledger.table)
+        by_instance = {member.record.instance: member.record.id for member in lost}
+        found = await self._servers.connected(by_instance, servers)
+        # A server that does not answer may have connections of it, and could not be given the fence.
+        if self._protected() or set(servers) - found.keys():
+            return []
+        alive = {instance for there in found.values() for instance in there}
+        gone = [proxy_id for instance, proxy_id in by_instance.items() if instance not in alive]
+        if gone:
+            await self._members.fence(gone, "fenced", MESSAGE, only_lost=True)
+            # One that was heard of meanwhile has stayed.
+            gone = sorted({*gone} - self._ledger.state.proxies.keys())
+        if gone:
+            failures = await self._barrier.fence_removed(servers)
+            log.warning("lost_proxies_forgotten", proxies=gone, not_fenced=failures)
+        return gone
+
+    def _long_lost(self) -> list[Member]:
+        now = asyncio.get_running_loop().time()
+        return [member for member in self._members.all() if member.lost and now - member.heard_at >= self._seconds]

@@ -1,0 +1,126 @@
+"""The frames of the control stream: what a proxy may send, and how tables are said to proxies."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from slots.table import SlotTable
+
+
+class _Frame(BaseModel):
+    # Fields that this topom does not know are ignored, so that a newer proxy can talk to it.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ClusterAddress(_Frame):
+    """Where clients of cluster mode connect. A port of 0 is none."""
+
+    host: str = Field(min_length=1, max_length=255)
+    port: int = Field(ge=0, le=65535)
+    tls_port: int = Field(ge=0, le=65535)
+
+
+class Register(_Frame):
+    """The first frame of a connection."""
+
+    type: Literal["register"]
+    instance: str = Field(pattern="^[0-9a-f]{32}$")
+    address: str = Field(max_length=300)
+    hostname: str = Field(max_length=300)
+    pid: int = Field(ge=0)
+    workers: int = Field(ge=1, le=4096)
+    version: str = Field(max_length=100)
+    epoch: int = Field(ge=0)
+    registered_before: bool = False
+    """Whether a topom has taken it on under this instance: one that is no member then was fenced or removed since."""
+    draining: bool = False
+    stands_down: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The allowance by which it stands down now (:mod:`topom.proxies.standdown`); None for one that does not."""
+    group_locks: bool = False
+    """Whether it holds requests for the slots of a locked group; others acknowledge such a table all the same."""
+    cluster: ClusterAddress | None = None
+    """None for a proxy that is not in cluster mode. Others are sent ``proxies`` (:mod:`topom.proxies.proxylist`)."""
+
+
+class Heartbeat(_Frame):
+    """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it lets its clients go.
+
+    ``servers``: seconds since each server's latest answer to the proxy, by address (:mod:`topom.servers.detector`).
+    ``stands_down``: as of :class:`Register`. One with a ``number`` is answered by ``heard`` with that number, by a
+    topom that leads and has the proxy as a member.
+    """
+
+    type: Literal["heartbeat"]
+    epoch: int = Field(ge=0)
+    counters: dict[str, Annotated[int | float, Field(allow_inf_nan=False)]] = Field(
+        default_factory=dict, max_length=100
+    )
+    draining: bool = False
+    servers: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict, max_length=100_000
+    )
+    number: int | None = Field(default=None, ge=0)
+    stands_down: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
+class Ack(_Frame):
+    """All workers apply the table of ``epoch``; of slots that changed hands or are locked, all replies were had."""
+
+    type: Literal["ack"]
+    epoch: int = Field(ge=0)
+
+
+class Nack(_Frame):
+    """The table of ``epoch`` could not be applied in time."""
+
+    type: Literal["nack"]
+    epoch: int = Field(ge=0)
+    reason: str = Field(default="", max_length=1000)
+
+
+class Leave(_Frame):
+    """All workers have ended and nothing of theirs is under way."""
+
+    type: Literal["leave"]
+
+
+class Resync(_Frame):
+    """Changes did not fit the proxy's table; it wants the whole one."""
+
+    type: Literal["resync"]
+
+
+ProxyFrame = Annotated[
+    Register | Heartbeat | Ack | Nack | Leave | Resync,
+    Field(discriminator="type"),
+]
+_adapter: TypeAdapter[ProxyFrame] = TypeAdapter(ProxyFrame)
+
+
+def parse(text: str) -> ProxyFrame:
+    """The frame that ``text`` is. Raises :class:`pydantic.ValidationError`."""
+    return _adapter.validate_json(text)
+
+
+class TableFrames:
+    """The frames that bring a proxy to the newest table, each put into words once however many proxies there are."""
+
+    def __init__(self, table: SlotTable) -> None:
+        self.table = table
+        self._frames: dict[int, str] = {}  # by the epoch that the proxy has; 0 for the whole table
+
+    def publish(self, table: SlotTable) -> None:
+        """From now on, frames lead to ``table``."""
+        self.table = table
+        self._frames = {}
+
+    def frame(self, sent: SlotTable | None) -> str:
+        """What to send to a proxy that was last sent ``sent``; None for one that has nothing."""
+        since = sent.epoch if sent is not None else 0
+        frame = self._frames.get(since)
+        if frame is None:
+            content: dict[str, Any] = self.table.to_wire() if sent is None else self.table.changes_since(sent)
+            frame = json.dumps({"type": "table", **content}, separators=(",", ":"))
+            self._frames[since] = frame
+        return frame

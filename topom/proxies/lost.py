@@ -1,0 +1,105 @@
+"""Has lost proxies stand down from a group whose master has failed, as far as they do (:mod:`topom.proxies.standdown`).
+
+All that can be done without the group's lock is done before it is locked, so that it is locked for milliseconds.
+"""
+
+import math
+
+from slots.table import Group
+from topom.cluster import fences
+from topom.cluster.events import What
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import Fenced
+from topom.errors import NotReady
+from topom.proxies.members import Members
+from topom.proxies.standdown import Marker, Marks, all_watched
+
+MESSAGE = "nothing was heard of the proxy for longer than its lease, so it was fenced off the servers"
+
+
+class StandingDown(NotReady):
+    """A proxy has not surely stood down yet, and nobody has to do anything about it. Try again in ``seconds``."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+class LostProxies:
+    """The lost proxies of one topom. It is :class:`topom.masters.promotions.StoodDown`.
+
+    Args:
+        marker: sets marks at servers.
+        suspect_seconds: after which a proxy that was not heard of is about to be lost.
+    """
+
+    def __init__(self, ledger: Ledger, members: Members, marker: Marker, suspect_seconds: float) -> None:
+        self._ledger = ledger
+        self._members = members
+        self._marker = marker
+        self._marks = Marks(marker)
+        self._suspect_seconds = suspect_seconds
+
+    async def note_watched(self) -> None:
+        """If every proxy has the table, remember that its servers are watched. Raises as :meth:`Ledger.change`."""
+        if self._ledger.state.unwatched and not self._members.missing(self._ledger.table.epoch):
+            await self._ledger.change(
+                lambda state, epoch: state if self._members.missing(state.table.epoch) else all_watched(state)
+            )
+
+    async def prepare(self, group: Group) -> None:
+        """Fence lost proxies, and set the marks of those that are not fenced off the group's master at its replicas.
+
+        Raises:
+            StandingDown: a proxy is not heard of, and not lost yet.
+            StoreError, LostPlace, NotLeading: as :meth:`topom.cluster.ledger.Ledger.change`.
+        """
+        for member in self._members.all():
+            if not member.lost and self._members.missed(member, self._suspect_seconds):
+                raise StandingDown(f"{member.named} is silent; it is waited for until its lease ends", 0.2)
+        lost = [member.record.id for member in self._members.all() if member.lost]
+        if lost:
+            await self._members.fence(lost, "fenced", MESSAGE, only_lost=True)
+        self._marks.keep_only(self._ledger.state.fenced)
+        await self._marks.set(group, self._concerned(group))
+
+    async def confirm(self, group: Group, server: str) -> None:
+        """Look whether the marks are still there. Does not raise: :meth:`require` does."""
+        await self._marks.confirm(server, self._concerned(group))
+
+    def require(self, group: Group, server: str) -> None:
+        """Raises :class:`StandingDown` or NotReady if one may still use the master when ``server`` takes its place."""
+        longest: tuple[float, str] | None = None
+        for entry in self._concerned(group):
+            named = f"proxy {entry.proxy_id}, which is lost and may still write to {group.master},"
+            otherwise = (
+                f"bring that proxy or {group.master} back; if it is sure that the proxy does not run, say 'slotferry "
+                f"group promote {group.id} {server} --force'"
+            )
+            if entry.stand_down is None:
+                raise NotReady(f"{named} was not known to stand down by itself when it was lost; {otherwise}")
+            if not fences.watches(self._ledger.state, entry, server):
+                raise NotReady(f"{named} is not sure to know {server}, which was new in its group; {otherwise}")
+            left = self._marks.left(entry, server)
+            if left == math.inf:
+                raise NotReady(
+                    f"{named} cannot be fenced at {server}: {self._marks.problem(entry, server)}; {otherwise}"
+                )
+            if left > 0 and (longest is None or left > longest[0]):
+                longest = left, f"{named} stands down: that is sure in {left:.1f} s"
+        if longest is not None:
+            raise StandingDown(longest[1], longest[0])
+
+    async def replaced(self, group: Group, server: str) -> None:
+        """``server`` has taken the place of the group's master: say of whom that was relied on.
+
+        As a replica the server could be given only one of the two marks, which it would forget with its process.
+        """
+        for entry in self._concerned(group):
+            text = f"proxy {entry.proxy_id} has stood down from group {group.id}: {group.master} was not asked"
+            self._ledger.note(What.PROXY_STOOD_DOWN, text)
+        await self._marker.fence({server: [entry.instance for entry in self._concerned(group)]})
+
+    def _concerned(self, group: Group) -> list[Fenced]:
+        """Removed proxies that are not known to be fenced off the group's master."""
+        return fences.lacking(self._ledger.state, group.master) if group.master is not None else []

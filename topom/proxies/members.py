@@ -1,0 +1,411 @@
+"""The proxies: who takes part in the barrier, who was heard of lately, who has acknowledged what.
+
+A proxy is a member from the moment it is in the store, before it is sent its first table, until it leaves or
+is fenced. **drained** and **one-owner** rest on this: whoever may send commands to a server is waited for,
+or is cut off from the servers first. Being silent or disconnected does not end membership; only a fence does.
+
+The states an operator sees: ``online`` (heard of within the lease) and ``lost`` (not).
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from topom.cluster import fences
+from topom.cluster.events import What
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, Marked, ProxyRecord
+from topom.errors import ProxyNotFound
+from topom.proxies import standdown
+from topom.proxies.frames import ClusterAddress, Register
+
+log = structlog.get_logger(__name__)
+
+MAXIMUM_PROXIES = 10_000
+
+
+class Refused(Exception):
+    """A proxy may not register. ``reason`` is that of the ``refused`` frame."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class Link(Protocol):
+    """A proxy's connection, as the members see it. No method blocks or raises."""
+
+    def wake(self) -> None:
+        """There is a newer table to send."""
+
+    def say(self, frame: Mapping[str, object]) -> None:
+        """Send a frame soon."""
+
+    def end(self, frame: Mapping[str, object] | None) -> None:
+        """Send a last frame, if any, and close."""
+
+
+class Member:
+    """A proxy and what is known of it since this topom started."""
+
+    def __init__(self, record: ProxyRecord, now: float) -> None:
+        self.record = record
+        self.link: Link | None = None
+        self.heard_at = now
+        """When it was last heard of, in seconds of the event loop's clock."""
+        self.lost = False
+        self.acked = 0
+        """The newest epoch that it acknowledged."""
+        self.refused: tuple[int, str] = (0, "")
+        """The newest epoch that it could not apply, and why."""
+        self.counters: Mapping[str, int | float] = {}
+        self.met = False
+        """Whether it has registered with this topom."""
+        self.drains_itself = False
+        """Whether the process has said that it drains. It never ends to: one that says otherwise is another process."""
+        self.group_locks = False
+        """Whether it holds requests for the slots of a locked group; known once it is met."""
+        self.cluster: ClusterAddress | None = None
+        """Where cluster clients connect; None if it is not in cluster mode."""
+        self.parting = ("removed", "the proxy was removed")
+        """Reason and message for its link, should it stop being a member."""
+
+    @property
+    def state(self) -> str:
+        """``online`` or ``lost``."""
+        return "lost" if self.lost else "online"
+
+    @property
+    def draining(self) -> bool:
+        """Whether it lets its clients go: nobody is to be sent there any more."""
+        return self.record.draining
+
+    @property
+    def named(self) -> str:
+        """How events name it."""
+        return f"proxy {self.record.id} ({self.record.address} on {self.record.hostname})"
+
+    def describe(self) -> str:
+        """How messages to the operator name it."""
+        return f"proxy {self.record.id} ({self.record.address} on {self.record.hostname}, {self.state})"
+
+
+class Wait:
+    """A barrier under way: whose acknowledgement of ``epoch`` is missing, and who refused."""
+
+    def __init__(self, epoch: int, pending: set[int]) -> None:
+        self.epoch = epoch
+        self.pending = pending
+        self.refusals: dict[int, str] = {}
+        self.event = asyncio.Event()
+        """Set when there is something to look at: nobody is missing, a refusal, a proxy lost."""
+
+
+class Members:
+    """All members, in step with the store: a ledger's listener adds and drops them as soon as that is stored."""
+
+    def __init__(self, ledger: Ledger, lease_seconds: float, stand_down: float | None = None) -> None:
+        self._ledger = ledger
+        self.stand_down = stand_down
+        """The allowance by which proxies are to stand down (:mod:`topom.proxies.standdown`); None if they are not."""
+        self._lease = lease_seconds
+        self._members: dict[int, Member] = {}
+        self._waits: set[Wait] = set()
+        self.refused_epoch = 0
+        """The newest epoch that a proxy could not apply."""
+        self.refused = asyncio.Event()
+        """Set when a proxy could not apply a table."""
+
+    def start(self) -> None:
+        """Take the stored members; each has one lease from now to come back."""
+        now = self._now()
+        self._members = {record.id: Member(record, now) for record in self._ledger.state.proxies.values()}
+        self._ledger.listen(self._changed)
+
+    def all(self) -> list[Member]:
+        """Every member, by id."""
+        return [self._members[proxy_id] for proxy_id in sorted(self._members)]
+
+    def get(self, proxy_id: int) -> Member:
+        """The member of that id. Raises :class:`~topom.errors.ProxyNotFound`."""
+        member = self._members.get(proxy_id)
+        if member is None:
+            raise ProxyNotFound(f"there is no proxy {proxy_id}")
+        return member
+
+    async def register(self, frame: Register, link: Link) -> Member:
+        """Make the sender a member, or take a member's new connection.
+
+        Raises:
+            Refused: when the instance was fenced, or there are too many proxies, or the proxy knows a newer table.
+            StoreError: when the membership could not be stored; the proxy has to try again.
+        """
+        if frame.epoch > self._ledger.table.epoch:
+            raise Refused(
+                "invalid",
+                f"the proxy has a table of epoch {frame.epoch}, and this topom is only at {self._ledger.table.epoch}: "
+                "it is another product's topom, or its store was lost",
+            )
+
+        def join(state: ClusterState, epoch: int) -> ClusterState:
+            if frame.instance in state.fenced:
+                raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
+            known = next((proxy for proxy in state.proxies.values() if proxy.instance == frame.instance), None)
+            if known is None and frame.registered_before:
+                # final-fence: it is known by itself, so that fences that are done need not be remembered.
+                raise Refused("fenced", "this instance is no member any more; come back under a new one")
+            if known is None and len(state.proxies) >= MAXIMUM_PROXIES:
+                raise Refused("invalid", f"there are {MAXIMUM_PROXIES} proxies already; remove lost ones first")
+            record = ProxyRecord(
+                id=known.id if known else state.next_proxy_id,
+                instance=frame.instance,
+                address=frame.address,
+                hostname=frame.hostname,
+                pid=frame.pid,
+                workers=frame.workers,
+                version=frame.version,
+                draining=frame.draining or bool(known and self._has_yet_to_drain(known, frame)),
+                stand_down=standdown.registered(self.stand_down, frame.stands_down),
+            )
+            if record == known:
+                return state
+            return replace(
+                state,
+                proxies={**state.proxies, record.id: record},
+                next_proxy_id=max(state.next_proxy_id, record.id + 1),
+            )
+
+        await self._ledger.change(join)
+        member = next((one for one in self._members.values() if one.record.instance == frame.instance), None)
+        if member is None:  # it was fenced or removed right after it was stored
+            raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
+        if member.link is not None:
+            member.link.end(None)
+        member.link = link
+        member.met = True
+        member.drains_itself = frame.draining
+        member.group_locks = frame.group_locks
+        member.cluster = frame.cluster
+        self.heard(member)
+        log.info("proxy_registered", proxy=member.record.id, address=frame.address, epoch=frame.epoch)
+        return member
+
+    def missed(self, member: Member, seconds: float) -> bool:
+        """Whether it is lost, or was not heard of for so long."""
+        return member.lost or self._now() - member.heard_at > seconds
+
+    def heard(self, member: Member) -> None:
+        """A frame came from this proxy: its lease begins anew."""
+        member.heard_at = self._now()
+        if member.lost:
+            member.lost = False
+            log.info("proxy_back", proxy=member.record.id)
+            self._ledger.note(What.PROXY_BACK, f"{member.named} was heard of again")
+
+    def acknowledge(self, member: Member, epoch: int) -> None:
+        """The proxy applies the table of ``epoch``; that stands for all tables before it."""
+        if epoch > self._ledger.table.epoch:
+            # Nobody can apply a table that does not exist yet; believing it would let a later lock pass unseen.
+            log.error("ack_of_unknown_epoch", proxy=member.record.id, epoch=epoch, newest=self._ledger.table.epoch)
+            return
+        member.acked = max(member.acked, epoch)
+        for wait in self._waits:
+            if member.acked >= wait.epoch and member.record.id in wait.pending:
+                wait.pending.discard(member.record.id)
+                wait.refusals.pop(member.record.id, None)
+                if not wait.pending:
+                    wait.event.set()
+
+    def refuse(self, member: Member, epoch: int, reason: str) -> None:
+        """The proxy could not apply the table of ``epoch`` and acknowledges neither it nor any since its last."""
+        if epoch > self._ledger.table.epoch:
+            # As of an acknowledgement: believed, it would refuse all tables up to that epoch that are yet to come.
+            log.error("nack_of_unknown_epoch", proxy=member.record.id, epoch=epoch, newest=self._ledger.table.epoch)
+            return
+        log.warning("proxy_nack", proxy=member.record.id, epoch=epoch, reason=reason)
+        member.refused = max(member.refused, (epoch, reason))
+        self.refused_epoch = max(self.refused_epoch, epoch)
+        self.refused.set()
+        for wait in self._waits:
+            if epoch >= wait.epoch and member.record.id in wait.pending:
+                wait.refusals[member.record.id] = reason
+                wait.event.set()
+
+    async def stands_down(self, member: Member, seconds: float | None) -> None:
+        """A proxy says that it stands down by this allowance: once that is the one it was told, it is counted on."""
+        proxy_id = member.record.id
+
+        def note(state: ClusterState, epoch: int) -> ClusterState:
+            record = state.proxies.get(proxy_id)
+            if record is None or record.stand_down == seconds:
+                return state
+            return replace(state, proxies={**state.proxies, proxy_id: replace(record, stand_down=seconds)})
+
+        if seconds is not None and seconds == self.stand_down != member.record.stand_down:
+            await self._ledger.change(note)
+
+    def disconnected(self, member: Member, link: Link) -> None:
+        """The connection ended. Membership goes on until the lease ends and a fence is up."""
+        if member.link is link:
+            member.link = None
+            log.info("proxy_disconnected", proxy=member.record.id)
+
+    async def drain(self, proxy_id: int) -> Member:
+        """Have a proxy let its clients go and leave. Stored first, so that it is told as soon as it can be.
+
+        Raises :class:`~topom.errors.ProxyNotFound`.
+        """
+        member = self.get(proxy_id)
+        await self._note_draining(member)
+        if member.link is not None:
+            member.link.say({"type": "drain"})
+        return member
+
+    async def drains(self, member: Member) -> None:
+        """Note that a proxy says that it drains, if that is news."""
+        member.drains_itself = True
+        await self._note_draining(member)
+
+    async def _note_draining(self, member: Member) -> None:
+        proxy_id = member.record.id
+
+        def note(state: ClusterState, epoch: int) -> ClusterState:
+            record = state.proxies.get(proxy_id)
+            if record is None or record.draining:
+                return state
+            return replace(state, proxies={**state.proxies, proxy_id: replace(record, draining=True)})
+
+        if not member.record.draining:
+            await self._ledger.change(note)
+            log.info("proxy_drains", proxy=proxy_id, address=member.record.address)
+
+    async def leave(self, member: Member) -> None:
+        """The proxy has drained its workers and ended them: nothing of it is left, and nobody waits for it."""
+        proxy_id = member.record.id
+        await self._ledger.change(
+            lambda state, epoch: (
+                replace(state, proxies=_without(state.proxies, [proxy_id])) if proxy_id in state.proxies else state
+            )
+        )
+
+    async def fence(self, proxy_ids: Iterable[int], reason: str, message: str, only_lost: bool) -> None:
+        """End memberships for good, and remember that the instances have to be fenced off the servers.
+
+        Stored before any server is touched, so that a topom that restarts in between knows of it, and so that
+        the proxy cannot come back under the same instance. With ``only_lost``, a proxy that was heard of
+        meanwhile stays.
+        """
+        wanted = list(proxy_ids)
+
+        def part(state: ClusterState, epoch: int) -> ClusterState:
+            parting = [
+                self._members[proxy_id]
+                for proxy_id in wanted
+                if proxy_id in self._members and (self._members[proxy_id].lost or not only_lost)
+            ]
+            if not parting:
+                return state
+            for member in parting:
+                member.parting = (reason, message)
+            return replace(
+                fences.added(state, [state.proxies[member.record.id] for member in parting]),
+                proxies=_without(state.proxies, [member.record.id for member in parting]),
+            )
+
+        await self._ledger.change(part)
+
+    async def fenced_at(self, done: Mapping[str, Marked]) -> None:
+        """Remember which fences these servers have, and forget those that are up everywhere."""
+        await self._ledger.change(lambda state, epoch: fences.set_at(state, done))
+
+    def missing(self, epoch: int) -> list[Member]:
+        """Members that have not acknowledged ``epoch``, by id."""
+        return [member for member in self.all() if member.acked < epoch]
+
+    def without_group_locks(self) -> list[Member]:
+        """Members that acknowledge the lock of a group and do not hold it, by id; who was not met yet is not listed."""
+        return [member for member in self.all() if member.met and not member.group_locks]
+
+    @contextmanager
+    def waiting(self, epoch: int) -> Iterator[Wait]:
+        """A :class:`Wait` that is kept up to date inside the ``with`` block."""
+        missing = self.missing(epoch)
+        wait = Wait(epoch, {member.record.id for member in missing})
+        # A proxy may be quicker to refuse than the one who stored the table is to wait for it.
+        wait.refusals = {member.record.id: member.refused[1] for member in missing if member.refused[0] >= epoch}
+        self._waits.add(wait)
+        try:
+            yield wait
+        finally:
+            self._waits.discard(wait)
+
+    async def watch(self) -> None:
+        """Find proxies whose lease has ended, for ever."""
+        interval = self._lease / 20
+        last = self._now()
+        while True:
+            await asyncio.sleep(interval)
+            now = self._now()
+            late = now - last - interval
+            last = now
+            if late > interval:
+                # This process was held up, and heartbeats wait unread: the silence is ours, not the proxies'.
+                for member in self._members.values():
+                    member.heard_at += late
+            for member in self._members.values():
+                if not member.lost and now - member.heard_at > self._lease:
+                    self._lose(member)
+
+    def _lose(self, member: Member) -> None:
+        member.lost = True
+        log.warning("proxy_lost", proxy=member.record.id, address=member.record.address, acked=member.acked)
+        self._ledger.note(What.PROXY_LOST, f"{member.named} was not heard of for {self._lease:g} s")
+        for wait in self._waits:
+            if member.record.id in wait.pending:
+                wait.event.set()
+
+    def _has_yet_to_drain(self, known: ProxyRecord, frame: Register) -> bool:
+        """Whether a process that says it does not drain was told to, and has only lost its stream."""
+        # A new start has another process id; in a container, where it has not, the one before had begun to drain.
+        begun = known.id in self._members and self._members[known.id].drains_itself
+        return known.draining and not begun and (known.hostname, known.pid) == (frame.hostname, frame.pid)
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        if old.proxies is not new.proxies:
+            for proxy_id in self._members.keys() - new.proxies.keys():
+                self._drop(self._members.pop(proxy_id), new)
+            for proxy_id, record in new.proxies.items():
+                member = self._members.get(proxy_id)
+                if member is None:
+                    member = self._members[proxy_id] = Member(record, self._now())
+                    # drained: a new member is sent the current table, and counts in every barrier under way.
+                    for wait in self._waits:
+                        wait.pending.add(proxy_id)
+                member.record = record
+        if old.table is not new.table:
+            for member in self._members.values():
+                if member.link is not None:
+                    member.link.wake()
+
+    def _drop(self, member: Member, state: ClusterState) -> None:
+        if member.link is not None and member.record.instance in state.fenced:
+            reason, message = member.parting
+            member.link.end({"type": "refused", "reason": reason, "message": message})
+        log.info("proxy_gone", proxy=member.record.id, fenced=member.record.instance in state.fenced)
+        for wait in self._waits:
+            wait.pending.discard(member.record.id)
+            wait.refusals.pop(member.record.id, None)
+            wait.event.set()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _without(proxies: Mapping[int, ProxyRecord], proxy_ids: Iterable[int]) -> dict[int, ProxyRecord]:
+    gone = set(proxy_ids)
+    return {proxy_id: record for proxy_id, record in proxies.items() if proxy_id not in gone}

@@ -1,0 +1,78 @@
+"""Sees to it that nothing else stands at a master where Slotferry's own keys have to be.
+
+Clients are refused such names by every proxy, but a script, or who talks to a server directly, may write one. A key of
+a wrong type is no mark of ours, and in the way of all: no slot moves, no fence is stored. So it is renamed, an event
+says so, and the server counts as one without fences (**one-owner**): those that are not up everywhere are set again.
+
+**bounded**: one short script a master and look.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+import structlog
+
+from slots.connections import FENCED
+from slots.moving import ASIDE
+from topom.cluster import fences
+from topom.cluster.events import What
+from topom.cluster.ledger import Ledger
+from topom.errors import TopomError
+from topom.proxies.barrier import Barrier
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 5.0
+
+
+class Servers(Protocol):
+    """What is needed of :class:`topom.servers.redis_servers.RedisServers`."""
+
+    async def put_aside(self, address: str) -> list[bytes]:
+        """Put aside what has a wrong type under a name of ours; the names. Does not raise."""
+
+
+class OwnKeys:
+    """The keys of ours at one topom's masters.
+
+    Args:
+        hears: whether a server has answered this topom just now.
+    """
+
+    def __init__(self, ledger: Ledger, barrier: Barrier, servers: Servers, hears: Callable[[str], bool]) -> None:
+        self._ledger = ledger
+        self._barrier = barrier
+        self._servers = servers
+        self._hears = hears
+
+    async def run(self) -> None:
+        """Look again and again; for ever."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.look()
+            except TopomError as error:
+                log.warning("fences_not_set_again", reason=str(error))
+
+    async def look(self) -> None:
+        """Look at every master that answers. Raises as :meth:`topom.cluster.ledger.Ledger.change`."""
+        groups = self._ledger.table.groups.values()
+        masters = [group.master for group in groups if group.master is not None and self._hears(group.master)]
+        found = await asyncio.gather(*(self._servers.put_aside(master) for master in masters))
+        for master, names in zip(masters, found, strict=True):
+            if names:
+                await self._tell(master, names)
+
+    async def _tell(self, master: str, names: Collection[bytes]) -> None:
+        shown = ", ".join(sorted(name.decode() for name in names))
+        text = (
+            f"{master} had something else than Slotferry's own under {shown}; it is under {ASIDE.decode()}... now: "
+            "find out who writes to servers directly, or by which script, and delete it"
+        )
+        log.error("own_key_put_aside", server=master, names=shown)
+        self._ledger.note(What.OWN_KEY_PUT_ASIDE, text)
+        if FENCED in names:
+            self._barrier.emptied(master)
+            await self._ledger.change(lambda state, epoch: fences.emptied(state, master))
+            await self._barrier.fence_removed([master])

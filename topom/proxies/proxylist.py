@@ -1,0 +1,61 @@
+"""Which proxies cluster clients are shown: those in cluster mode that live and are not about to end.
+
+A proxy in cluster mode is told of all others, in one small frame, whenever that changes. Nothing of this is stored: a
+topom that has just taken its place says nothing before each proxy that it knows has registered again, or is lost, so
+that clients do not take a list for whole that is only at its beginning. Proxies go on with the one they have.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+from topom.proxies.members import Member, Members
+
+LOOK_SECONDS = 0.2
+"""How often it is looked for changes. However many come meanwhile, proxies are told once (**bounded**)."""
+
+
+class ProxyList:
+    """The list, as the frame that says it.
+
+    Args:
+        members: the proxies.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._entries: list[list[Any]] | None = None
+        self._frame = ""
+        self.version = 0
+        """Grows with each change; 0 while there is nothing to say."""
+
+    def frame(self, sent: int) -> tuple[int, str] | None:
+        """The newest version and its frame; None for a proxy that was sent it already."""
+        return (self.version, self._frame) if self.version > sent else None
+
+    def look(self) -> None:
+        """See who is there now; if that is news, wake those who want to know."""
+        members = self._members.all()
+        if self.version == 0 and not all(member.met or member.lost for member in members):
+            return
+        wanting = [member for member in members if member.cluster is not None]
+        entries = [_entry(member) for member in wanting if not member.lost and not member.draining]
+        if entries == self._entries or not wanting:
+            return
+        self._entries = entries
+        self._frame = json.dumps({"type": "proxies", "proxies": entries}, separators=(",", ":"))
+        self.version += 1
+        for member in wanting:
+            if member.link is not None:
+                member.link.wake()
+
+    async def run(self) -> None:
+        """Look again and again, for ever."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def _entry(member: Member) -> list[Any]:
+    assert member.cluster is not None
+    return [member.record.id, member.cluster.host, member.cluster.port, member.cluster.tls_port]

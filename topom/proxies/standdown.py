@@ -1,0 +1,119 @@
+"""``ha_lost_proxies = "stand_down"``: a failed master is replaced although a lost proxy cannot be fenced off it.
+
+That proxy may still reach the master, and serves on without topom. But it was told, and has said that it does so, to
+use a group that has replicas only while it knows that it is not fenced: by topom's answers, or by the word of all of
+the group's replicas, for an *allowance* each time (:mod:`proxy.unfenced`). So **one-owner** holds if, before a replica
+is made the master,
+
+- the proxy's fence is stored, so that no leader answers it any more;
+- the mark of the fence is at that replica, set by this leader, and still there;
+- that replica is in the proxy's table as a server of the group, so that the proxy asks it. A server is *unwatched*,
+  which is stored, from when it comes to its group until every proxy has acknowledged a table with it; that it was so
+  when a proxy was fenced, or came later, is stored (:mod:`topom.cluster.fences`);
+- its allowance, and a margin, have passed since the mark was set, by the clock of this leader. Another leader knows
+  nothing of that, sets the mark and waits anew.
+
+What is stored of a proxy's allowance is never less than what it goes by: a longer one is stored before it is told of,
+a shorter one after it has said that it goes by that. Once the former master is back it is fenced like any other server.
+"""
+
+import asyncio
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from slots.table import Group
+from topom.cluster.state import ClusterState, Fenced
+from topom.servers.redis_servers import Fencing
+
+log = structlog.get_logger(__name__)
+
+MARGIN_SECONDS = 0.5
+DRIFT = 0.01
+"""How far two machines' clocks may differ in their pace."""
+
+
+def registered(rule: float | None, said: float | None) -> float | None:
+    """What is stored of the allowance of a proxy that goes by ``said`` when it registers, and is told ``rule`` then."""
+    return None if rule is None or said is None else max(rule, said)
+
+
+def all_watched(state: ClusterState) -> ClusterState:
+    """The state in which every proxy has the table."""
+    return replace(state, unwatched=frozenset()) if state.unwatched else state
+
+
+def seconds_of(allowance: float) -> float:
+    """For how long topom waits for a proxy that stands down by this allowance."""
+    return allowance * (1 + DRIFT) + MARGIN_SECONDS
+
+
+class Marker(Protocol):
+    """Sets marks at servers; see :class:`topom.servers.redis_servers.RedisServers`. Does not raise; bounded in time."""
+
+    async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+        """Fence proxies, by instance, at each of these servers."""
+
+    async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
+        """Which of these have no mark at a server, or cannot be asked about, and why."""
+
+
+class Marks:
+    """The marks that this leader has set, and when it knew of each.
+
+    **bounded**: of fenced proxies that are remembered, and of servers that they watch.
+    """
+
+    def __init__(self, marker: Marker) -> None:
+        self._marker = marker
+        self._since: dict[tuple[str, str], float] = {}
+        self._problems: dict[tuple[str, str], str] = {}
+
+    async def set(self, group: Group, entries: Collection[Fenced]) -> None:
+        """Set the marks of these proxies at all replicas of the group where that was not done yet."""
+
+        wanted = {
+            server: missing
+            for server in group.replicas
+            if (missing := [one.instance for one in entries if (one.instance, server) not in self._since])
+        }
+        for server, outcome in (await self._marker.fence(wanted)).items():
+            for instance in wanted[server]:
+                if outcome.problem is None:
+                    # Not before the answer: the mark was there by then.
+                    self._since[instance, server] = self._now()
+                else:
+                    self._problems[instance, server] = outcome.problem
+            if outcome.problem is None:
+                log.info("proxies_marked", proxies=sorted(wanted[server]), group=group.id, server=server)
+
+    async def confirm(self, server: str, entries: Iterable[Fenced]) -> None:
+        """Forget the marks of these proxies at a server that are not sure to be there any more."""
+        gone = await self._marker.unmarked([entry.instance for entry in entries], server)
+        for instance, problem in gone.items():
+            self._since.pop((instance, server), None)
+            self._problems[instance, server] = problem
+
+    def left(self, entry: Fenced, server: str) -> float:
+        """Seconds until a proxy has surely stood down because of its mark there; infinity if it has none."""
+        since = self._since.get((entry.instance, server))
+        if since is None or entry.stand_down is None:
+            return math.inf
+        return since + seconds_of(entry.stand_down) - self._now()
+
+    def problem(self, entry: Fenced, server: str) -> str:
+        """Why there is no mark."""
+        return self._problems.get((entry.instance, server), "that was not tried yet")
+
+    def keep_only(self, instances: Iterable[str]) -> None:
+        """Forget all proxies but these."""
+        kept = set(instances)
+        for known in (self._since, self._problems):
+            for key in [key for key in known if key[0] not in kept]:
+                del known[key]
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,336 @@
+"""Who is at an address. **run-id**: a server is its run id, which no two processes share; an address is where it was
+last seen.
+
+``localhost:6379`` and ``127.0.0.1:6379`` are one server, a virtual address moves from one server to another, and a name
+is resolved anew each time. Told to follow itself, a server is no master any more; a slot that goes from a server to
+itself loses its keys. So topom keeps, by address, the run id under which each server of groups and pool was last seen:
+with its first answer and after each restart (:mod:`topom.servers.health` asks), stored for whoever leads next. That a
+run id changes is a restart. That two addresses have the same one is a *conflict*: of such servers nothing is taken for
+granted, and until one of the names is removed nothing is done to them, and nothing moves to or from them.
+
+- :meth:`Identities.admit` is asked at every door by which a server comes in. One that does not answer then is compared
+  as soon as it does.
+- :meth:`Identities.require` is asked by whoever is about to tell, fill, wipe or sweep a server, or to move slots to or
+  from it. It lets nobody do so before the server was compared with all others as they are now.
+- What is done to a server is done over a connection to the process that it was decided about
+  (:meth:`topom.servers.replication.ServerReplication.follow`, :mod:`migrator.checks`).
+
+What cannot be seen: that two addresses lead to one server while only one of the two ever answered topom since that
+server was last restarted.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from topom.cluster.events import What
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, known_servers
+from topom.errors import Conflict, ServerInUse, TopomError, Unavailable
+from topom.servers.detector import Condition
+from topom.servers.lastcopy import As, ServerFailed
+from topom.servers.readings import Reading, Replication
+from topom.servers.replication import ServerReplication, look_at_all
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 1.0
+"""Between two looks at what is to be stored."""
+NOTE_SECONDS = 1.0
+"""How long the event of a conflict waits for a write to take it along."""
+FRESH_SECONDS = 5.0
+"""For how long it is not asked again whose copy a server holds: every master has to be."""
+NAMED_BY = 8
+"""Digits of a run id that are shown."""
+
+
+class SameServer(ServerInUse):
+    """Two addresses lead to one server."""
+
+
+class ReplicaOfAnother(Conflict):
+    """The server holds a copy of another group than the one that it is to be in."""
+
+
+class NotCompared(Unavailable):
+    """It is not known yet whether the server is one that topom has by another name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The run id at an address. By the event loop's clock: ``since`` when it is known, and when it was said last."""
+
+    run_id: str
+    since: float
+    last: float
+
+
+def place_of(state: ClusterState, address: str) -> str:
+    """Where topom has a server."""
+    for group in state.table.groups.values():
+        if address in group.servers:
+            return f"in group {group.id}"
+    return "in the pool" if address in state.pool else "nowhere"
+
+
+def with_run_ids(state: ClusterState, found: Mapping[str, str]) -> ClusterState:
+    """The state in which these run ids were the last ones seen, by address; only known servers' are kept."""
+    known = set(known_servers(state))
+    new = {**state.run_ids, **{address: run_id for address, run_id in found.items() if address in known}}
+    return state if new == state.run_ids else replace(state, run_ids=new)
+
+
+class Identities:
+    """The servers of one topom.
+
+    Args:
+        condition_of: what is thought of a server (:mod:`topom.servers.detector`).
+    """
+
+    def __init__(
+        self, ledger: Ledger, replication: ServerReplication, condition_of: Callable[[str], Condition]
+    ) -> None:
+        self._ledger = ledger
+        self._replication = replication
+        self._condition_of = condition_of
+        self._seen: dict[str, Seen] = {}
+        self._names: dict[str, list[str]] | None = None
+        self._said: set[tuple[str, ...]] = set()
+        self._copies: dict[tuple[int, str, str, tuple[str, int] | None], tuple[float, str]] = {}
+
+    def start(self) -> None:
+        """Follow what is stored, from now on."""
+        self._ledger.listen(self._changed)
+
+    async def run(self) -> None:
+        """Have stored what was seen, and tell of conflicts, until cancelled."""
+        while True:
+            try:
+                await self._store()
+            except TopomError as error:
+                log.warning("run_ids_not_stored", reason=str(error))
+            self._tell()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def heard(self, address: str, run_id: str) -> None:
+        """A known server says this run id now."""
+        now = asyncio.get_running_loop().time()
+        known = self._seen.get(address)
+        if known is not None and known.run_id == run_id:
+            self._seen[address] = replace(known, last=now)
+        else:
+            self._seen[address] = Seen(run_id, now, now)
+            self._names = None
+
+    def conflict(self, address: str) -> str:
+        """Under which other name topom has this server, and what to do; empty if under none."""
+        run_id = self.run_id_of(address)
+        others = [other for other in self._by_run_id().get(run_id, ()) if other != address] if run_id else []
+        if not others:
+            return ""
+        state = self._ledger.state
+        named = " and ".join(f"{one} {place_of(state, one)}" for one in (address, *others))
+        return (
+            f"{named} are one server, with the run id {run_id[:NAMED_BY]}..., so nothing is done to it and no slot "
+            "moves to or from it; remove what is not its name (slotferry server remove, slotferry pool remove)"
+        )
+
+    def conflicts(self) -> list[tuple[str, ...]]:
+        """The addresses of each server that topom has by more than one."""
+        return sorted(tuple(sorted(names)) for names in self._by_run_id().values() if len(names) > 1)
+
+    def doubt(self, address: str) -> str:
+        """Why it is not sure that topom has this server by no other name; empty if it is."""
+        if conflict := self.conflict(address):
+            return conflict
+        if other := self._not_compared_with(address):
+            return f"{address} is being compared with the other servers ({other}); wait a moment"
+        return ""
+
+    def require(self, *addresses: str) -> None:
+        """Raises SameServer or NotCompared unless each of these is known to be no other server that topom has."""
+        for address in addresses:
+            self.require_one_name(address)
+            if doubt := self.doubt(address):
+                raise NotCompared(doubt)
+
+    def require_one_name(self, address: str) -> None:
+        """Raises SameServer if topom has this server by another name, as far as is known."""
+        if conflict := self.conflict(address):
+            raise SameServer(conflict)
+
+    async def admit(
+        self, servers: Sequence[str], replicas: Sequence[str], group_id: int | None, wipe: bool
+    ) -> dict[str, str]:
+        """Look who the servers are that are to come in; the run ids of those that answer, to be stored with them.
+
+        Args:
+            replicas: those of them that are to be filled, by their group or by one that takes them from the pool.
+            group_id: the group that they are to be in; None for the pool.
+            wipe: whether what they hold may be lost.
+
+        Raises:
+            SameServer: topom has one of them by another name.
+            ReplicaOfAnother: one is a replica in a group, and is to be in another.
+        """
+        state = self._ledger.state
+        others = [
+            other
+            for other in known_servers(state)
+            if other not in servers and self._condition_of(other) is not Condition.FAILED
+        ]
+        read = await self._read_all([*servers, *others])
+        for other in others:
+            if other in read:
+                self.heard(other, read[other].run_id)
+        found = {server: read[server].run_id for server in servers if server in read}
+        self.require_new(self._ledger.state, found)
+        said = {address: reading.replication for address, reading in read.items()}
+        for server in servers:
+            if server in said and not (wipe and server in replicas):
+                _require_no_copy(state, group_id, server, said)
+        return found
+
+    def require_new(self, state: ClusterState, found: Mapping[str, str]) -> None:
+        """Raises SameServer if one of these, by address, is another of them, or one that topom has.
+
+        It is asked again where they are stored: another request may have brought one in meanwhile.
+        """
+        names: dict[str, str] = {}
+        for address in known_servers(state):
+            if address not in found:
+                # What another request has brought in meanwhile was not heard yet.
+                names[self.run_id_of(address) or state.run_ids.get(address, "")] = address
+        for address, run_id in found.items():
+            other = names.setdefault(run_id, address)
+            if other != address:
+                raise SameServer(
+                    f"{address} is the same server as {other}, which topom has {place_of(state, other)}; use one name "
+                    "for it, or remove the other one there first"
+                    if other not in found
+                    else f"{address} and {other} are the same server; use one name for it"
+                )
+
+    async def require_no_copy(self, group_id: int, server: str, told_as: As) -> None:
+        """Raises ReplicaOfAnother for a server that holds a copy of another group's data, which may not be lost."""
+        if told_as is As.SPARE:
+            return
+        said = await self._replication.look(server)
+        if said.is_master:
+            return
+        now = asyncio.get_running_loop().time()
+        self._copies = {key: known for key, known in self._copies.items() if now < known[0] + FRESH_SECONDS}
+        key = group_id, server, said.stream, said.following
+        known = self._copies.get(key)
+        if known is None:
+            try:
+                await self._look_whose_copy(group_id, server, said)
+                known = self._copies[key] = now, ""
+            except ReplicaOfAnother as error:
+                known = self._copies[key] = now, str(error)
+        if known[1]:
+            raise ReplicaOfAnother(known[1])
+
+    async def _look_whose_copy(self, group_id: int, server: str, said: Replication) -> None:
+        state = self._ledger.state
+        masters = [
+            group.servers[0]
+            for group in state.table.groups.values()
+            if group.servers and group.id != group_id and self._condition_of(group.servers[0]) is not Condition.FAILED
+        ]
+        looked = await look_at_all(self._replication, masters)
+        answers = {address: answer for address, answer in looked.items() if isinstance(answer, Replication)}
+        _require_no_copy(state, group_id, server, {**answers, server: said})
+
+    async def _read_all(self, addresses: Sequence[str]) -> dict[str, Reading]:
+        """What those servers say that answer."""
+
+        async def read(address: str) -> Reading | None:
+            try:
+                return await self._replication.read(address)
+            except ServerFailed:
+                return None
+
+        readings = await asyncio.gather(*map(read, addresses))
+        return {address: one for address, one in zip(addresses, readings, strict=True) if one is not None}
+
+    def _not_compared_with(self, address: str) -> str:
+        """A server that answers, and was not heard since it is known who is at this address; empty if there is none."""
+        mine = self._seen.get(address)
+        if mine is None:
+            return address
+        if mine.since == -math.inf:
+            return ""
+        for other in known_servers(self._ledger.state):
+            condition = self._condition_of(other)
+            seen = self._seen.get(other)
+            if other == address or condition not in (Condition.UNKNOWN, Condition.ALIVE):
+                continue
+            if seen is None or seen.last < mine.since:
+                return other
+        return ""
+
+    def run_id_of(self, address: str) -> str:
+        """The run id under which a server was last seen; empty if it was not."""
+        seen = self._seen.get(address)
+        return seen.run_id if seen is not None else self._ledger.state.run_ids.get(address, "")
+
+    def _by_run_id(self) -> Mapping[str, Sequence[str]]:
+        if self._names is None:
+            self._names = {}
+            for address in known_servers(self._ledger.state):
+                if run_id := self.run_id_of(address):
+                    self._names.setdefault(run_id, []).append(address)
+        return self._names
+
+    async def _store(self) -> None:
+        found = {address: seen.run_id for address, seen in self._seen.items()}
+        if with_run_ids(self._ledger.state, found) is not self._ledger.state:
+            await self._ledger.change(lambda state, epoch: with_run_ids(state, found))
+
+    def _tell(self) -> None:
+        found = set(self.conflicts())
+        for names in sorted(found - self._said):
+            text = self.conflict(names[0])
+            log.error("server_twice", servers=names, reason=text)
+            self._ledger.note(What.SERVER_TWICE, text, wait=NOTE_SECONDS)
+        self._said = found
+
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        if old.table.groups is new.table.groups and old.pool is new.pool and old.run_ids is new.run_ids:
+            return
+        self._names = None
+        known = set(known_servers(new))
+        self._seen = {address: seen for address, seen in self._seen.items() if address in known}
+        now = asyncio.get_running_loop().time()
+        for address in _brought_in(old, new):
+            # It was compared with all others when it was brought in.
+            self._seen.setdefault(address, Seen(new.run_ids[address], -math.inf, now))
+
+
+def _brought_in(old: ClusterState, new: ClusterState) -> Iterable[str]:
+    """Servers that came with their run ids."""
+    return new.run_ids.keys() - set(known_servers(old)) if old.run_ids is not new.run_ids else ()
+
+
+def _require_no_copy(state: ClusterState, group_id: int | None, server: str, said: Mapping[str, Replication]) -> None:
+    """Raises ReplicaOfAnother for a replica of another group's master, by what it follows, or by its stream of writes.
+
+    One that has just been told has no stream yet, and an address may be right for the replica alone.
+    """
+    mine = said[server]
+    if mine.is_master:
+        return
+    for group in state.table.groups.values():
+        if not group.servers or group.id == group_id:
+            continue
+        master = said.get(group.servers[0])
+        in_its_stream = master is not None and master.is_master and mine.stream != "" and master.stream == mine.stream
+        if in_its_stream or mine.follows(group.servers[0]):
+            raise ReplicaOfAnother(
+                f"{server} is a replica of {group.servers[0]}, the master of group {group.id}, and holds a copy of its "
+                "data; name another server. If that copy may be lost and it is to be filled anew, say so (--wipe)"
+            )

@@ -1,0 +1,259 @@
+"""topom's own connections to the Redis servers: their status for operators, and fencing.
+
+Every call has a short limit: a server that hangs costs its caller that long, never more.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import BusyLoadingError, ResponseError
+
+from slots import connections
+from slots.access import ServerAccess
+from slots.failures import FAILURES
+from slots.moving import RESERVED_KEYS, put_aside, strangers
+from slots.replies import Info, NotUnderstood, info_of, integer
+from topom.cluster.topology import parse_address
+from topom.errors import Conflict, TopomError
+
+log = structlog.get_logger(__name__)
+
+AT_ONCE = 64
+"""Servers that are asked side by side."""
+MOST_CONNECTIONS = 8
+"""To one server."""
+FRESH_SECONDS = 1.0
+"""For how long an answer to :meth:`RedisServers.status` is given again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """``keys`` as :func:`look_inside` counts them, ``used_memory`` in bytes. All None when not up."""
+
+    up: bool
+    role: str | None = None
+    keys: int | None = None
+    used_memory: int | None = None
+
+
+DOWN = ServerStatus(up=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fencing:
+    """What came of fencing proxies off a server: the run id of the process that has the marks, or why it has not."""
+
+    process: str
+    problem: str | None = None
+
+
+class NoRedisServer(Conflict):
+    """What answers at the address is a proxy: it holds nothing, and cannot be a server of a group."""
+
+
+class RedisServers:
+    """Clients by address, opened when first needed."""
+
+    def __init__(self, access: ServerAccess, timeout_seconds: float, leads: Callable[[], bool] = lambda: True) -> None:
+        """``leads``: whether anything may be changed at a server at this instant."""
+        self._access = access
+        self._leads = leads
+        self._timeout = timeout_seconds
+        self._clients: dict[str, Redis] = {}
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._known: dict[str, ServerStatus] = {}
+        self._known_at: float | None = None
+        self._asking: asyncio.Lock = asyncio.Lock()
+
+    async def status(self, addresses: Iterable[str]) -> Mapping[str, ServerStatus]:
+        """The status of each server, at most :data:`FRESH_SECONDS` old. Does not raise."""
+        wanted = list(addresses)
+        async with self._asking:
+            now = asyncio.get_running_loop().time()
+            fresh = self._known_at is not None and now - self._known_at < FRESH_SECONDS
+            if not fresh or any(address not in self._known for address in wanted):
+                answers = await asyncio.gather(*(self._ask(address) for address in wanted))
+                self._known = dict(zip(wanted, answers, strict=True))
+                self._known_at = now
+                await self._forget_except(wanted)
+            return {address: self._known[address] for address in wanted}
+
+    async def fence(self, wanted: Mapping[str, Collection[str]]) -> Mapping[str, Fencing]:
+        """Cut proxies off servers, all that are wanted at a server over one connection. Does not raise."""
+        outcomes = await asyncio.gather(*(self._fence_at(server, instances) for server, instances in wanted.items()))
+        return dict(zip(wanted, outcomes, strict=True))
+
+    async def strangers(self, address: str) -> list[bytes]:
+        """Names of ours under which somebody else's keys stand (:func:`slots.moving.strangers`). Does not raise."""
+        found: list[bytes] = []
+
+        async def look(client: Redis) -> None:
+            found.extend(await strangers(client))
+
+        await self.guarded(address, look)
+        return found
+
+    async def put_aside(self, address: str) -> list[bytes]:
+        """Put aside what has a wrong type under a name of ours (:func:`slots.moving.put_aside`). Does not raise."""
+        found: list[bytes] = []
+
+        async def look(client: Redis) -> None:
+            found.extend(await put_aside(client))
+
+        if self._leads():
+            await self.guarded(address, look)
+        return found
+
+    async def unmarked(self, instances: Collection[str], address: str) -> Mapping[str, str]:
+        """Which of these proxies have no mark of their fence at a server, or cannot be asked about, and why.
+
+        Does not raise.
+        """
+        found: dict[str, str] = {}
+
+        async def ask(client: Redis) -> None:
+            there = await connections.fenced_among(client, instances)
+            found.update((instance, "the mark is gone") for instance in instances if instance not in there)
+
+        reason = await self.guarded(address, ask) if instances else None
+        return dict.fromkeys(instances, reason) if reason is not None else found
+
+    async def unreachable(self, addresses: Iterable[str]) -> Mapping[str, str]:
+        """Why servers do not answer, by address; those that do are left out."""
+        wanted = list(addresses)
+        outcomes = await asyncio.gather(*(self.guarded(address, self._ping) for address in wanted))
+        return {address: outcome for address, outcome in zip(wanted, outcomes, strict=True) if outcome is not None}
+
+    async def connected(self, instances: Iterable[str], addresses: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        """Which of these proxies have connections, by server; a server that does not answer is left out.
+
+        Does not raise.
+        """
+        prefixes = {instance: connections.proxy_prefix(instance) for instance in instances}
+        found: dict[str, frozenset[str]] = {}
+
+        async def look(address: str) -> None:
+            async def listed(client: Redis) -> None:
+                names = [str(entry.get("name", "")) for entry in await connections.list_connections(client)]
+                found[address] = frozenset(
+                    instance for instance, prefix in prefixes.items() if any(name.startswith(prefix) for name in names)
+                )
+
+            await self.guarded(address, listed)
+
+        await asyncio.gather(*(look(address) for address in addresses))
+        return found
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._forget_except(())
+
+    async def _ask(self, address: str) -> ServerStatus:
+        found: list[ServerStatus] = []
+
+        async def info(client: Redis) -> None:
+            answer, keys = await look_inside(client)
+            found.append(
+                ServerStatus(
+                    up=True,
+                    role="master" if answer.is_master else "slave",
+                    keys=keys,
+                    used_memory=answer.number("used_memory", 0),
+                )
+            )
+
+        await self.guarded(address, info)
+        return found[0] if found else DOWN
+
+    async def _fence_at(self, address: str, instances: Collection[str]) -> Fencing:
+        process = ""
+
+        async def fence(client: Redis) -> None:
+            nonlocal process
+            process = await connections.fence(client, instances)
+
+        if not self._leads():
+            return Fencing("", "this topom does not lead any more")
+        problem = await self.guarded(address, fence)
+        return Fencing(process, problem)
+
+    async def _ping(self, client: Redis) -> None:
+        await client.execute_command("PING")
+
+    async def guarded(self, address: str, work: Any) -> str | None:
+        """Run ``work`` with the server's client, in time; the reason when that fails."""
+        # bounded: whoever comes when all connections to a server are in use waits; the pool would refuse it.
+        async with self._turns.setdefault(address, asyncio.Semaphore(MOST_CONNECTIONS)), self._places:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await work(self._client(address))
+            except TimeoutError:
+                return f"no answer within {self._timeout:g} s"
+            except FAILURES as error:
+                return str(error) or type(error).__name__
+            except TopomError:
+                raise
+            except Exception as error:
+                # No answer of a server is more than a failure of that server.
+                log.exception("server_not_understood", server=address)
+                return f"what it answers is not understood ({type(error).__name__}); topom's log says more"
+        return None
+
+    def _client(self, address: str) -> Redis:
+        client = self._clients.get(address)
+        if client is None:
+            host, port = parse_address(address)
+            client = self._access.client(
+                host,
+                port,
+                client_name=f"{connections.PREFIX}.topom",
+                socket_timeout=self._timeout,
+                socket_connect_timeout=self._timeout,
+                retry=Retry(NoBackoff(), 0),
+                max_connections=MOST_CONNECTIONS,
+            )
+            self._clients[address] = client
+        return client
+
+    async def _forget_except(self, addresses: Iterable[str]) -> None:
+        keep = set(addresses)
+        for address in [address for address in self._clients if address not in keep]:
+            self._turns.pop(address, None)
+            await self._clients.pop(address).aclose()
+
+
+async def look_inside(client: Redis) -> tuple[Info, int]:
+    """What INFO says of a server, and its keys over all databases without Slotferry's own, which nobody would miss.
+
+    Whether a server is empty is decided by this number alone. Both are asked in one step: a mark that came or went in
+    between would hide a key of somebody. A server that cannot be asked for the marks, because it is just loading its
+    data for instance, has as many keys as it says. Errors are those of ``client``.
+    """
+    with suppress(ResponseError, BusyLoadingError):
+        async with client.pipeline(transaction=True) as together:
+            together.info()
+            together.exists(*RESERVED_KEYS)
+            info, marks = await together.execute()
+        return info, max(0, _count_keys(info) - integer(marks))
+    info = await info_of(client)
+    return info, _count_keys(info)
+
+
+def is_proxy(info: Mapping[str, Any]) -> bool:
+    """Whether it was a proxy of ours that said ``info``: its section ``Slotferry`` tells of the masters behind it."""
+    return "masters_without_answer" in info
+
+
+def _count_keys(info: Info) -> int:
+    # last-copy: what is cut off before it comes to its keys holds nobody knows how many.
+    if "Keyspace" not in info.sections and not is_proxy(info):
+        raise NotUnderstood("INFO lacks its section Keyspace")
+    return sum(info.keys_of_databases.values())

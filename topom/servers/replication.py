@@ -1,0 +1,342 @@
+"""What topom asks and tells Redis servers about replication. Every call has the short limit of topom's questions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from slots.moving import STATE
+from slots.permits import WITHDRAW_ALL
+from slots.replies import info_of
+from slots.table import Group
+from topom.cluster.topology import parse_address
+from topom.servers.lastcopy import As, MasterLacks, NotToFollow, ServerFailed, refusal, still_needed
+from topom.servers.readings import Reading, Replication, read, read_replication
+from topom.servers.redis_servers import look_inside
+
+Answer = TypeVar("Answer")
+
+REPLICAOF = "SLAVEOF"
+"""The name that servers of all versions know."""
+PRIORITY = "slave-priority"
+"""Likewise: the setting by which Sentinels choose among replicas. Of 0, they never elect the server."""
+
+
+class Servers(Protocol):
+    """Runs work with a server's client; see :class:`topom.servers.redis_servers.RedisServers`."""
+
+    async def guarded(self, address: str, work: Callable[[Redis], Awaitable[None]]) -> str | None:
+        """Run ``work`` with the server's client; None when it was done in time, else the reason. Does not raise."""
+
+
+class ServerReplication:
+    """The servers' replication, asked and changed one server at a time.
+
+    Every method raises :class:`ServerFailed`, naming the server. Of a change it is then unknown whether it was made.
+
+    Args:
+        servers: run work with a server's client.
+        leads: whether anything may be changed at a server at this instant.
+        bound: how many bytes of writes a failover may lose.
+        alarm: told of servers that are not told to follow because their master lacks what they have.
+        conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.servers.identities`).
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        leads: Callable[[], bool] = lambda: True,
+        bound: int = 0,
+        alarm: Callable[[str, MasterLacks], None] = lambda server, error: None,
+        conflict: Callable[[str], str] = lambda server: "",
+    ) -> None:
+        self._conflict = conflict
+        self._servers = servers
+        self._leads = leads
+        self._bound = bound
+        self._alarm = alarm
+
+    def conflict(self, address: str) -> str:
+        """Why nothing may be done to a server; empty if anything may be done."""
+        return self._conflict(address)
+
+    def may_change(self) -> bool:
+        """Whether anything may be changed at a server at this instant."""
+        return self._leads()
+
+    async def look(self, address: str) -> Replication:
+        """What the server says now."""
+
+        async def ask(client: Redis) -> Replication:
+            return read_replication(await info_of(client, "replication"))
+
+        return await self._run(address, ask, changes=False)
+
+    async def read(self, address: str) -> Reading:
+        """What the server says now of itself, by which it is decided whom it may follow."""
+        return await self._run(address, _read, changes=False)
+
+    async def pause_writes(self, address: str, seconds: float) -> None:
+        """Have the server hold whatever writes, for so long at the most; one that cannot (before 6.2) is let be."""
+
+        async def pause(client: Redis) -> None:
+            # Before 6.2, a pause holds every command up, INFO too.
+            with suppress(ResponseError):
+                await client.execute_command("CLIENT", "PAUSE", str(max(1, round(seconds * 1000))), "WRITE")
+
+        await self._run(address, pause)
+
+    async def resume_writes(self, address: str) -> None:
+        """The reverse of :meth:`pause_writes`."""
+
+        async def resume(client: Redis) -> None:
+            with suppress(ResponseError):
+                await client.execute_command("CLIENT", "UNPAUSE")
+
+        await self._run(address, resume)
+
+    async def make_master(self, address: str, run_id: str = "") -> None:
+        """Have the server follow nobody any more, and take writes; it accepts no keys by a permit of before.
+
+        **one-way**: it may have been a master, and know a permit by which somebody late would bring it keys.
+
+        Args:
+            run_id: of the process that this was decided for; of another one, it is not told. Empty: whoever it is.
+        """
+
+        async def promote(client: Redis) -> None:
+            async with client.client() as one:
+                if run_id:
+                    await _require_same(one, run_id)
+                self._require_leading()
+                await _promote(one)
+
+        await self._run(address, promote)
+
+    async def require(self, address: str, master: str, told_as: As, sure: str = "") -> str:
+        """The run id of a server that may be told to follow this master; :meth:`follow` tells it.
+
+        Raises:
+            NotToFollow: it is not to be told, for it might lose what nobody else has (:mod:`topom.servers.lastcopy`).
+        """
+        for one in (address, master):
+            # run-id: of a server by two names nobody knows what it is to be.
+            if reason := self._conflict(one):
+                raise NotToFollow(reason)
+        mine = await self.read(address)
+        # last-copy: the master is asked last, so that it had by then what the server had.
+        problem = refusal(address, mine, master, await self.read(master), told_as, self._bound, sure)
+        if isinstance(problem, MasterLacks):
+            self._alarm(address, problem)
+        if problem is not None:
+            raise problem
+        return mine.run_id
+
+    async def require_not_needed(self, address: str, master: str) -> None:
+        """Raises NotToFollow for an old copy of what this master is to have, if that may be all that there is."""
+        mine = await self.read(address)
+        problem = still_needed(address, mine, master, await self.read(master), self._bound)
+        if isinstance(problem, MasterLacks):
+            self._alarm(address, problem)
+        if problem is not None:
+            raise problem
+
+    async def follow(
+        self, address: str, master: str, told_as: As, sure: str = "", anew: bool = False, decided: str = ""
+    ) -> str:
+        """Make the server a replica of ``master``; what it has that the master has not is lost. Its run id.
+
+        **last-copy**: this is the one place where a server is told so, and it is asked here whether it may be, by what
+        both say at this moment.
+
+        Args:
+            told_as, sure: as for :func:`~topom.servers.lastcopy.refusal`.
+            anew: it follows the master already, and is to forget what it has and ask for everything.
+                ``REPLICAOF NO ONE`` gives it a history of its own, so its master cannot go on from where it was and
+                sends it everything (tried on Redis 6.2.14, 7.0.15 and Valkey 9.1.2). Both that and the ``REPLICAOF``
+                back go in one transaction: nobody sees it as a master, and its own replicas stay connected to it.
+
+            decided: the run id of the process that this was decided for; empty for whoever it is by now.
+
+        Raises as :meth:`require`; it was not told then.
+        """
+        host, port = parse_address(master)
+        run_id = await self.require(address, master, told_as, sure)
+        if decided and decided != run_id:
+            raise ServerFailed(f"{address} was restarted meanwhile, or leads to another server; it is looked at again")
+
+        async def follow(client: Redis) -> None:
+            async with client.client() as one:
+                await _require_same(one, run_id)
+                self._require_leading()
+                await _replicaof(one, host, port, anew)
+                with suppress(ResponseError):
+                    await one.execute_command("CLIENT", "UNPAUSE")
+
+        await self._run(address, follow)
+        return run_id
+
+    async def priority(self, address: str) -> int:
+        """The server's :data:`PRIORITY`."""
+
+        async def ask(client: Redis) -> int:
+            found = await client.config_get(PRIORITY)
+            value = found.get(PRIORITY)
+            if value is None:
+                raise ResponseError(f"it does not say its {PRIORITY}")
+            return int(value)
+
+        return await self._run(address, ask, changes=False)
+
+    async def set_priority(self, address: str, priority: int) -> None:
+        """Change the server's :data:`PRIORITY`, until it is restarted."""
+
+        async def change(client: Redis) -> None:
+            await client.config_set(PRIORITY, priority)
+
+        await self._run(address, change)
+
+    async def keep(self, address: str) -> None:
+        """Have the server write its role into its configuration file, if it has one, to have it after a restart."""
+
+        async def rewrite(client: Redis) -> None:
+            with suppress(ResponseError):
+                await client.execute_command("CONFIG", "REWRITE")
+
+        await self._run(address, rewrite)
+
+    async def _run(self, address: str, work: Callable[[Redis], Awaitable[Answer]], changes: bool = True) -> Answer:
+        answers: list[Answer] = []
+
+        async def answered(client: Redis) -> None:
+            if changes:
+                # So that nothing has to be connected to between the look and the act.
+                # A replica whose master is gone may answer this and little else (``replica-serve-stale-data no``).
+                await client.execute_command("INFO", "server")
+                self._require_leading()
+            answers.append(await work(client))
+
+        reason = await self._servers.guarded(address, answered)
+        if reason is not None:
+            raise ServerFailed(f"{address} does not do what is needed: {reason}")
+        return answers[0]
+
+    def _require_leading(self) -> None:
+        # epochs: a topom that led before another one must not undo what that one does.
+        if not self._leads():
+            raise ResponseError("this topom does not lead any more")
+
+
+async def _read(client: Redis) -> Reading:
+    return read(*await look_inside(client))
+
+
+async def _require_same(one: Redis, run_id: str) -> None:
+    """Raises ResponseError unless it is this process that answers at a single connection.
+
+    **run-id**: a connection ends with the process at its other end, so what is said there next is said to this one.
+    """
+    found = (await info_of(one, "server")).text("run_id", "")
+    if found != run_id:
+        raise ResponseError(f"it was restarted meanwhile: its run id was {run_id}, and is {found}")
+
+
+async def _promote(one: Redis) -> None:
+    withdraw = ("EVAL", WITHDRAW_ALL, "1", STATE)
+    await one.execute_command("MULTI")
+    try:
+        await one.execute_command(REPLICAOF, "NO", "ONE")
+        await one.execute_command(*withdraw)
+        await one.execute_command("EXEC")
+    except ResponseError:
+        # One that shows no data without its master (``replica-serve-stale-data no``) takes no script before Redis 7.
+        with suppress(ResponseError):
+            await one.execute_command("DISCARD")
+        await one.execute_command(REPLICAOF, "NO", "ONE")
+        with suppress(ResponseError):
+            await one.execute_command(*withdraw)
+
+
+async def _replicaof(one: Redis, host: str, port: int, anew: bool) -> None:
+    if not anew:
+        await one.execute_command(REPLICAOF, host, str(port))
+        return
+    await one.execute_command("MULTI")
+    try:
+        await one.execute_command(REPLICAOF, "NO", "ONE")
+        await one.execute_command(REPLICAOF, host, str(port))
+        await one.execute_command("EXEC")
+    except ResponseError:
+        with suppress(ResponseError):
+            await one.execute_command("DISCARD")
+        raise
+
+
+def obstacle(address: str, master: str, ahead: Replication, behind: Replication, near: int | None = None) -> str | None:
+    """Why a replica is no whole copy, and cannot take its master's place; None if it is one.
+
+    Args:
+        address: the replica's, which says ``behind`` of itself.
+        master: the address of its master, which says ``ahead``.
+        near: how many bytes it may be behind; None for any number.
+    """
+    if not ahead.is_master:
+        return f"{master} is the master of its group and says that it is a replica itself"
+    if behind.is_master:
+        return f"{address} is a master itself, not a replica"
+    if behind.filling or not behind.link_up:
+        return f"{address} has no link to its master, or is still being filled"
+    if behind.stream != ahead.stream:
+        return f"{address} is a replica, but not of {master}"
+    if near is not None and ahead.offset - behind.offset > near:
+        return f"{address} is {ahead.offset - behind.offset} bytes behind its master"
+    return None
+
+
+def shortcomings(
+    group: Group,
+    said: Mapping[str, Replication | ServerFailed],
+    problem_of: Callable[[str], str | None],
+    near: int | None = None,
+) -> dict[str, str | None]:
+    """Of each of a group's servers, why it does not count as a whole copy now; None if it does.
+
+    While the master does not say that it is one, nobody does: nobody knows what a whole copy would have to hold.
+
+    Args:
+        group: with a master.
+        said: by each of its servers.
+        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+        near: as for :func:`obstacle`.
+    """
+    master = group.servers[0]
+    ahead = said[master]
+    if isinstance(ahead, ServerFailed):
+        return dict.fromkeys(group.servers, f"{master}, the master of group {group.id}, does not answer: {ahead}")
+    if not ahead.is_master:
+        return dict.fromkeys(
+            group.servers, f"{master} is the master of group {group.id} and says that it is a replica itself"
+        )
+    found: dict[str, str | None] = {master: None}
+    for server in group.replicas:
+        behind = said[server]
+        if isinstance(behind, ServerFailed):
+            found[server] = str(behind)
+        else:
+            found[server] = problem_of(server) or obstacle(server, master, ahead, behind, near)
+    return found
+
+
+async def look_at_all(replication: ServerReplication, addresses: list[str]) -> dict[str, Replication | ServerFailed]:
+    """What each of several servers says, or why it does not."""
+
+    async def look(address: str) -> Replication | ServerFailed:
+        try:
+            return await replication.look(address)
+        except ServerFailed as error:
+            return error
+
+    return dict(zip(addresses, await asyncio.gather(*map(look, addresses)), strict=True))

@@ -1,0 +1,109 @@
+"""A topom that follows tells the leader of itself, so that operators see it there, and looks whether the two agree.
+
+A topom whose token the leader refuses, or whose URL is another's, is of no use, and would be in the way of all others
+once it leads. So it says so before that, in its log, in its health check, and to whoever asks it for something.
+"""
+
+import asyncio
+from importlib.metadata import PackageNotFoundError, version
+
+import httpx
+import structlog
+
+from topom.errors import NotLeading
+from topom.store import Leader
+from topom.term.node import Node
+
+log = structlog.get_logger(__name__)
+
+SECONDS = 1.0
+LOOK_SECONDS = 10.0
+"""How often a topom looks who answers at its own URL."""
+INSTANCE = "slotferry-topom"
+"""Header of the answer to a health check: the instance of the topom that gave it."""
+
+
+async def announce(node: Node, *tokens: str) -> None:
+    """Tell whoever leads, for ever; what fails is tried again a second later.
+
+    Args:
+        tokens: those that this topom takes, its own first, empty ones for none. While they are changed, the leader may
+            know only the second.
+    """
+    clock = asyncio.get_running_loop().time
+    former: Leader | None = None
+    look_at = clock()
+    while True:
+        leader = node.leader
+        if node.shared and clock() >= look_at:
+            look_at = clock() + LOOK_SECONDS
+            _note(node, "misplaced", await _look_at_own_url(node))
+        if node.leading is not None or leader is None:
+            _note(node, "refused", "")
+        else:
+            if former is None or former.term != leader.term:
+                _note(node, "refused", "")
+            try:
+                _note(node, "refused", await _say(node, leader, [token for token in tokens if token]))
+            except (httpx.HTTPError, httpx.InvalidURL, NotLeading) as error:
+                log.debug("not_announced", leader=leader.url, reason=repr(error))
+        former = leader
+        await asyncio.sleep(SECONDS)
+
+
+async def _say(node: Node, leader: Leader, tokens: list[str]) -> str:
+    """Tell the leader of this topom; why it does not want to hear it, or nothing."""
+    if leader.url == node.url:
+        return (
+            f"the topom that leads, {leader.instance[:8]}, says that it is at {leader.url}, and so does this one, "
+            f"{node.instance[:8]}; give each topom a url of its own"
+        )
+    said = {
+        "instance": node.instance,
+        "url": node.url,
+        "version": program_version(),
+        "epoch": node.serving.ledger.table.epoch,
+    }
+    for token in tokens:
+        answer = await node.http.post(
+            f"{leader.url}/api/v1/topoms", json=said, headers={"Authorization": f"Bearer {token}"}, timeout=SECONDS
+        )
+        if answer.status_code != httpx.codes.UNAUTHORIZED:
+            return ""
+    return (
+        f"the topom that leads, at {leader.url}, does not accept this topom's token, so nothing can be passed on "
+        "to it; give all topoms the same token"
+    )
+
+
+async def _look_at_own_url(node: Node) -> str:
+    """Whether another topom answers at the URL that this one gives as its own: a sentence, or nothing."""
+    try:
+        answer = await node.http.get(f"{node.url}/healthz", timeout=SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        log.debug("own_url_not_reached", url=node.url, reason=repr(error))
+        return node.misplaced
+    found = answer.headers.get(INSTANCE, node.instance)
+    if found == node.instance:
+        return ""
+    return (
+        f"at {node.url}, which this topom, {node.instance[:8]}, gives as its own url, another one answers, "
+        f"{found[:8]}; set url to where this one is reached"
+    )
+
+
+def _note(node: Node, what: str, problem: str) -> None:
+    before = getattr(node, what)
+    setattr(node, what, problem)
+    if problem and problem != before:
+        log.error(f"topom_{what}", reason=problem)
+    elif before and not problem:
+        log.info(f"topom_{what}_no_more")
+
+
+def program_version() -> str:
+    """Of this program, as it is installed; 0 where it is not."""
+    try:
+        return version("slotferry")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,237 @@
+"""One topom process among those over one store: it follows, stands for election, and leads while it may.
+
+Each term has objects of its own (:class:`~topom.term.service.Topom`), made when it begins and ended when it ends: its
+ledger, its members, its batches. Nothing of a term is used in a later one, so what is late is late for good: its lease
+is over, and its writer's place is taken (:mod:`topom.store.leading`). That is why the process need not end when it
+stops to lead, and it goes on as a follower, which can say what is the matter while the store is cut off. It ends, with
+an error, when the tasks of a term do not (:data:`STOP_SECONDS`), or when one of them breaks: another process is sure to
+have none of them.
+
+A store that is not shared (SQLite) is led at once and for good; there is then nobody to follow.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+
+import httpx
+import structlog
+
+from slots.backoff import Backoff
+from topom.errors import NotLeading, TopomError
+from topom.store import Leader, Leadership, Store, StoreConflict, StoreError
+from topom.store.leading import LedStore
+from topom.store.timed import StoreTimes, TimedStore
+from topom.term.roster import Roster
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
+from topom.term.tending import Tending
+from topom.term.view import View
+
+log = structlog.get_logger(__name__)
+
+STOP_SECONDS = 10.0
+"""How long the tasks of a term may take to end; a migrator lets the command that is under way come to its end."""
+RESIGN_SECONDS = 2.0
+CONNECT_SECONDS = 2.0
+"""How long another topom may take to be reached."""
+ANSWER_SECONDS = 25.0
+"""How long it may take to answer: less than the command line waits, so that an operator hears the reason."""
+
+Make = Callable[[Leadership], Topom]
+"""Makes the topom of a term."""
+
+
+class StuckTerm(Exception):
+    """The tasks of a term that is over do not end. The process has to."""
+
+
+class Node:
+    """A topom process. :meth:`run` until it is cancelled.
+
+    Args:
+        url: at which the others reach this one's API.
+        make: makes the topom of a term; as the settings say when None.
+    """
+
+    def __init__(self, settings: TopomSettings, store: Store, url: str, make: Make | None = None) -> None:
+        self.settings = settings
+        self.url = url
+        self.instance = secrets.token_hex(16)
+        self.store_times = StoreTimes()
+        store = TimedStore(store, self.store_times)
+        self.view = View(settings, store, lambda: self.leading is not None)
+        self.roster = Roster()
+        self.refused = ""
+        """Why the leader will not work with this one (:mod:`topom.term.announcing`); empty if it will."""
+        self.misplaced = ""
+        """That another topom is at this one's URL; empty if that is not known."""
+        self.leadership: Leadership | None = None
+        """While this one leads, from when it can be asked."""
+        self.led = asyncio.Event()
+        """Set once this one has led."""
+        self.shared = store.shared
+        """Whether there may be other topoms."""
+        self.http = httpx.AsyncClient(
+            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS), trust_env=False, follow_redirects=False
+        )
+        """For talking to the other topoms."""
+        self._store = store
+        self._make = make or self._topom_of
+        self._topom: Topom | None = None
+        self.tending = Tending(TopomError, StuckTerm)
+        """Of what goes on by itself, whether this one leads or not."""
+
+    @property
+    def leading(self) -> Topom | None:
+        """The topom of the present term, if this one leads and may act."""
+        topom = self._topom
+        return topom if topom is not None and topom.leads() else None
+
+    @property
+    def serving(self) -> Topom:
+        """What the API answers from: the topom of the term, or the view. Raises NotLeading if there is neither."""
+        return self.leading or self.view.topom
+
+    @property
+    def leader(self) -> Leader | None:
+        """Who leads, as far as is known; another one than this process, unless it leads."""
+        if self.leading is not None and self.leadership is not None:
+            return self.leadership.leader
+        known = self.view.leader
+        return known if known is not None and known.instance != self.instance else None
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be changed through this topom now, as a sentence; empty if it can."""
+        if self.leading is not None:
+            return ""
+        if self.view.problem:
+            return (
+                f"{self.view.problem}; nothing can be changed until the store is back, and proxies serve on meanwhile"
+            )
+        if self.leader is None:
+            return "no topom leads at present; try again in a while"
+        return self.misplaced or self.refused
+
+    def release(self) -> None:
+        """Nobody waits for news any longer: the process is about to stop."""
+        with suppress(NotLeading):
+            self.serving.waiters.release()
+
+    async def run(self) -> None:
+        """Follow and lead, until cancelled, or, with a store that is not shared, until the place is lost.
+
+        Raises:
+            ProductMismatch: the store belongs to another product.
+            MovesUnderWay: an earlier version has left slots on their way.
+            StoreError: a store that is not shared cannot be used.
+            StuckTerm: see there.
+        """
+        if not self.shared:
+            await self._store.open()
+            await self._lead(await self._store.campaign(self.instance, self.url, self.settings.leader_lease_seconds))
+            return
+        await self._open()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.tending.keep("view", self.view.follow))
+            group.create_task(self.tending.keep("standing for election", self._stand))
+
+    async def close(self) -> None:
+        """Close the view and the store, after :meth:`run` has ended."""
+        with suppress(Exception):
+            await self.http.aclose()
+        with suppress(Exception):
+            await self.view.close()
+        await self._store.close()
+
+    async def _open(self) -> None:
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                await self._store.open()
+            except StoreError as error:
+                if not self.view.problem:
+                    log.warning("store_unreachable", reason=str(error))
+                self.view.problem = str(error)
+                await asyncio.sleep(backoff.next())
+            else:
+                return
+
+    async def _stand(self) -> None:
+        backoff = Backoff(0.1, max(0.2, self.settings.leader_lease_seconds / 2))
+        while True:
+            try:
+                leadership = await self._store.campaign(self.instance, self.url, self.settings.leader_lease_seconds)
+                await self._lead(leadership)
+                backoff.reset()
+            except (StoreError, NotLeading) as error:
+                log.error("not_leading", reason=str(error))
+            await asyncio.sleep(backoff.next())
+
+    async def _lead(self, leadership: Leadership) -> None:
+        """One term, from the election to its end."""
+        try:
+            topom = await self._started(leadership)
+            self.leadership, self._topom = leadership, topom
+            self.led.set()
+            # Who waits for news of the view hears of this term's first, and asks the term next.
+            if self.shared:
+                self.view.show(topom.ledger.state)
+            log.info("leading", term=leadership.leader.term, epoch=topom.ledger.table.epoch)
+            try:
+                await self._serve_term(topom, leadership)
+            finally:
+                self._topom = self.leadership = None
+                await topom.close()
+        finally:
+            with suppress(Exception):
+                async with asyncio.timeout(RESIGN_SECONDS):
+                    await leadership.resign()
+
+    async def _started(self, leadership: Leadership) -> Topom:
+        """The topom of the term, which has taken the writer's place.
+
+        The one before may write until then: what it does meanwhile is read anew.
+        """
+        while True:
+            topom = self._make(leadership)
+            try:
+                await topom.start()
+            except StoreConflict:
+                if not leadership.valid() or not self.shared:
+                    raise
+            else:
+                return topom
+
+    async def _serve_term(self, topom: Topom, leadership: Leadership) -> None:
+        running = asyncio.create_task(topom.run(), name="term")
+        lost = asyncio.create_task(leadership.lost.wait())
+        replaced = asyncio.create_task(topom.ledger.lost.wait())
+        try:
+            await asyncio.wait((running, lost, replaced), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # From here on no proxy is told anything, and no request finds this term.
+            self._topom = None
+            self.view.show(topom.ledger.state)
+            topom.retire()
+            over = lost.done() or replaced.done()
+            for task in (running, lost, replaced):
+                task.cancel()
+            await asyncio.wait((running,), timeout=STOP_SECONDS)
+            if over:
+                log.warning("leading_ended", term=leadership.leader.term, replaced=topom.ledger.lost.is_set())
+        if not running.done():
+            raise StuckTerm(f"what this topom did while it led does not end within {STOP_SECONDS:g} s; start it anew")
+        # What a late leader meets is no fault: another may have written.
+        at_fault = not over and (leadership.valid() or not self.shared)
+        if at_fault and not running.cancelled() and (error := running.exception()) is not None:
+            raise error
+
+    def _topom_of(self, leadership: Leadership) -> Topom:
+        term = leadership.leader.term if self.shared else 0
+        store = LedStore(self._store, leadership.valid)
+        return Topom(
+            self.settings, store, leads=leadership.valid, term=term, process=self.instance, url=leadership.leader.url
+        )

@@ -1,0 +1,43 @@
+"""The store that the settings ask for."""
+
+from topom.store import Store
+from topom.store.sqlite import SqliteStore
+from topom.term.settings import TopomSettings
+
+STORE_FILE = "store.sqlite"
+"""In the data folder."""
+
+
+def open_store(settings: TopomSettings) -> Store:
+    """The store, not yet opened.
+
+    Raises:
+        TlsError: the files of ``store_tls`` cannot be used.
+    """
+    if settings.store == "etcd":
+        # Each is loaded only where it is used: a topom with a file needs neither.
+        from topom.store.etcd import EtcdStore
+        from topom.store.etcd_gateway import EtcdGateway
+
+        scheme = "https" if settings.store_tls else "http"
+        gateway = EtcdGateway(
+            [f"{scheme}://{address}" for address in settings.store_servers.split(",")],
+            settings.store_user,
+            settings.store_password.get_secret_value(),
+            settings.store_access_tls,
+            settings.store_timeout_seconds,
+        )
+        return EtcdStore(gateway, settings.store_root)
+    if settings.store == "zookeeper":
+        from topom.store.zookeeper import ZooKeeperStore
+        from topom.store.zookeeper_session import ZooKeeperAccess
+
+        access = ZooKeeperAccess(
+            settings.store_servers.split(","),
+            settings.store_user,
+            settings.store_password.get_secret_value(),
+            settings.store_access_tls,
+            settings.store_timeout_seconds,
+        )
+        return ZooKeeperStore(access, settings.store_root)
+    return SqliteStore(settings.data / STORE_FILE)

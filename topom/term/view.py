@@ -1,0 +1,120 @@
+"""What a topom that does not lead knows: the store's newest state, for reading.
+
+The view is a :class:`~topom.term.service.Topom` that never acts: its ledger takes on what others store, and refuses
+every change. What only the leader knows, of proxies and of keys on their way, it has not.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from slots.backoff import Backoff
+from topom.cluster import records
+from topom.cluster.ledger import require_same
+from topom.cluster.state import ClusterState
+from topom.errors import NotLeading
+from topom.store import Leader, Store, StoreError
+from topom.store.leading import LedStore
+from topom.term.service import Topom
+from topom.term.settings import TopomSettings
+
+log = structlog.get_logger(__name__)
+
+SIZES_SECONDS = 10.0
+"""How old the sizes of slots may be that are shown."""
+
+
+class View:
+    """The newest state, kept up to date by :meth:`follow`.
+
+    Attributes:
+        problem: why the store cannot be read; empty while it can.
+        leader: who led when that was last known.
+    """
+
+    def __init__(self, settings: TopomSettings, store: Store, leads: Callable[[], bool] = lambda: False) -> None:
+        """``leads``: whether this process leads, and so knows better than any view."""
+        self._leads = leads
+        self._version = -1
+        self._settings = settings
+        self._store = store
+        self._topom: Topom | None = None
+        self._sizes_at = -SIZES_SECONDS
+        self.problem = ""
+        self.leader: Leader | None = None
+        self.changed = asyncio.Event()
+        """Set when who leads has changed; whoever waits for it clears it first."""
+
+    @property
+    def topom(self) -> Topom:
+        """What the handlers of the API read from. Raises :class:`~topom.errors.NotLeading` while nothing is known."""
+        if self._topom is None:
+            raise NotLeading(self.problem or "this topom has not read the store yet, or nobody has written to it")
+        return self._topom
+
+    async def follow(self) -> None:
+        """Take on what is stored, for ever. Raises :class:`~topom.cluster.ledger.ProductMismatch`."""
+        backoff = Backoff(0.1, 1.0)
+        # Who leads is not part of what the version counts: so the wait for a new one is a short one.
+        seconds = self._settings.leader_lease_seconds / 4
+        while True:
+            if self._leads():
+                await asyncio.sleep(seconds)
+                continue
+            try:
+                leader = await self._store.leader()
+                if leader != self.leader:
+                    self.leader = leader
+                    self.changed.set()
+                if await self._store.watch(self._version, seconds) != self._version:
+                    await self._read()
+            except StoreError as error:
+                if not self.problem:
+                    log.warning("store_unreachable", reason=str(error))
+                self.problem = str(error)
+                await asyncio.sleep(backoff.next())
+            else:
+                if self.problem:
+                    log.info("store_reachable")
+                self.problem = ""
+                backoff.reset()
+
+    async def sized(self) -> Topom:
+        """:attr:`topom`, with sizes of slots that are not :data:`SIZES_SECONDS` old; older ones if none are to be had.
+
+        Raises :class:`~topom.errors.NotLeading` while nothing is known.
+        """
+        topom = self.topom
+        now = asyncio.get_running_loop().time()
+        if now - self._sizes_at >= SIZES_SECONDS:
+            self._sizes_at = now
+            try:
+                await topom.sizes.start()
+            except StoreError as error:
+                log.warning("sizes_not_read", reason=str(error))
+        return topom
+
+    async def close(self) -> None:
+        """Let go of what the view opened."""
+        if self._topom is not None:
+            await self._topom.close()
+
+    def show(self, state: ClusterState) -> None:
+        """Take on a state that is stored, if it is newer than what is known."""
+        if self._topom is None:
+            self._topom = Topom(self._settings, LedStore(self._store, _never), leads=_never)
+        self._topom.show(state)
+        self._version = max(self._version, state.version)
+
+    async def _read(self) -> None:
+        stored = await self._store.read()
+        state = records.decode(stored)
+        if state is not None:
+            require_same(state.product, self._settings.product_settings())
+            self.show(state)
+        self._version = stored.version
+
+
+def _never() -> bool:
+    return False
