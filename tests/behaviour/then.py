@@ -306,11 +306,18 @@ async def placement_has_made_the_copies(cluster: WholeCluster) -> None:
 
 
 async def it_rests(cluster: WholeCluster) -> None:
-    """Nothing is being placed, nothing is to be, and for longer than things take to settle nothing happens."""
+    """Nothing is being placed, nothing is to be, and it comes to where nothing happens for longer than things take."""
+
+    async def news() -> Any:
+        last = (await cluster.api.events(limit=1))["newest"]
+        return (await cluster.api.events(since=last, wait=2.5))["events"]
+
     await eventually(
         cluster.api.placement,
         lambda found: found["run"] is None and not found["plan"]["steps"],
         "nothing to be placed",
     )
-    last = (await cluster.api.events(limit=1))["newest"]
-    assert (await cluster.api.events(since=last, wait=2.5))["events"] == []
+    await eventually(news, lambda found: not found, "nothing to happen any more")
+    found = await cluster.api.placement()
+    assert found["run"] is None
+    assert not found["plan"]["steps"]

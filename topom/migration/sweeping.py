@@ -30,7 +30,7 @@ from typing import Any, Protocol
 import structlog
 from redis.asyncio import Redis
 
-from migrator.errors import ForeignKeys, MigrationError
+from migrator.errors import ForeignKeys, KeysRemain, MigrationError
 from migrator.sweep import Standing, Swept, Warrant, look
 from slots.backoff import Backoff
 from slots.states import SlotState
@@ -51,6 +51,8 @@ LOOKS = 50
 """Masters that are looked at then; where there are more, they take turns."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 600.0
 """Between two attempts to sweep a server, also where the first succeeded: it may evict the mark that it is given."""
+FAILED_WAIT_SECONDS = 10.0
+"""The longest wait after an attempt that something was in the way of which goes by itself: a restart, a broken link."""
 ALLOW_SECONDS = 15.0
 """How long an operator waits for a sweep; it goes on after that."""
 UNLOCKED = (SlotState.PENDING, SlotState.PREPARING)
@@ -274,15 +276,16 @@ class Sweeps:
         return asyncio.get_running_loop().time() >= self._due.get(server, 0.0)
 
     async def _try(self, group_id: int, server: str) -> None:
-        backoff = self._backoffs[server][1]
+        seconds = self._backoffs[server][1].next()
         try:
             await self._sweep(group_id)
         except LostPlace:
             raise
         except (MigrationError, TopomError) as error:
             log.warning("server_not_swept", server=server, group=group_id, reason=str(error))
-        finally:
-            self._due[server] = asyncio.get_running_loop().time() + backoff.next()
+            if not isinstance(error, (ForeignKeys, KeysRemain)):  # those end when somebody does something
+                seconds = min(seconds, FAILED_WAIT_SECONDS)
+        self._due[server] = asyncio.get_running_loop().time() + seconds
 
     async def _sweep(self, group_id: int, allowed: bool = False) -> int:
         server = group_of(self._ledger.table, group_id).master

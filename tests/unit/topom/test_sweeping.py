@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from migrator.errors import ForeignKeys, ServerUnavailable, SweepOvertaken
-from migrator.sweep import Swept, Warrant
+from migrator.sweep import Standing, Swept, Warrant
 from slots.access import ServerAccess
 from slots.states import Course, SlotState
 from slots.table import OFFLINE, Action, Group, Slot, SlotTable
@@ -266,6 +266,33 @@ async def test_unknown_data_is_refused_until_an_operator_says_so(one: SweptBench
     assert await one.sweeps.allow(3, "s3:1") == 1
     one.actions.retry()
     await one.at_rest()
+
+
+async def test_what_was_in_the_way_is_waited_for_shortly_and_what_an_operator_has_to_do_is_not(
+    one: SweptBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def standing(server: str) -> Standing:
+        return Standing("a life", "", "")
+
+    monkeypatch.setattr(one.sweeps, "_standing", standing)
+    monkeypatch.setattr(sweeping, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(sweeping, "FIRST_WAIT_SECONDS", 3600.0)
+    monkeypatch.setattr(sweeping, "LONGEST_WAIT_SECONDS", 3600.0)
+    monkeypatch.setattr(sweeping, "FAILED_WAIT_SECONDS", 0.001)
+    await one.known(3)
+    await one.known(2)
+    one.sweeper.data["s2:1"] = "nobody's"
+    failures = 6
+    one.sweeper.failing = [ServerUnavailable("the link is down") for _ in range(failures)]
+    run = asyncio.create_task(one.sweeps.run())
+    try:
+        await eventually(lambda: not one.sweeper.failing and one.sweeper.keys["s3:1"] == set())
+        assert one.sweeper.sweeps.count("s3:1") + one.sweeper.sweeps.count("s1:1") >= failures
+        assert one.sweeper.sweeps.count("s2:1") == 1
+        assert one.sweeper.keys["s2:1"] == set(range(16))
+    finally:
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
 
 
 async def test_keys_that_a_server_was_given_while_it_was_in_no_group_are_not_swept(one: SweptBench) -> None:
