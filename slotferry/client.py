@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from slotferry.calls import REQUEST_SECONDS, Answer, TopomCalls, TopomRefused
+from slotferry.calls import Answer, TopomCalls, TopomRefused
 
 DEFAULT_URL = "http://127.0.0.1:8380"
 
@@ -19,14 +19,10 @@ class TopomClient(TopomCalls):
         """Everything at a glance: product, epoch, groups, proxies, slots, migration."""
         return await self._object("GET", "/status")
 
-    async def events(self, since: int | None = None, limit: int = 100, wait: float = 0) -> Answer:
-        """``{"oldest", "newest", "events"}``: the newest events, or those after ``since``.
-
-        If there are none after it yet, they are waited for so many seconds, at most half of :data:`REQUEST_SECONDS`.
-        """
-        seconds = f"{min(wait, REQUEST_SECONDS / 2):g}"
+    async def events(self, since: int | None = None, limit: int = 100) -> Answer:
+        """``{"oldest", "newest", "events"}``: the newest events, or those after ``since``, the oldest of them first."""
         known = None if since is None else str(since)
-        return await self._object("GET", "/events", since=known, limit=str(limit), wait=seconds)
+        return await self._object("GET", "/events", since=known, limit=str(limit))
 
     async def groups(self) -> list[Answer]:
         """All groups."""

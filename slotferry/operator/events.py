@@ -12,8 +12,8 @@ from slotferry.operator import options
 from slotferry.output import answer, moment, note, print_json, run, say, table
 from slots.backoff import Backoff
 
-WAIT_SECONDS = 5.0
-"""How long topom holds one request of ``--follow`` if nothing happens: less than it takes to be given up."""
+POLL_SECONDS = 1.0
+"""Between two requests of ``--follow`` while nothing happens."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
 """Between tries while topom does not answer."""
 
@@ -57,7 +57,7 @@ async def _stream(client: TopomClient, since: int | None, limit: int) -> AsyncIt
     backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
     while True:
         try:
-            found = await client.events(since, limit, WAIT_SECONDS)
+            found = await client.events(since, limit)
         except TopomUnreachable as error:
             note(f"{error}; trying again")
             await asyncio.sleep(backoff.next())
@@ -72,6 +72,8 @@ async def _stream(client: TopomClient, since: int | None, limit: int) -> AsyncIt
         for event in found["events"]:
             yield event
         since = found["events"][-1]["id"] if found["events"] else (since or found["newest"])
+        if not found["events"]:
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def _say_events(found: Sequence[Answer]) -> None:

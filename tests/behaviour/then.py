@@ -1,5 +1,6 @@
 """What has to be true."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -310,7 +311,8 @@ async def it_rests(cluster: WholeCluster) -> None:
 
     async def news() -> Any:
         last = (await cluster.api.events(limit=1))["newest"]
-        return (await cluster.api.events(since=last, wait=2.5))["events"]
+        await asyncio.sleep(2.5)
+        return (await cluster.api.events(since=last))["events"]
 
     await eventually(
         cluster.api.placement,

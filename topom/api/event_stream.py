@@ -48,7 +48,7 @@ class EventStreams:
             NotLeading: nothing is known yet.
         """
         if self.open >= MOST_STREAMS:
-            raise TooManyStreams(f"{MOST_STREAMS} clients follow the events already; ask with since and wait instead")
+            raise TooManyStreams(f"{MOST_STREAMS} clients follow the events already; ask with since now and then")
         events = self._serving().ledger.state.events
         newest = events[-1].id if events else 0
         return EventStream(self, self._parts(newest if since is None else since))

@@ -9,7 +9,6 @@ from fastapi.responses import StreamingResponse
 from topom.api import event_models
 from topom.api.access import ServedTopom
 from topom.api.event_stream import EventStream, EventStreams
-from topom.cluster.waiters import LONGEST_SECONDS
 
 MOST_EVENTS = 1000
 
@@ -23,15 +22,8 @@ async def list_events(
         int | None, Query(ge=0, description="Id of the last event that is known; the answer begins after it.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="Events to give at most.")] = 100,
-    wait: Annotated[
-        float,
-        Query(ge=0, le=LONGEST_SECONDS, description="Seconds to wait for an event after `since` if there is none yet."),
-    ] = 0,
 ) -> event_models.Events:
-    """The newest events; with `since`, those after it, the oldest of them first. With `wait` as well, it is a stream:
-    ask again with the id of the last event that came."""
-    if since is not None:
-        await topom.waiters.until(lambda state: bool(state.events) and state.events[-1].id > since, wait)
+    """The newest events; with `since`, those after it, the oldest of them first."""
     events = topom.ledger.state.events
     oldest, newest = (events[0].id, events[-1].id) if events else (0, 0)
     if since is None:

@@ -250,7 +250,7 @@ class TopomSettings(BaseSettings):
     waiters: int = Field(
         default=256,
         ge=1,
-        description="Requests that may wait at a time for news of slots or events; more are refused.",
+        description="Requests that may wait at a time for news of slots, and streams of events; more are refused.",
     )
 
     ha: Literal["off", "topom", "sentinel"] = Field(

@@ -448,28 +448,7 @@ async def test_the_api_gives_events(client: httpx.AsyncClient) -> None:
     assert [event["id"] for event in (await ask(client, limit=2))["events"]] == [4, 5]
     assert [event["id"] for event in (await ask(client, since=1, limit=2))["events"]] == [2, 3]
     assert (await ask(client, since=5))["events"] == []
-    assert (await ask(client, since=99, wait=0))["newest"] == 5
-    assert (await client.get("/events", params={"wait": 61})).status_code == 422
-
-
-async def test_events_are_waited_for(client: httpx.AsyncClient, topom: Topom) -> None:
-    waiting = [asyncio.create_task(ask(client, since=1, wait=60)) for _ in range(2)]
-    async with asyncio.timeout(20):
-        while topom.waiters.waiting < 2:
-            await asyncio.sleep(0.01)
-        refused = await client.get("/events", params={"since": 1, "wait": 60})
-        assert refused.status_code == 503
-        assert refused.json()["error"] == "TooManyWaiters"
-        assert (await ask(client, since=1))["events"] == [], "who does not wait is not refused"
-        await client.post("/groups", json={"id": 1})
-        for answer in await asyncio.gather(*waiting):
-            assert [event["what"] for event in answer["events"]] == ["group_added"]
-        last = asyncio.create_task(ask(client, since=2, wait=60))
-        while not topom.waiters.waiting:
-            await asyncio.sleep(0.01)
-        topom.waiters.release()
-        assert (await last)["events"] == []
-    assert (await ask(client, since=2, wait=0.05))["events"] == []
+    assert (await ask(client, since=99))["newest"] == 5
 
 
 def test_an_event_of_another_version_can_be_read() -> None:
