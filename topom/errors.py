@@ -116,8 +116,20 @@ class SentinelsDecide(Conflict):
     """Redis Sentinels say who is master, so it is not topom's to choose one."""
 
 
+class GroupLeaving(Conflict):
+    """The group is on its way out and gets nothing new."""
+
+
 class NodeLeaving(Conflict):
     """The node is on its way out and gets nothing new, and its servers go with it."""
+
+
+class InPool(Conflict):
+    """The server is in the pool, so it cannot be in a group as well."""
+
+
+class SweepUnderWay(Conflict):
+    """Keys of slots are being deleted at the server that they are to come to."""
 
 
 class ServerInUse(Conflict):

@@ -18,8 +18,8 @@ import structlog
 from slots.address import AddressError, split
 from slots.backoff import Backoff
 from slots.table import SlotTable
-from topom.cluster import differing, records
 from topom.cluster import event_finding as telling
+from topom.cluster import records, rules
 from topom.cluster.events import NAMED_BY, Said, What, actor
 from topom.cluster.notes import Notes
 from topom.cluster.state import ClusterState, Product, known_servers
@@ -272,9 +272,7 @@ class Ledger:
             who = actor.get()
             noted = self._notes.take(who)
             try:
-                new = replace(new, version=version).with_assigned().with_unwatched(old)
-                new = new.with_data_ids(old).with_known_run_ids(old)
-                new = differing.kept(old, new)
+                new = rules.ruled(old, replace(new, version=version))
                 new = self._recorded(old, new, [*noted, *said])
                 await self._store.write(old.version, version, records.differences(old, new))
             except BaseException as error:

@@ -289,53 +289,6 @@ class ClusterState:
         assigned = self.assigned or any(slot.destination_id != OFFLINE for slot in self.table.slots)
         return self if assigned is self.assigned else replace(self, assigned=assigned)
 
-    def with_unwatched(self, old: ClusterState) -> ClusterState:
-        """This state, in which those are :attr:`unwatched` that were in no group of ``old``, or in another one."""
-        if self.table.groups is old.table.groups:
-            return self
-        new: set[str] = set()
-        for group_id, group in self.table.groups.items():
-            before = old.table.groups.get(group_id)
-            if before is not group:
-                new |= set(group.servers) - set(before.servers if before is not None else ())
-        if not new:
-            return self
-        came = {**self.came, **dict.fromkeys(new, self.last_fence)} if self.fenced else self.came
-        return replace(self, unwatched=self.unwatched | new, came=came)
-
-    def with_known_run_ids(self, old: ClusterState) -> ClusterState:
-        """This state without the run ids of servers that are not known any more, as they were in ``old``."""
-        if self.table.groups is old.table.groups and self.pool is old.pool and self.run_ids is old.run_ids:
-            return self
-        known = set(known_servers(self))
-        if known >= self.run_ids.keys():
-            return self
-        return replace(self, run_ids={address: one for address, one in self.run_ids.items() if address in known})
-
-    def with_data_ids(self, old: ClusterState) -> ClusterState:
-        """This state, without the data ids of groups that may have keys of slots which they have lost unemptied.
-
-        Those are all that slots were taken from by going offline. Where slots come from is not known once they are
-        offline, so when they are assigned it is every group but their new one. Nor is it known what was written to a
-        server while it was in no group, though it has the mark still of when it was the master of this one.
-        """
-        if self.table is old.table or not self.data_ids:
-            return self
-        lost = self.data_ids.keys() - self.table.groups.keys()
-        for group_id, group in self.table.groups.items():
-            former = old.table.groups.get(group_id)
-            if former is not None and former is not group and group.master not in (None, *former.servers):
-                lost.add(group_id)
-        for before, after in zip(old.table.slots, self.table.slots, strict=True):
-            if before is after or before.group_id == after.group_id:
-                continue
-            if after.group_id == OFFLINE:
-                lost.add(before.group_id)
-            elif before.group_id == OFFLINE:
-                lost |= self.data_ids.keys() - {after.group_id}
-        kept = {group_id: data for group_id, data in self.data_ids.items() if group_id not in lost}
-        return self if len(kept) == len(self.data_ids) else replace(self, data_ids=kept)
-
     def migration(self, configured: MigrationSettings) -> MigrationSettings:
         """The migration settings that hold: the configured ones, and over them what an operator set.
 

@@ -14,7 +14,7 @@ import structlog
 
 from slots import ranges
 from slots.states import SlotState
-from slots.table import Slot, SlotTable
+from slots.table import Slot
 from topom.balance.rebalancing import Rebalancing
 from topom.cluster import cancelling as interventions
 from topom.cluster import topology
@@ -27,10 +27,6 @@ log = structlog.get_logger(__name__)
 
 DRAINED = "an operator drains it"
 """Why something leaves, where nobody said."""
-
-
-class GroupLeaving(Conflict):
-    """The group is on its way out and gets nothing new."""
 
 
 class LastGroup(Conflict):
@@ -87,26 +83,6 @@ def without_empty(state: ClusterState, epoch: int) -> ClusterState:
     for group_id in sorted(listed - new.table.groups.keys()):
         new = off_the_list(new, Leaving.key_of("group", str(group_id)))
     return new
-
-
-def check(state: ClusterState, table: SlotTable) -> None:
-    """Refuse a change that puts something new into a group on the list. Raises :class:`GroupLeaving`."""
-    leaving = leaving_groups(state)
-    if not leaving or table is state.table:
-        return
-    wrong = [
-        after.id
-        for before, after in zip(state.table.slots, table.slots, strict=True)
-        if before is not after
-        and after.destination_id in leaving
-        and after.destination_id not in (before.destination_id, before.group_id)
-    ]
-    if wrong:
-        group_id = table.slots[wrong[0]].destination_id
-        raise GroupLeaving(
-            f"group {group_id} is on its way out and gets no slots ({ranges.show(wrong)}); choose another group, or "
-            f"have it stay: slotferry group drain {group_id} --cancel"
-        )
 
 
 def off_the_list(state: ClusterState, key: str) -> ClusterState:

@@ -24,7 +24,7 @@ from topom.cluster import cancelling as interventions
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Joining, Leaving, leaving_groups, leaving_nodes, leaving_servers
-from topom.errors import NodeLeaving, NotFound, NotReady, TopomError
+from topom.errors import NotFound, NotReady, TopomError
 from topom.leaving.groups import DRAINED, off_the_list
 from topom.placement.pool import Pool
 from topom.servers.lastcopy import ServerFailed
@@ -102,25 +102,6 @@ def without_empty(state: ClusterState) -> ClusterState:
         staying = {address: entry for address, entry in state.pool.items() if entry.node_name not in empty}
         state = replace(state, pool=staying)
     return state
-
-
-def check(state: ClusterState, table: SlotTable) -> None:
-    """Refuse a change that puts a server of a group on a node that leaves: a new one, or one that is elsewhere.
-
-    Raises :class:`~topom.errors.NodeLeaving`.
-    """
-    nodes = leaving_nodes(state)
-    if not nodes or table.groups is state.table.groups:
-        return
-    before = {server: group.node_of(server) for group in state.table.groups.values() for server in group.servers}
-    for group in table.groups.values():
-        for server in group.servers:
-            node = group.node_of(server)
-            if node in nodes and before.get(server) != node:
-                raise NodeLeaving(
-                    f"{server} would be on node {node}, which is on its way out; take a server elsewhere, or have the "
-                    f"node stay: slotferry node drain {node} --cancel"
-                )
 
 
 def copies_needed(state: ClusterState, group: Group) -> int:

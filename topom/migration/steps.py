@@ -40,9 +40,8 @@ from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.speed import Speed
 from topom.cluster.state import ClusterState, MigrationSettings
-from topom.errors import Unavailable
+from topom.errors import Conflict, Unavailable
 from topom.migration.batches import Batch, servers_of, share_of
-from topom.migration.sweeping import require_not_swept
 from topom.proxies.barrier import Barrier, BarrierFailed
 
 log = structlog.get_logger(__name__)
@@ -262,7 +261,7 @@ class Steps:
     async def _lock_and_hand_over(self, batch: Batch, watch: Watch) -> None:
         async with self.locking:
             # owned: from here on, what it has of these slots is theirs.
-            await self._store(batch, SlotState.PREPARED, lambda state: require_not_swept(state, self._target_of(batch)))
+            await self._store(batch, SlotState.PREPARED)
             still_held = await self._hold_lock(batch)
             try:
                 # owned, by-action: a server that was restarted since may have keys back that it was swept of. One that
@@ -429,11 +428,9 @@ class Steps:
             else:
                 return
 
-    async def _store(self, batch: Batch, state: SlotState, require: Callable[[ClusterState], None]) -> None:
+    async def _store(self, batch: Batch, state: SlotState) -> None:
         before = batch.state
-        await self._change(
-            batch, lambda table, epoch, slots: topology.advance(table, epoch, slots, before, state), require=require
-        )
+        await self._change(batch, lambda table, epoch, slots: topology.advance(table, epoch, slots, before, state))
         batch.state = state
         await self._advanced(batch)
 
@@ -452,9 +449,8 @@ class Steps:
         make: Callable[[SlotTable, int, Collection[int]], SlotTable],
         turns: bool = False,
         arrives: bool = False,
-        require: Callable[[ClusterState], None] = lambda state: None,
     ) -> None:
-        """Store a change of the slots that the batch still has, or raise what ``require`` raises.
+        """Store a change of the slots that the batch still has, or raise what a rule of new states raises.
 
         ``turns`` if their source and target change places; ``arrives`` if they come to rest with their keys.
         """
@@ -462,7 +458,6 @@ class Steps:
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
             nonlocal turned
-            require(state)
             batch.slots = batch.remaining(state)
             table = make(state.table, epoch, batch.slots)
             if table is state.table:
@@ -479,7 +474,9 @@ class Steps:
 
         try:
             await self._ledger.change(change)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Conflict):
+                batch.writing = False  # a rule refused it: it is not in the store, and the next change is another's
             # If it is in the store all the same, its slots are this batch's no more and become one of their own.
             if turned:
                 batch.turn()

@@ -34,9 +34,10 @@ from migrator.errors import ForeignKeys, KeysRemain, MigrationError
 from migrator.sweep import Standing, Swept, Warrant, look
 from slots.backoff import Backoff
 from slots.states import SlotState
-from slots.table import Slot, SlotTable
+from slots.table import SlotTable
 from topom.cluster.events import Said, What
 from topom.cluster.ledger import Ledger, LostPlace
+from topom.cluster.rules import locked_for
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import group_of
 from topom.errors import Conflict, ServersUnreachable, TopomError, Unavailable
@@ -55,11 +56,6 @@ FAILED_WAIT_SECONDS = 10.0
 """The longest wait after an attempt that something was in the way of which goes by itself: a restart, a broken link."""
 ALLOW_SECONDS = 15.0
 """How long an operator waits for a sweep; it goes on after that."""
-UNLOCKED = (SlotState.PENDING, SlotState.PREPARING)
-
-
-class SweepUnderWay(Conflict):
-    """Keys of slots are being deleted at the server that they are to come to."""
 
 
 class SweepBrokenOff(Unavailable):
@@ -90,12 +86,7 @@ class Sweeper(Protocol):
 def foreign_to(table: SlotTable, group_id: int) -> bytes:
     """A byte for each slot: whether its keys are another group's than this one, beyond doubt."""
     served = {group.id for group in table.groups.values() if group.id != group_id and group.master is not None}
-    return bytes(slot.group_id in served and not _comes(slot, group_id) for slot in table.slots)
-
-
-def _comes(slot: Slot, group_id: int) -> bool:
-    action = slot.action
-    return action is not None and action.target_id == group_id and action.state not in UNLOCKED
+    return bytes(slot.group_id in served and locked_for(slot) != group_id for slot in table.slots)
 
 
 def masters_at_rest(table: SlotTable) -> dict[int, str]:
@@ -111,22 +102,6 @@ def masters_at_rest(table: SlotTable) -> dict[int, str]:
         for group_id, group in sorted(table.groups.items())
         if group.master is not None and not group.locked and group_id not in busy and owners - {group_id}
     }
-
-
-def require_not_swept(state: ClusterState, server: str | None) -> None:
-    """Raises SweepUnderWay for a server at which keys may be deleted."""
-    if server in state.sweeping:
-        raise SweepUnderWay(f"keys of slots that {server} did not own are being removed there; try again in a moment")
-
-
-def check(state: ClusterState, table: SlotTable) -> None:
-    """Refuse a change that gives slots to a server at which keys may be deleted. Raises SweepUnderWay."""
-    if not state.sweeping or table is state.table:
-        return
-    for before, after in zip(state.table.slots, table.slots, strict=True):
-        server = table.master_of(after.group_id)
-        if server in state.sweeping and server != state.table.master_of(before.group_id):
-            require_not_swept(state, server)
 
 
 class Sweeps:

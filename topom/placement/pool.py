@@ -11,11 +11,10 @@ from dataclasses import replace
 
 from redis.asyncio import Redis
 
-from slots.table import SlotTable
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, PoolServer, leaving_nodes
-from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable
+from topom.errors import NodeLeaving, NotFound, ServerInUse, ServersUnreachable
 from topom.servers.identities import Identities, with_run_ids
 from topom.servers.lastcopy import HoldsKeys
 from topom.servers.readings import Content
@@ -24,10 +23,6 @@ from topom.servers.redis_servers import NoRedisServer, RedisServers, is_proxy, l
 
 class NotInPool(NotFound):
     """The pool has no such server."""
-
-
-class InPool(Conflict):
-    """The server is in the pool, so it cannot be in a group as well."""
 
 
 def with_server(state: ClusterState, entry: PoolServer) -> ClusterState:
@@ -58,19 +53,6 @@ def without_server(state: ClusterState, address: str) -> ClusterState:
     if address not in state.pool:
         raise NotInPool(f"the pool has no server {address}; it has {', '.join(sorted(state.pool)) or 'none'}")
     return replace(state, pool={name: entry for name, entry in state.pool.items() if name != address})
-
-
-def check(state: ClusterState, table: SlotTable) -> None:
-    """Refuse a change that puts a server of the pool into a group. Raises :class:`InPool`."""
-    if table is state.table or not state.pool:
-        return
-    for group in table.groups.values():
-        for server in group.servers:
-            if server in state.pool:
-                raise InPool(
-                    f"{server} is in the pool; remove it there first (slotferry pool remove {server}), or let "
-                    "placement take it"
-                )
 
 
 class Pool:

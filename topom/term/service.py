@@ -32,9 +32,7 @@ from topom.copies.digests.checks import Digests
 from topom.copies.filling import Filling
 from topom.copies.joining import Joins
 from topom.copies.strays import Strays
-from topom.errors import ProxiesNotReady, ServersUnreachable
-from topom.leaving import groups as leaving
-from topom.leaving import nodes as leavingnodes
+from topom.errors import ProxiesNotReady, ServersUnreachable, SweepUnderWay
 from topom.leaving.groups import Departures
 from topom.leaving.nodes import NodeDepartures
 from topom.leaving.servers import ServerDepartures
@@ -43,12 +41,10 @@ from topom.masters.offsets import Offsets
 from topom.masters.promotions import Promotions
 from topom.masters.protection import Protection
 from topom.masters.sentinels.service import Sentinels
-from topom.migration import sweeping
 from topom.migration.actions import Actions
 from topom.migration.mover import RedisMover
 from topom.migration.steps import Mover, Observer
-from topom.migration.sweeping import Sweeps, SweepUnderWay
-from topom.placement import pool
+from topom.migration.sweeping import Sweeps
 from topom.placement.applying import Placements
 from topom.placement.pool import Pool
 from topom.placement.stepping import Stepping
@@ -369,10 +365,6 @@ class Topom:
 
         def change(state: ClusterState, epoch: int) -> ClusterState:
             table = make(state.table, epoch)
-            leaving.check(state, table)
-            leavingnodes.check(state, table)
-            pool.check(state, table)
-            sweeping.check(state, table)
             self.identities.require_new(state, run_ids)
             new = joining.with_new(state, interventions.with_table(state, table), wipe)
             return with_run_ids(new, run_ids)

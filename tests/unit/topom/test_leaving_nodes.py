@@ -60,21 +60,6 @@ def test_all_its_servers_leave() -> None:
             change()
 
 
-def test_nothing_new_is_put_there() -> None:
-    listed = leavingnodes.with_node(state(), "m", "", 1.0)
-    with pytest.raises(NodeLeaving, match="slotferry node drain m --cancel"):
-        leavingnodes.check(listed, topology.add_server(listed.table, 3, 2, "m:7"))
-    with pytest.raises(NodeLeaving):
-        leavingnodes.check(listed, topology.add_server(listed.table, 3, 2, "x:7", node="m"))
-    leavingnodes.check(listed, topology.add_server(listed.table, 3, 2, "m:7", node="elsewhere"))
-    leavingnodes.check(listed, topology.promote(listed.table, 3, 1, "r:1"))
-    # When: somebody says that a server that is elsewhere is there; one that is there may come to be elsewhere.
-    with pytest.raises(NodeLeaving, match="r:1 would be on node m"):
-        leavingnodes.check(listed, topology.set_place(listed.table, 3, 1, "r:1", None, "m"))
-    leavingnodes.check(listed, topology.set_place(listed.table, 3, 1, "m:1", None, "r"))
-    leavingnodes.check(state(), topology.add_server(listed.table, 3, 2, "m:7"))
-
-
 def test_it_is_gone_with_what_the_pool_has_there() -> None:
     listed = leavingnodes.with_node(state(), "m", "", 1.0)
     assert leavingnodes.without_empty(listed) is listed

@@ -7,7 +7,6 @@ import pytest
 from slots.table import Group, Slot, SlotTable
 from tests.unit.topom.topom_fakes import PRODUCT
 from topom import errors
-from topom.cluster import topology
 from topom.cluster.state import ClusterState, PoolServer
 from topom.placement import pool
 
@@ -20,14 +19,9 @@ STATE = ClusterState(
 )
 
 
-def test_a_server_is_in_a_group_or_in_the_pool() -> None:
+def test_a_server_of_a_group_does_not_come_to_the_pool() -> None:
     with pytest.raises(errors.ServerInUse):
         pool.with_server(STATE, PoolServer("b:1"))
-    added = topology.add_server(STATE.table, 6, 1, "p:1")
-    with pytest.raises(pool.InPool, match="slotferry pool remove p:1"):
-        pool.check(STATE, added)
-    pool.check(pool.without_server(STATE, "p:1"), added)
-    pool.check(STATE, topology.add_server(STATE.table, 6, 1, "c:1"))
 
 
 def test_what_is_said_of_a_server_of_the_pool_can_be_changed() -> None:

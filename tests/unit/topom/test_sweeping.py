@@ -14,13 +14,13 @@ from slots.states import Course, SlotState
 from slots.table import OFFLINE, Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually, send
 from tests.unit.topom.topom_fakes import MIGRATION, Bench, FakeMover, FakeProxy
-from topom.cluster import records, topology
+from topom.cluster import records, rules, topology
 from topom.cluster.events import What
-from topom.cluster.state import ClusterState, Product
-from topom.errors import ServersUnreachable
+from topom.cluster.state import ClusterState
+from topom.errors import ServersUnreachable, SweepUnderWay
 from topom.migration import sweeping
 from topom.migration.actions import Actions
-from topom.migration.sweeping import NotMaster, SweepBrokenOff, Sweeps, SweepUnderWay, foreign_to, masters_at_rest
+from topom.migration.sweeping import NotMaster, SweepBrokenOff, Sweeps, foreign_to, masters_at_rest
 from topom.servers.detector import Condition, Judgement
 from topom.servers.redis_servers import RedisServers
 
@@ -63,40 +63,6 @@ def test_who_is_looked_at() -> None:
     assert masters_at_rest(table(Slot(0, 1), Slot(1, 2), Slot(2, 4))) == {1: "a:1", 2: "b:1", 3: "c:1"}
     assert masters_at_rest(table(moving(SlotState.PENDING, 1, 2))) == {2: "b:1", 3: "c:1"}
     assert masters_at_rest(table(moving(SlotState.PREPARING, 1, 2))) == {3: "c:1"}
-
-
-def test_data_is_known_as_long_as_slots_leave_it_empty() -> None:
-    product = Product("test", 16, "crc32", 16)
-    ids = {1: "one", 2: "two", 3: "three"}
-    before = ClusterState(1, "w", product, table(Slot(0, 1), Slot(1, 2)), data_ids=ids)
-
-    def after(*slots: Slot, removed: tuple[int, ...] = ()) -> dict[int, str]:
-        return dict(replace(before, table=before.table.changed(6, slots, (), removed)).with_data_ids(before).data_ids)
-
-    assert after(Slot(0, 1, Action(SlotState.PENDING, 2))) == ids
-    assert after(Slot(0, 2)) == ids
-    # Its keys are where they were, and who gets the slot next has others.
-    assert after(Slot(0, OFFLINE)) == {2: "two", 3: "three"}
-    # Whoever had it may have its keys still.
-    assert after(Slot(5, 3)) == {3: "three"}
-    assert after(removed=(3,)) == {1: "one", 2: "two"}
-    assert before.with_data_ids(before) is before
-
-
-def test_data_is_not_known_of_a_server_that_was_in_no_group() -> None:
-    with_replica = replace(table(Slot(0, 1)), groups=GROUPS | {3: Group(3, ("c:1", "d:1"))})
-    state = ClusterState(1, "w", Product("test", 16, "crc32", 16), with_replica, data_ids={1: "one", 3: "three"})
-
-    def then(before: ClusterState, *servers: str) -> ClusterState:
-        epoch = before.table.epoch + 1
-        return replace(before, table=before.table.changed(epoch, groups=[Group(3, servers)])).with_data_ids(before)
-
-    promoted = then(state, "d:1", "c:1")
-    assert promoted.data_ids == state.data_ids
-    empty = then(promoted)
-    assert empty.data_ids == state.data_ids
-    # Who knows what was written there meanwhile.
-    assert then(empty, "d:1").data_ids == {1: "one"}
 
 
 class FakeSweeper(FakeMover):
@@ -348,20 +314,23 @@ async def test_slots_are_not_given_to_a_server_that_is_being_swept(one: SweptBen
     def assigned(group_id: int) -> SlotTable:
         return topology.assign(state.table, state.version + 1, [9], group_id)
 
-    sweeping.check(state, assigned(2))
+    def check(state: ClusterState, table: SlotTable) -> None:
+        rules.no_slot_for_a_server_that_is_swept(state, replace(state, table=table))
+
+    check(state, assigned(2))
     with pytest.raises(SweepUnderWay):
-        sweeping.check(state, assigned(1))
+        check(state, assigned(1))
     # Nor with its server, as another group.
     moved = state.table.changed(99, [Slot(9, 4)], [Group(1), Group(4, ("s1:1",))])
     with pytest.raises(SweepUnderWay):
-        sweeping.check(state, moved)
+        check(state, moved)
     one.sweeper.failing = [ServerUnavailable("s1:1 does not answer")]
     with pytest.raises(ServersUnreachable):
         await one.sweeps.stop("s1:1")
     assert "s1:1" in one.ledger.state.sweeping
     await one.sweeps.stop("s1:1")
     assert one.ledger.state.sweeping == {}
-    sweeping.check(one.ledger.state, assigned(1))
+    check(one.ledger.state, assigned(1))
     one.sweeper.gate.set()
     with pytest.raises(SweepOvertaken):
         await task
