@@ -9,6 +9,7 @@ To change
 
 - what an operator may do to groups, servers and slots: :mod:`~topom.cluster.topology`, pure functions;
 - what is remembered: a field in :mod:`~topom.cluster.state`, its document in :mod:`~topom.cluster.records`;
+- what has to hold of every state that is stored, whoever changes it: :mod:`~topom.cluster.rules`;
 - which events a change has: :mod:`~topom.cluster.event_finding`; their names: :mod:`~topom.cluster.events`;
 - what cancelling, skipping and retrying do: :mod:`~topom.cluster.cancelling`;
 - what is stored of fences: :mod:`~topom.cluster.fences`; of copies that differ: :mod:`~topom.cluster.differing`; of a
