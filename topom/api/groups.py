@@ -39,10 +39,10 @@ async def describe(topom: Topom) -> list[models.Group]:
             servers=[
                 models.Server(
                     address=address,
-                    role=status[address].role,
-                    up=status[address].up,
-                    keys=status[address].keys,
-                    used_memory=status[address].used_memory,
+                    up=(said := status[address]) is not None,
+                    role=None if said is None else said.role,
+                    keys=None if said is None else said.keys,
+                    used_memory=None if said is None else said.used_memory,
                     datacenter=table.groups[group_id].datacenter_of(address),
                     node=table.groups[group_id].node_of(address),
                     condition=topom.health.of(address).condition.value if known else "unknown",
@@ -217,7 +217,9 @@ async def _look(topom: Topom, servers: Sequence[str], replicas: Sequence[str], w
         except ServersUnreachable:
             return False
         if address in replicas and not wipe and content.keys and not content.following:
-            raise HoldsKeys(f"{content.problem(address)}; empty it first, or say that its keys may be lost (--wipe)")
+            raise HoldsKeys(
+                f"{content.why_not_wipe(address)}; empty it first, or say that its keys may be lost (--wipe)"
+            )
         if address not in replicas and content.following:
             raise TakesNoWrites(
                 f"{address} is a replica of {content.following} and takes no writes, so it is no master of a group; "

@@ -21,11 +21,11 @@ async def describe(topom: Topom) -> models.Pool:
                 node=entry.node_name,
                 datacenter=entry.datacenter,
                 wipe=entry.wipe,
-                up=status[address].up,
-                role=status[address].role,
+                up=(said := status[address]) is not None,
+                role=None if said is None else said.role,
                 problem=topom.identities.conflict(address),
-                keys=status[address].keys,
-                used_memory=status[address].used_memory,
+                keys=None if said is None else said.keys,
+                used_memory=None if said is None else said.used_memory,
             )
             for address, entry in sorted(state.pool.items())
         ]

@@ -72,12 +72,13 @@ class FirstLayout:
             StoreError, LostPlace: as :meth:`topom.cluster.ledger.Ledger.change`.
         """
         table = self._ledger.table
-        status = await self._servers.status(all_servers(table))
+        found = await self._servers.status(all_servers(table))
+        said = {server: reading for server, reading in found.items() if reading is not None}
         masters = {group_id: group.master for group_id, group in sorted(table.groups.items()) if group.master}
         ready = {
             group_id: master
             for group_id, master in masters.items()
-            if status[master].up and status[master].role == "master"
+            if master in said and said[master].replication.is_master
         }
         if len(ready) < self._min_groups:
             missing = [f"group {group_id}" for group_id in masters if group_id not in ready]
@@ -87,7 +88,7 @@ class FirstLayout:
             self._require_apart(*ready.values())
         except TopomError as error:
             return str(error)
-        filled = [f"{master} of group {group_id}" for group_id, master in ready.items() if status[master].keys]
+        filled = [f"{master} of group {group_id}" for group_id, master in ready.items() if said[master].keys]
         if filled:
             return (
                 f"{', '.join(filled)} holds keys, and nobody but you knows their slots: assign the slots with "

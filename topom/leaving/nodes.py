@@ -262,4 +262,4 @@ class NodeDepartures:
             content = await self._pool.content(address)
         except TopomError as error:
             return str(error)
-        return "" if state.pool[address].wipe else content.problem(address)
+        return "" if state.pool[address].wipe else content.why_not_wipe(address)

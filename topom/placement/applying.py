@@ -229,7 +229,7 @@ class Placements:
 
         async def problem(address: str) -> str:
             try:
-                found = (await self._pool.content(address)).problem(address)
+                found = (await self._pool.content(address)).why_not_wipe(address)
             except TopomError as error:
                 return str(error)
             return f"{found}, and nobody said that it may be wiped" if found else ""

@@ -14,15 +14,19 @@ from redis.asyncio import Redis
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, PoolServer, leaving_nodes
-from topom.errors import NodeLeaving, NotFound, ServerInUse, ServersUnreachable
+from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable
 from topom.servers.identities import Identities, with_run_ids
 from topom.servers.lastcopy import HoldsKeys
-from topom.servers.readings import Content
-from topom.servers.redis_servers import NoRedisServer, RedisServers, is_proxy, look_inside
+from topom.servers.readings import ProxyAnswers, Reading, read
+from topom.servers.redis_servers import RedisServers
 
 
 class NotInPool(NotFound):
     """The pool has no such server."""
+
+
+class NoRedisServer(Conflict):
+    """What answers at the address is a proxy: it holds nothing, and cannot be a server of a group."""
 
 
 def with_server(state: ClusterState, entry: PoolServer) -> ClusterState:
@@ -75,7 +79,7 @@ class Pool:
         """
         with_server(self._ledger.state, entry)
         content = await self.content(entry.address)
-        problem = content.problem(entry.address)
+        problem = content.why_not_wipe(entry.address)
         if problem and not entry.wipe:
             raise HoldsKeys(f"{problem}; empty it first, or say that it may be wiped (--wipe)")
         run_ids = await self._identities.admit([entry.address], [entry.address], None, entry.wipe)
@@ -90,7 +94,7 @@ class Pool:
         """Forget a server of the pool; nothing is done to it. Raises :class:`NotInPool`, and StoreError."""
         await self._ledger.change(lambda state, epoch: without_server(state, address))
 
-    async def content(self, address: str) -> Content:
+    async def content(self, address: str) -> Reading:
         """What a server holds now.
 
         Raises:
@@ -99,26 +103,18 @@ class Pool:
             NoRedisServer: it is a proxy, of this product or another.
         """
         _require_no_member(self._ledger.state, address)
-        found: list[Content] = []
-        proxies: list[str] = []
-        loading: list[str] = []
+        found: list[Reading] = []
 
         async def look(client: Redis) -> None:
-            answer, keys = await look_inside(client)
-            if is_proxy(answer):
-                proxies.append(address)
-            if answer.number("loading", 0):
-                loading.append(address)
-            master = answer.following
-            following = "" if master is None else f"{master[0]}:{master[1]}"
-            found.append(Content(keys, answer.number("connected_slaves", 0), following))
+            try:
+                found.append(await read(client))
+            except ProxyAnswers:
+                raise _no_server(address) from None
 
         reason = await self._servers.guarded(address, look)
         if reason is not None:
             raise ServersUnreachable(f"{address} does not answer ({reason}); start it, or look at the address")
-        if proxies:
-            raise _no_server(address)
-        if loading:
+        if found[0].loading:
             raise ServersUnreachable(f"{address} is loading its data, so nobody knows what it holds; wait until it has")
         return found[0]
 

@@ -1,14 +1,23 @@
 """What a Redis server says of itself, checked where it comes in: its replication, its run id, how much it holds."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from slots.replies import Info
+from redis.asyncio import Redis
+from redis.exceptions import BusyLoadingError, ResponseError
+
+from slots.moving import RESERVED_KEYS
+from slots.replies import Info, NotUnderstood, info_of, integer
 from topom.cluster.topology import parse_address
 
 NO_PLACE = 1
 """What a replica gives as its offset while it knows of no stream: no command is one byte long."""
+
+
+class ProxyAnswers(NotUnderstood):
+    """What answers is a proxy of Slotferry, which holds nothing itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +61,11 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a server says of itself in one step, by which it is decided whom it may follow
-    (:mod:`topom.servers.lastcopy`).
+    """What a server says of itself in one step (:func:`read`).
 
     ``run_id`` is what its process calls itself, another one after each start. ``keys`` are those of all databases
-    without Slotferry's own, ``replicas`` how many follow it. While it is ``loading`` it tells only of what it has
-    loaded.
+    without Slotferry's own, ``replicas`` how many follow it, ``used_memory`` in bytes. While it is ``loading`` it tells
+    only of what it has loaded.
     """
 
     replication: Replication
@@ -65,6 +73,36 @@ class Reading:
     keys: int
     replicas: int = 0
     loading: bool = False
+    used_memory: int = 0
+
+    @property
+    def role(self) -> str:
+        """As Redis names it: ``master`` or ``slave``."""
+        return "master" if self.replication.is_master else "slave"
+
+    @property
+    def following(self) -> str:
+        """``host:port`` of its master, as it was told them; empty for a master."""
+        told = self.replication.following
+        return "" if told is None else f"{told[0]}:{told[1]}"
+
+    @property
+    def has_a_past(self) -> bool:
+        """Whether it holds keys or has followed another server: an empty one just started has done neither.
+
+        A group's replica has. What is at its address with nothing in it came up without its data, or is another one.
+        """
+        return self.keys > 0 or bool(self.replication.former.strip("0"))
+
+    def why_not_wipe(self, address: str) -> str:
+        """Why it is not to be wiped unasked; empty if nothing would be lost."""
+        if self.keys:
+            return f"{address} holds {self.keys} keys, which becoming a replica would delete"
+        if self.following:
+            return f"{address} is a replica of {self.following}"
+        if self.replicas:
+            return f"{address} has {self.replicas} replicas of its own"
+        return ""
 
 
 def read_replication(said: Mapping[str, Any]) -> Replication:
@@ -90,31 +128,48 @@ def read_replication(said: Mapping[str, Any]) -> Replication:
     )
 
 
-def read(said: Mapping[str, Any], keys: int) -> Reading:
-    """What INFO says of a server that holds so many keys. Raises as :func:`read_replication`."""
-    info = Info(said)
-    run_id = info.text("run_id")
-    replicas, loading = info.number("connected_slaves", 0), bool(info.number("loading", 0))
-    return Reading(read_replication(info), run_id, keys, replicas, loading)
+async def read(client: Redis) -> Reading:
+    """What a server says of itself now, and its keys over all databases without Slotferry's own.
 
+    Whether a server is empty is decided by this number alone. Both are asked in one step: a mark that came or went in
+    between would hide a key of somebody. A server that cannot be asked for the marks, because it is just loading its
+    data for instance, has as many keys as it says.
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a server holds: keys, replicas, the master it follows, if any.
-
-    Keys are counted as :func:`topom.servers.redis_servers.look_inside` does.
+    Raises:
+        ProxyAnswers: it is a proxy.
+        :class:`slots.replies.NotUnderstood`, and what ``client`` raises.
     """
+    info, marks = await _ask(client)
+    if is_proxy(info):
+        raise ProxyAnswers("a Slotferry proxy answers there, and no Redis server")
+    return Reading(
+        read_replication(info),
+        info.text("run_id"),
+        max(0, _count_keys(info) - marks),
+        info.number("connected_slaves", 0),
+        bool(info.number("loading", 0)),
+        info.number("used_memory", 0),
+    )
 
-    keys: int
-    replicas: int
-    following: str
 
-    def problem(self, address: str) -> str:
-        """Why it is not to be wiped unasked; empty if nothing would be lost."""
-        if self.keys:
-            return f"{address} holds {self.keys} keys, which becoming a replica would delete"
-        if self.following:
-            return f"{address} is a replica of {self.following}"
-        if self.replicas:
-            return f"{address} has {self.replicas} replicas of its own"
-        return ""
+def is_proxy(info: Info) -> bool:
+    """Whether it was a proxy of ours that said ``info``: its section ``Slotferry`` tells of the masters behind it."""
+    return "masters_without_answer" in info
+
+
+async def _ask(client: Redis) -> tuple[Info, int]:
+    """What INFO says, and how many of Slotferry's own keys there are; 0 where that cannot be asked."""
+    with suppress(ResponseError, BusyLoadingError):
+        async with client.pipeline(transaction=True) as together:
+            together.info()
+            together.exists(*RESERVED_KEYS)
+            info, marks = await together.execute()
+        return info, integer(marks)
+    return await info_of(client), 0
+
+
+def _count_keys(info: Info) -> int:
+    # last-copy: what is cut off before it comes to its keys holds nobody knows how many.
+    if "Keyspace" not in info.sections:
+        raise NotUnderstood("INFO lacks its section Keyspace")
+    return sum(info.keys_of_databases.values())

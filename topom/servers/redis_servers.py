@@ -5,7 +5,6 @@ Every call has a short limit: a server that hangs costs its caller that long, ne
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +12,14 @@ import structlog
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, ResponseError
 
 from slots import connections
 from slots.access import ServerAccess
 from slots.failures import FAILURES
-from slots.moving import RESERVED_KEYS, put_aside, strangers
-from slots.replies import Info, NotUnderstood, info_of, integer
+from slots.moving import put_aside, strangers
 from topom.cluster.topology import parse_address
-from topom.errors import Conflict, TopomError
+from topom.errors import TopomError
+from topom.servers.readings import Reading, read
 
 log = structlog.get_logger(__name__)
 
@@ -34,28 +32,11 @@ FRESH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ServerStatus:
-    """``keys`` as :func:`look_inside` counts them, ``used_memory`` in bytes. All None when not up."""
-
-    up: bool
-    role: str | None = None
-    keys: int | None = None
-    used_memory: int | None = None
-
-
-DOWN = ServerStatus(up=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Fencing:
     """What came of fencing proxies off a server: the run id of the process that has the marks, or why it has not."""
 
     process: str
     problem: str | None = None
-
-
-class NoRedisServer(Conflict):
-    """What answers at the address is a proxy: it holds nothing, and cannot be a server of a group."""
 
 
 class RedisServers:
@@ -69,18 +50,18 @@ class RedisServers:
         self._clients: dict[str, Redis] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turns: dict[str, asyncio.Semaphore] = {}
-        self._known: dict[str, ServerStatus] = {}
+        self._known: dict[str, Reading | None] = {}
         self._known_at: float | None = None
         self._asking: asyncio.Lock = asyncio.Lock()
 
-    async def status(self, addresses: Iterable[str]) -> Mapping[str, ServerStatus]:
-        """The status of each server, at most :data:`FRESH_SECONDS` old. Does not raise."""
+    async def status(self, addresses: Iterable[str]) -> Mapping[str, Reading | None]:
+        """What :meth:`read` says of each server, at most :data:`FRESH_SECONDS` old. Does not raise."""
         wanted = list(addresses)
         async with self._asking:
             now = asyncio.get_running_loop().time()
             fresh = self._known_at is not None and now - self._known_at < FRESH_SECONDS
             if not fresh or any(address not in self._known for address in wanted):
-                answers = await asyncio.gather(*(self._ask(address) for address in wanted))
+                answers = await asyncio.gather(*(self.read(address) for address in wanted))
                 self._known = dict(zip(wanted, answers, strict=True))
                 self._known_at = now
                 await self._forget_except(wanted)
@@ -156,22 +137,15 @@ class RedisServers:
         """Close every connection."""
         await self._forget_except(())
 
-    async def _ask(self, address: str) -> ServerStatus:
-        found: list[ServerStatus] = []
+    async def read(self, address: str) -> Reading | None:
+        """What a server says of itself; None when it does not answer in time, or is none. Does not raise."""
+        found: list[Reading] = []
 
-        async def info(client: Redis) -> None:
-            answer, keys = await look_inside(client)
-            found.append(
-                ServerStatus(
-                    up=True,
-                    role="master" if answer.is_master else "slave",
-                    keys=keys,
-                    used_memory=answer.number("used_memory", 0),
-                )
-            )
+        async def ask(client: Redis) -> None:
+            found.append(await read(client))
 
-        await self.guarded(address, info)
-        return found[0] if found else DOWN
+        await self.guarded(address, ask)
+        return found[0] if found else None
 
     async def _fence_at(self, address: str, instances: Collection[str]) -> Fencing:
         process = ""
@@ -228,32 +202,3 @@ class RedisServers:
         for address in [address for address in self._clients if address not in keep]:
             self._turns.pop(address, None)
             await self._clients.pop(address).aclose()
-
-
-async def look_inside(client: Redis) -> tuple[Info, int]:
-    """What INFO says of a server, and its keys over all databases without Slotferry's own, which nobody would miss.
-
-    Whether a server is empty is decided by this number alone. Both are asked in one step: a mark that came or went in
-    between would hide a key of somebody. A server that cannot be asked for the marks, because it is just loading its
-    data for instance, has as many keys as it says. Errors are those of ``client``.
-    """
-    with suppress(ResponseError, BusyLoadingError):
-        async with client.pipeline(transaction=True) as together:
-            together.info()
-            together.exists(*RESERVED_KEYS)
-            info, marks = await together.execute()
-        return info, max(0, _count_keys(info) - integer(marks))
-    info = await info_of(client)
-    return info, _count_keys(info)
-
-
-def is_proxy(info: Mapping[str, Any]) -> bool:
-    """Whether it was a proxy of ours that said ``info``: its section ``Slotferry`` tells of the masters behind it."""
-    return "masters_without_answer" in info
-
-
-def _count_keys(info: Info) -> int:
-    # last-copy: what is cut off before it comes to its keys holds nobody knows how many.
-    if "Keyspace" not in info.sections and not is_proxy(info):
-        raise NotUnderstood("INFO lacks its section Keyspace")
-    return sum(info.keys_of_databases.values())

@@ -15,7 +15,6 @@ from slots.table import Group
 from topom.cluster.topology import parse_address
 from topom.servers.lastcopy import As, MasterLacks, NotToFollow, ServerFailed, refusal, still_needed
 from topom.servers.readings import Reading, Replication, read, read_replication
-from topom.servers.redis_servers import look_inside
 
 Answer = TypeVar("Answer")
 
@@ -231,7 +230,7 @@ class ServerReplication:
 
 
 async def _read(client: Redis) -> Reading:
-    return read(*await look_inside(client))
+    return await read(client)
 
 
 async def _require_same(one: Redis, run_id: str) -> None:

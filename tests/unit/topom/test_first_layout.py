@@ -11,20 +11,21 @@ from topom.balance.firstlayout import FirstLayout, even_ranges
 from topom.cluster import records, topology
 from topom.cluster.events import What
 from topom.servers.identities import SameServer
-from topom.servers.redis_servers import DOWN, ServerStatus
+from topom.servers.readings import Reading, Replication
 from topom.store import Stored
 
-EMPTY, FILLED = ServerStatus(True, "master", 0, 1), ServerStatus(True, "master", 3, 1)
-REPLICA = ServerStatus(True, "slave", 0, 1)
+EMPTY = Reading(Replication(True, "s", 0), "run", 0)
+FILLED = Reading(Replication(True, "s", 0), "run", 3)
+REPLICA = Reading(Replication(False, "s", 0, ("m", 1)), "run", 0)
 
 
 class Servers:
     """Servers that are as they are said to be; empty masters if nothing is."""
 
     def __init__(self) -> None:
-        self.known: dict[str, ServerStatus] = {}
+        self.known: dict[str, Reading | None] = {}
 
-    async def status(self, addresses: Iterable[str]) -> Mapping[str, ServerStatus]:
+    async def status(self, addresses: Iterable[str]) -> Mapping[str, Reading | None]:
         return {address: self.known.get(address, EMPTY) for address in addresses}
 
 
@@ -55,7 +56,7 @@ async def test_it_waits_for_enough_groups_and_then_lays_out_at_once() -> None:
     layout = FirstLayout(bench.ledger, servers, 2)  # type: ignore[arg-type]
     before = bench.ledger.table
     for status, reason in (
-        (DOWN, "no reachable master: group 2"),
+        (None, "no reachable master: group 2"),
         (REPLICA, "group 2"),
         (FILLED, "s2:1 of group 2 holds"),
     ):

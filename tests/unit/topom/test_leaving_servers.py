@@ -20,7 +20,7 @@ from topom.leaving.servers import ServerDepartures, ServerLeaving, successor
 from topom.masters import promotions
 from topom.placement.pool import Pool
 from topom.servers.lastcopy import LastCopy, ServerFailed, require_copy
-from topom.servers.readings import Content, Replication
+from topom.servers.readings import Reading, Replication
 
 __all__ = ["hurry"]
 
@@ -159,10 +159,10 @@ class FakePool(Pool):
     def __init__(self) -> None:
         self.down: set[str] = set()
 
-    async def content(self, address: str) -> Content:
+    async def content(self, address: str) -> Reading:
         if address in self.down:
             raise ServersUnreachable(f"{address} does not answer")
-        return Content(0, 0, "")
+        return Reading(Replication(True, "s", 0), "run", 0)
 
 
 class Leave(Case):

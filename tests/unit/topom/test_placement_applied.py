@@ -26,7 +26,7 @@ from topom.servers.detector import Condition, Judgement
 from topom.servers.health import Health
 from topom.servers.identities import Identities
 from topom.servers.lastcopy import As, ServerFailed
-from topom.servers.readings import Content, Reading, Replication
+from topom.servers.readings import Reading, Replication
 from topom.servers.replication import ServerReplication
 
 
@@ -110,7 +110,7 @@ class Case:
                     lambda state, epoch, address=address: with_server(state, PoolServer(address))  # type: ignore[misc]
                 )
         health = cast(Health, SimpleNamespace(of=lambda one: Judgement(self.condition(one), 0, 0)))
-        content: Callable[[str], Awaitable[Content]] = self._content
+        content: Callable[[str], Awaitable[Reading]] = self._content
         locking = bench.actions.steps.locking
         self.filling = Filling(bench.ledger, bench.barrier, self.servers, locking, 0.05)
         self.stepping = Stepping(
@@ -167,8 +167,8 @@ class Case:
             self.servers.of(server).follows = servers[0]
             self.fill(server)
 
-    async def _content(self, address: str) -> Content:
-        return Content(self.servers.keys.get(address, 0), 0, "")
+    async def _content(self, address: str) -> Reading:
+        return Reading(Replication(True, "s", 0), "run", self.servers.keys.get(address, 0))
 
     async def _promote(self, group_id: int, address: str) -> Any:
         self.servers.of(address).follows = None

@@ -9,6 +9,7 @@ from tests.unit.topom.topom_fakes import PRODUCT
 from topom import errors
 from topom.cluster.state import ClusterState, PoolServer
 from topom.placement import pool
+from topom.servers.readings import Reading, Replication
 
 STATE = ClusterState(
     version=7,
@@ -40,7 +41,8 @@ def test_what_is_no_server(wrong: PoolServer) -> None:
 
 
 def test_what_would_be_lost_is_named() -> None:
-    assert pool.Content(0, 0, "").problem("p:1") == ""
-    assert "3 keys" in pool.Content(3, 0, "a:1").problem("p:1")
-    assert "replica of a:1" in pool.Content(0, 0, "a:1").problem("p:1")
-    assert "2 replicas" in pool.Content(0, 2, "").problem("p:1")
+    master, replica = Replication(True, "s", 0), Replication(False, "s", 0, ("a", 1))
+    assert Reading(master, "run", 0).why_not_wipe("p:1") == ""
+    assert "3 keys" in Reading(replica, "run", 3).why_not_wipe("p:1")
+    assert "replica of a:1" in Reading(replica, "run", 0).why_not_wipe("p:1")
+    assert "2 replicas" in Reading(master, "run", 0, replicas=2).why_not_wipe("p:1")

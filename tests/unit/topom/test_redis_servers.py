@@ -14,12 +14,11 @@ from slots.moving import LEADER, STATE
 from tests.unit.topom.topom_fakes import Bench
 from topom.cluster.state import PoolServer
 from topom.errors import ServersUnreachable
-from topom.masters.sentinels.standing import standing_of
 from topom.placement.pool import Pool
 from topom.servers.detector import Condition
 from topom.servers.identities import Identities
 from topom.servers.lastcopy import As, HoldsKeys, NotToFollow, ServerFailed
-from topom.servers.redis_servers import DOWN, Fencing, RedisServers
+from topom.servers.redis_servers import Fencing, RedisServers
 from topom.servers.replication import ServerReplication
 
 ADDRESS = "127.0.0.1:1"
@@ -38,7 +37,7 @@ async def test_a_connection_that_ends_at_any_moment_is_a_reason_and_no_error(
 
     monkeypatch.setattr(Redis, "execute_command", fail)
     servers = RedisServers(ServerAccess(), 1.0)
-    assert await servers.status([ADDRESS]) == {ADDRESS: DOWN}
+    assert await servers.status([ADDRESS]) == {ADDRESS: None}
     reason = (await servers.fence({ADDRESS: ["1" * 32]}))[ADDRESS].problem
     assert reason
     assert set(await servers.unreachable([ADDRESS])) == {ADDRESS}
@@ -66,11 +65,11 @@ async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
         assert (await servers.fence({address: ["1" * 32]}))[address].problem is None
         await marks.hset(LEADER, "term", "1")
         assert await marks.dbsize() == 2
-        assert (await servers.status([address]))[address].keys == 0
-        assert (await pool.content(address)).problem(address) == ""
-        standing = await standing_of(servers, address)
-        assert standing is not None
-        assert not standing.has_a_past
+        assert (await pool.content(address)).why_not_wipe(address) == ""
+        found = (await servers.status([address]))[address]
+        assert found is not None
+        assert found.keys == 0
+        assert not found.has_a_past
         await pool.add(PoolServer(address))
         await pool.remove(address)
         # When: somebody has a key there.

@@ -6,16 +6,15 @@ import pytest
 
 from tests.unit.topom.topom_fakes import Bench
 from topom.cluster import topology
-from topom.masters.sentinels import following
 from topom.masters.sentinels.following import Following, Verdict, View
-from topom.masters.sentinels.standing import NO_STREAM, Standing
+from topom.servers.readings import Reading, Replication
 from topom.servers.redis_servers import RedisServers
 
 MASTER, REPLICA, STRANGER = "s1:6379", "r:1", "stranger:1"
-IS_MASTER = Standing(True, "a" * 40, "b" * 40, 100, 0)
-FOLLOWS = Standing(False, "a" * 40, NO_STREAM, 100, 5)
-EMPTY = Standing(True, "c" * 40, NO_STREAM, 0, 0)
-RESTARTED = Standing(True, "c" * 40, NO_STREAM, 0, 7)
+IS_MASTER = Reading(Replication(True, "a" * 40, 100, former="b" * 40), "run", 0)
+FOLLOWS = Reading(Replication(False, "a" * 40, 100, ("master", 1)), "run", 5)
+EMPTY = Reading(Replication(True, "c" * 40, 0), "run", 0)
+RESTARTED = Reading(Replication(True, "c" * 40, 0), "run", 7)
 
 
 @pytest.fixture
@@ -27,12 +26,12 @@ async def decide(
     await one.edit(lambda table, epoch: topology.add_server(table, epoch, 1, REPLICA))
 
     async def look(
-        named: list[str | None], servers: Mapping[str, Standing], known: int = 3
+        named: list[str | None], servers: Mapping[str, Reading], known: int = 3
     ) -> tuple[Verdict, str | None, str]:
-        async def standing_of(_: object, address: str) -> Standing | None:
+        async def read(_: object, address: str) -> Reading | None:
             return servers.get(address)
 
-        monkeypatch.setattr(following, "standing_of", standing_of)
+        monkeypatch.setattr(RedisServers, "read", read)
         view = View(1, MASTER, (MASTER, REPLICA), {f"sentinel{place}": name for place, name in enumerate(named)})
         deciding = Following(one.ledger, RedisServers.__new__(RedisServers))
         verdict = await deciding.look(view, known)
@@ -46,7 +45,7 @@ Decide = Callable[..., Awaitable[tuple[Verdict, str | None, str]]]
 
 @pytest.mark.parametrize("standing", [IS_MASTER, RESTARTED])
 @pytest.mark.parametrize("third", [MASTER, REPLICA, None])
-async def test_a_majority_is_followed(decide: Decide, standing: Standing, third: str | None) -> None:
+async def test_a_majority_is_followed(decide: Decide, standing: Reading, third: str | None) -> None:
     assert await decide([REPLICA, REPLICA, third], {REPLICA: standing}) == (Verdict.AGREED, REPLICA, "")
 
 
@@ -81,7 +80,7 @@ async def test_less_than_a_majority_changes_nothing(decide: Decide, named: list[
     ],
 )
 async def test_a_majority_alone_is_not_believed(
-    decide: Decide, address: str, servers: Mapping[str, Standing], verdict: Verdict, problem: str
+    decide: Decide, address: str, servers: Mapping[str, Reading], verdict: Verdict, problem: str
 ) -> None:
     found, master, said = await decide([address] * 3, servers)
     assert (found, master) == (verdict, MASTER)
@@ -96,12 +95,12 @@ async def test_epochs_a_switch_counts_only_over_the_master_it_was_decided_for(
     for address in (REPLICA, "other:1"):
         await one.edit(lambda table, epoch, address=address: topology.add_server(table, epoch, 1, address))
 
-    async def standing_of(_: object, address: str) -> Standing:
+    async def read(_: object, address: str) -> Reading:
         # Meanwhile somebody promotes another one.
         await one.edit(lambda table, epoch: topology.promote(table, epoch, 1, "other:1"))
         return IS_MASTER
 
-    monkeypatch.setattr(following, "standing_of", standing_of)
+    monkeypatch.setattr(RedisServers, "read", read)
     view = View(1, MASTER, (MASTER, REPLICA, "other:1"), dict.fromkeys("abc", REPLICA))
     await Following(one.ledger, RedisServers.__new__(RedisServers)).look(view, 3)
     assert one.ledger.table.master_of(1) == "other:1"

@@ -29,7 +29,6 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import promote
 from topom.errors import TopomError
-from topom.masters.sentinels.standing import standing_of
 from topom.masters.sentinels.votes import elected
 from topom.servers.redis_servers import RedisServers
 
@@ -77,11 +76,11 @@ class Following:
             self._say(view.group_id, "")
             agreed = all(named in (view.master, None) for named in view.named.values())
             return Verdict.AGREED if agreed else Verdict.UNDECIDED
-        found = await standing_of(self._servers, address)
-        is_master = found is not None and found.is_master
+        found = await self._servers.read(address)
+        is_master = found is not None and found.replication.is_master
         if not is_master:
-            current = await standing_of(self._servers, view.master)
-            if found is not None and current is not None and current.is_master:
+            current = await self._servers.read(view.master)
+            if found is not None and current is not None and current.replication.is_master:
                 self._say(view.group_id, "")
                 return Verdict.OUTDATED
         if address not in view.servers:

@@ -17,7 +17,6 @@ from topom.masters.sentinels.addresses import Resolver
 from topom.masters.sentinels.following import View
 from topom.masters.sentinels.link import SentinelLink
 from topom.masters.sentinels.monitoring import SentinelSettings
-from topom.masters.sentinels.standing import standing_of
 from topom.servers.redis_servers import RedisServers
 
 log = structlog.get_logger(__name__)
@@ -54,8 +53,8 @@ class Telling:
         """
 
         async def look(master: str) -> tuple[str, int] | None:
-            found = await standing_of(self._servers, master)
-            return addresses.first(await self._resolver.ends(master)) if found and found.is_master else None
+            found = await self._servers.read(master)
+            return addresses.first(await self._resolver.ends(master)) if found and found.replication.is_master else None
 
         ends = await asyncio.gather(*(look(master) for master in wanted.values()))
         return {group_id: end for group_id, end in zip(wanted, ends, strict=True) if end is not None}
