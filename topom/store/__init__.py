@@ -114,9 +114,6 @@ class Store(Protocol):
             StoreError: the outcome is unknown.
         """
 
-    async def drop_former(self) -> None:
-        """Drop what topoms of before kept here and none reads any more: scripts. Raises :class:`StoreError`."""
-
     async def read_sizes(self) -> StoredSizes:
         """Every document of sizes. Raises :class:`StoreError`."""
 

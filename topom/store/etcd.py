@@ -20,7 +20,7 @@ from topom.store import Leader, StoreError
 from topom.store.books import Mismatch, Snapshot
 from topom.store.etcd_gateway import Compacted, EtcdGateway, NotFound, decode, encode
 from topom.store.lease import RELEASE_SECONDS, Lease, LeaseGone, clock
-from topom.store.shared import DOCUMENTS, FORMER, LOOK_SECONDS, SharedStore, announced, announcement
+from topom.store.shared import DOCUMENTS, LOOK_SECONDS, SharedStore, announced, announcement
 
 PAGE_KEYS = 200
 """Keys that are read with one call."""
@@ -111,10 +111,6 @@ class EtcdStore(SharedStore):
 
     async def open(self) -> None:
         await self._documents.look()
-
-    async def drop_former(self) -> None:
-        folder = f"{self._prefix}/{FORMER}/".encode()
-        await self._gateway.ask("kv/deleterange", {"key": encode(folder), "range_end": encode(folder[:-1] + b"0")})
 
     async def leader(self) -> Leader | None:
         leader, _ = await self._ask_leader()

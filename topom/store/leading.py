@@ -66,10 +66,6 @@ class LedStore(Store):
     async def leader(self) -> Leader | None:
         return await self._store.leader()
 
-    async def drop_former(self) -> None:
-        self._require()
-        await self._store.drop_former()
-
     async def read_sizes(self) -> StoredSizes:
         return await self._store.read_sizes()
 

@@ -22,8 +22,6 @@ from topom.store.lease import Lease
 log = structlog.get_logger(__name__)
 
 DOCUMENTS, SIZES = BOOKS = ("documents", "sizes")
-FORMER = "scripts"
-"""The book of topoms of before."""
 FIRST_WAIT_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 1.0
 """Before the store is tried again in a watch or a campaign."""

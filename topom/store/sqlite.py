@@ -34,7 +34,6 @@ CREATE TABLE IF NOT EXISTS revision (id INTEGER PRIMARY KEY CHECK (id = 0), revi
 CREATE TABLE IF NOT EXISTS sizes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
-_FORMER = "DROP TABLE IF EXISTS scripts; DROP TABLE IF EXISTS generation;"
 CALL_SECONDS = 10.0
 """How long any call may take; longer than one that waits for another process's lock."""
 BUSY_SECONDS = 5.0
@@ -77,9 +76,6 @@ class SqliteStore(Store):
 
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
         await self._run(lambda connection: self._write(connection, expected, version, documents))
-
-    async def drop_former(self) -> None:
-        await self._run(lambda connection: connection.executescript(_FORMER))
 
     async def read_sizes(self) -> StoredSizes:
         return await self._run(self._read_sizes)

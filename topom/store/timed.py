@@ -85,9 +85,6 @@ class TimedStore(Store):
     async def leader(self) -> Leader | None:
         return await self._times.timed("leader", self._store.leader())
 
-    async def drop_former(self) -> None:
-        await self._times.timed("drop_former", self._store.drop_former())
-
     async def read_sizes(self) -> StoredSizes:
         return await self._times.timed("read_sizes", self._store.read_sizes())
 

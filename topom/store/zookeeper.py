@@ -19,7 +19,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from topom.store import Leader, StoreError
 from topom.store.books import Mismatch, Snapshot
 from topom.store.lease import Lease, LeaseGone, clock
-from topom.store.shared import BOOKS, DOCUMENTS, FORMER, LOOK_SECONDS, SharedStore, announced, announcement
+from topom.store.shared import BOOKS, DOCUMENTS, LOOK_SECONDS, SharedStore, announced, announcement
 from topom.store.zookeeper_session import Bell, Request, ZooKeeperAccess, ZooKeeperSession
 
 WINDOW = 200
@@ -64,17 +64,6 @@ class ZooKeeperCells:
                 await self._call(lambda client: client.create_async(path))
             except NodeExistsError:
                 return
-
-    async def remove(self, book: str) -> None:
-        """Delete a book with all that is in it, if it is there."""
-        folder = f"{self._prefix}/{book}"
-        try:
-            names = await self._call(lambda client: client.get_children_async(f"{folder}/cells"))
-        except NoNodeError:
-            return
-        paths = [*(f"{folder}/cells/{name}" for name in names), self.stamp_path(book), f"{folder}/cells", folder]
-        for at in range(0, len(paths), WINDOW):
-            await self._calls([_delete(path) for path in paths[at : at + WINDOW]])
 
     async def look(self, book: str) -> tuple[int, bytes]:
         path = self.stamp_path(book)
@@ -183,9 +172,6 @@ class ZooKeeperStore(SharedStore):
             self._cells.session = ZooKeeperSession(self._access, 2 * self._access.seconds)
         await self._cells.make()
 
-    async def drop_former(self) -> None:
-        await self._cells.remove(FORMER)
-
     async def leader(self) -> Leader | None:
         session = self._opened()
         await session.call(lambda client: client.sync_async(self._election))
@@ -281,10 +267,6 @@ class ZooKeeperStore(SharedStore):
 
 def _get(path: str) -> Request:
     return lambda client: client.get_async(path)
-
-
-def _delete(path: str) -> Request:
-    return lambda client: client.delete_async(path)
 
 
 def _exists(path: str, bell: Bell) -> Request:

@@ -278,7 +278,6 @@ class Topom:
     async def start(self) -> None:
         """Read the store and take its writer's place. Raises :class:`~topom.errors.TopomError`."""
         await self.ledger.start(self.settings.product_settings())
-        await self._store.drop_former()
         await self.sizes.start()
         self._frames = TableFrames(self.ledger.table)
         self._history = TableHistory(self.ledger.table)

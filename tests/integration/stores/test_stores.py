@@ -15,9 +15,6 @@ from topom.cluster import records
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Product
 from topom.store import Leader, StoreConflict, Stored, StoredSizes
-from topom.store.books import Book
-from topom.store.etcd import EtcdStore
-from topom.store.zookeeper import ZooKeeperCells, ZooKeeperStore
 
 ONE, TWO = "1" * 32, "2" * 32
 URL = "http://127.0.0.1:1"
@@ -88,28 +85,6 @@ async def test_the_largest_table_and_its_changes(another: Open) -> None:
     new = replace(old, version=2, table=table, moved=moved)
     await other.write(1, 2, records.differences(old, new))
     assert records.decode(await store.read()) == new
-
-
-async def test_scripts_that_topoms_of_before_stored_are_dropped(another: Open) -> None:
-    store = await another()
-    await store.write(0, 1, {"a": b"1"})
-    former: Book | None = None
-    if isinstance(store, EtcdStore | ZooKeeperStore):
-        cells = store._documents._cells
-        if isinstance(cells, ZooKeeperCells):
-            for path in ("scripts", "scripts/cells", "scripts/stamp"):
-                await cells._make(f"{cells._prefix}/{path}")
-        former = Book(cells, "scripts")
-        await former.write(0, 1, {f"{number:040d}": b"return 1" for number in range(300)})
-        assert len((await former.read())[1]) == 300
-    for _ in range(2):
-        await store.drop_former()
-    assert await store.read() == Stored(1, {"a": b"1"})
-    if isinstance(store, ZooKeeperStore):
-        names = await store._cells._call(lambda client: client.get_children_async(store._cells._prefix))
-        assert "scripts" not in names
-    elif former is not None:
-        assert await former.read() == (0, {})
 
 
 async def test_it_takes_no_sizes_of_another_revision(another: Open) -> None:

@@ -178,25 +178,6 @@ async def test_sqlite_keeps_what_it_has(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-async def test_scripts_that_topoms_of_before_stored_are_dropped(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s")
-    await store.open()
-    await store.write(0, 1, {"a": b"1"})
-    await store.close()
-    with sqlite3.connect(tmp_path / "s") as connection:
-        connection.executescript("CREATE TABLE scripts (name TEXT, body BLOB); CREATE TABLE generation (id INTEGER);")
-        connection.execute("INSERT INTO scripts VALUES ('a', 'return 1')")
-    store = SqliteStore(tmp_path / "s")
-    await store.open()
-    for _ in range(2):
-        await store.drop_former()
-    assert await store.read() == Stored(1, {"a": b"1"})
-    await store.close()
-    with sqlite3.connect(tmp_path / "s") as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert tables == {"version", "documents", "revision", "sizes"}
-
-
 async def test_sqlite_failure_is_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     store = SqliteStore(tmp_path / "s")

@@ -63,8 +63,6 @@ class MemoryStore(Store):
     async def read(self) -> Stored:
         return Stored(self.version, dict(self.documents))
 
-    async def drop_former(self) -> None: ...
-
     async def read_sizes(self) -> StoredSizes:
         return StoredSizes(self.revision, dict(self.sizes))
 
