@@ -13,13 +13,13 @@ from dataclasses import asdict
 from typing import Any
 
 from topom.balance.sizes import BigKey, KnownSizes, SlotSize, Taking
-from topom.store import StoreDamaged, StoredSizes
+from topom.store import Stored, StoreDamaged
 from topom.store.known import made
 
 SLOTS_A_DOCUMENT = 64
 
 
-def decode(stored: StoredSizes) -> KnownSizes:
+def decode(stored: Stored) -> KnownSizes:
     """What the documents say. Raises :class:`StoreDamaged`."""
     slots: dict[int, SlotSize] = {}
     last = None

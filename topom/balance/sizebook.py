@@ -13,7 +13,7 @@ import structlog
 
 from topom.balance import size_records
 from topom.balance.sizes import KnownSizes, SlotSize, Taking, with_measurement
-from topom.store import Store, StoreDamaged, StoreError
+from topom.store import SIZES, Store, StoreDamaged, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -28,10 +28,10 @@ class SizeBook:
     """
 
     def __init__(self, store: Store, number_of_slots: int, clock: Callable[[], float] = time.time) -> None:
-        self._store = store
+        self._book = store.book(SIZES)
         self._number_of_slots = number_of_slots
         self._lock = asyncio.Lock()
-        self._revision = 0
+        self._version = 0
         self._unsure = False  # a write failed in a way that leaves open whether it is in the store
         self._known = KnownSizes()
         self.clock = clock
@@ -43,8 +43,8 @@ class SizeBook:
 
     async def start(self) -> None:
         """Read the store. What cannot be read counts as not measured. Raises :class:`~topom.store.StoreError`."""
-        stored = await self._store.read_sizes()
-        self._revision = stored.revision
+        stored = await self._book.read()
+        self._version = stored.version
         try:
             self._known = await asyncio.to_thread(size_records.decode, stored)
         except StoreDamaged as error:
@@ -68,12 +68,12 @@ class SizeBook:
             # Until it is known to be written: whoever is cancelled meanwhile does not know either.
             self._unsure = True
             try:
-                await self._store.write_sizes(self._revision, documents)
+                await self._book.write(self._version, self._version + 1, documents)
             except StoreError as error:
                 log.error("sizes_not_stored", reason=str(error))
                 raise
             self._unsure = False
-            self._revision += 1
+            self._version += 1
             self._known = new
         log.info(
             "sizes_taken",

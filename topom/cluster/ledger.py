@@ -25,7 +25,7 @@ from topom.cluster.notes import Notes
 from topom.cluster.state import ClusterState, Product, known_servers
 from topom.cluster.topology import taken_over, unlock_all
 from topom.errors import NotLeading, TopomError, Unavailable
-from topom.store import Store, StoreConflict, StoreDamaged, StoreError
+from topom.store import STATE, Store, StoreConflict, StoreDamaged, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -88,6 +88,7 @@ class Ledger:
             url: at which others reach it, for the event that it leads.
         """
         self._store = store
+        self._book = store.book(STATE)
         self._writer = writer
         self._term = term
         self._url = url
@@ -135,7 +136,7 @@ class Ledger:
             StoreError: when the store cannot be read or written.
         """
         await self._store.open()
-        old = records.decode(await self._store.read())
+        old = records.decode(await self._book.read())
         if old is not None:
             require_same(old.product, product)
             require_addresses(old)
@@ -148,7 +149,7 @@ class Ledger:
             table = replace(unlock_all(mine, version), epoch=version)
             new = replace(old, version=version, writer=self._writer, table=table, term=self._term)
         new = self._recorded(old, new)
-        await self._store.write(old.version if old else 0, new.version, records.differences(old, new))
+        await self._book.write(old.version if old else 0, new.version, records.differences(old, new))
         self._state = new
         log.info("store_opened", epoch=new.table.epoch, version=new.version, proxies=len(new.proxies))
 
@@ -274,7 +275,7 @@ class Ledger:
             try:
                 new = rules.ruled(old, replace(new, version=version))
                 new = self._recorded(old, new, [*noted, *said])
-                await self._store.write(old.version, version, records.differences(old, new))
+                await self._book.write(old.version, version, records.differences(old, new))
             except BaseException as error:
                 unknown = isinstance(error, StoreError) and not isinstance(error, StoreConflict)
                 (self._notes.doubt if unknown else self._notes.put_back)(who, noted)
@@ -292,7 +293,7 @@ class Ledger:
 
     async def _find_out(self) -> None:
         """After a write of unknown outcome: take what the store says, if it is from this process."""
-        stored = records.decode(await self._store.read())
+        stored = records.decode(await self._book.read())
         if stored is None or stored.writer != self._writer:
             self._lose("the store has been written to by another topom, or emptied")
             raise LostPlace("another topom has written to the store, or it was emptied; this one changes nothing more")

@@ -1,4 +1,4 @@
-"""The store: a set of named documents under one version, changed only by compare-and-swap.
+"""The store: books of named documents, each under one version, changed only by compare-and-swap.
 
 The interface is what a consistent store of any kind can do in one transaction: compare the version, put some
 documents, delete some, set the version. Documents are small (see :mod:`topom.cluster.records`), so that a store
@@ -25,6 +25,8 @@ To change
 - what is measured of a store: :mod:`~topom.store.timed`.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,19 +47,15 @@ class StoreDamaged(StoreError):
     """What the store holds cannot be read."""
 
 
+STATE, SIZES = BOOKS = ("documents", "sizes")
+"""The books of a store: of the cluster's state, and of the sizes of slots (:mod:`topom.balance.size_records`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All documents as of ``version``; version 0 and no documents for a store never written to."""
+    """All documents of a book as of ``version``; version 0 and no documents for one never written to."""
 
     version: int
-    documents: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSizes:
-    """All documents of sizes (:mod:`topom.balance.size_records`), and how often they were written."""
-
-    revision: int
     documents: Mapping[str, bytes]
 
 
@@ -94,6 +92,24 @@ class Leadership(Protocol):
         """Give the place up at once, so that others need not wait for the lease to end. Never raises."""
 
 
+class Book(Protocol):
+    """Documents under a version of their own."""
+
+    async def read(self) -> Stored:
+        """Everything, of one version. Raises :class:`StoreError`."""
+
+    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        """Put these documents (delete those that are None) and set the version, all or nothing, and durably.
+
+        Of the book of :data:`SIZES`, a store that cannot put so many in one transaction may put them in several, and
+        set the version with the last: after a failure some are then newer than others, as each says.
+
+        Raises:
+            StoreConflict: nothing was written, for the stored version is not ``expected``.
+            StoreError: the outcome is unknown.
+        """
+
+
 class Store(Protocol):
     """What topom needs of a store. No method blocks the event loop; each has a time limit of its own."""
 
@@ -103,33 +119,11 @@ class Store(Protocol):
     async def open(self) -> None:
         """Make ready to read and write. Raises :class:`StoreError`."""
 
-    async def read(self) -> Stored:
-        """Everything, of one version. Raises :class:`StoreError`."""
-
-    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
-        """Put these documents (delete those that are None) and set the version, all or nothing, and durably.
-
-        Raises:
-            StoreConflict: nothing was written, for the stored version is not ``expected``.
-            StoreError: the outcome is unknown.
-        """
-
-    async def read_sizes(self) -> StoredSizes:
-        """Every document of sizes. Raises :class:`StoreError`."""
-
-    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
-        """Put these documents of sizes, and let ``revision`` grow by one.
-
-        Each is put as a whole. A store that cannot put so many in one transaction may put them in several, and let the
-        revision grow with the last: after a failure some are then newer than others, as each says.
-
-        Raises:
-            StoreConflict: nothing was written, for the stored revision is not ``revision``.
-            StoreError: the outcome is unknown.
-        """
+    def book(self, name: str) -> Book:
+        """One of the :data:`BOOKS`."""
 
     async def watch(self, version: int, seconds: float) -> int:
-        """The stored version as soon as it differs from ``version``, or as it is after ``seconds``.
+        """The version of the state as soon as it differs from ``version``, or as it is after ``seconds``.
 
         Raises:
             StoreError: the store cannot be asked.

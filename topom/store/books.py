@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import quote, unquote
 
-from topom.store import StoreConflict, StoreDamaged, StoreError
+from topom.store import Book, StoreConflict, Stored, StoreDamaged, StoreError
 
 CELL_BYTES = 256 * 1024
 """Of one cell at most."""
@@ -107,15 +107,17 @@ class Stamp:
         return [f"{UNSEEN}{self.write},{part:04d}" for part in range(self.unseen)]
 
 
-class Book:
+class CellsBook(Book):
     """One book of a store.
 
     Args:
         cells: the store.
         name: of the book there.
+        piecemeal: whether documents may come true one before the other.
     """
 
-    def __init__(self, cells: Cells, name: str) -> None:
+    def __init__(self, cells: Cells, name: str, piecemeal: bool = False) -> None:
+        self._piecemeal = piecemeal
         self._cells = cells
         self._name = name
         self._lock = asyncio.Lock()
@@ -129,8 +131,7 @@ class Book:
         mark, stamp = await self._cells.look(self._name)
         return mark, Stamp.decode(stamp).number
 
-    async def read(self) -> tuple[int, dict[str, bytes]]:
-        """Number and documents. Raises :class:`StoreError`."""
+    async def read(self) -> Stored:
         snapshot = await self._cells.fetch(self._name)
         stamp = Stamp.decode(snapshot.stamp)
         cells = dict(snapshot.cells)
@@ -143,28 +144,18 @@ class Book:
         self._seen = snapshot.mark, stamp
         # What was broken off left them, or a document that was longer; the next write takes them away.
         self._left = snapshot.mark, frozenset(snapshot.cells.keys() - used - set(stamp.cells()))
-        return stamp.number, documents
+        return Stored(stamp.number, documents)
 
-    async def write(
-        self, expected: int, number: int, documents: Mapping[str, bytes | None], *, piecemeal: bool = False
-    ) -> None:
-        """Put documents (delete those that are None) and set the number.
-
-        Args:
-            piecemeal: whether documents may come true one before the other.
-
-        Raises:
-            StoreConflict: nothing was written, for the number is not ``expected``.
-            StoreError: the outcome is unknown; or an earlier write of this kind has come true since.
-        """
+    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        """As :meth:`topom.store.Book.write`; StoreError also where an earlier write of its own has come true since."""
         async with self._lock:
             for _ in range(TRIES):
                 mark, stamp = await self._made_from(expected)
                 if stamp.number != expected:
                     raise self._refusal(stamp, expected)
-                mine = Stamp(number, secrets.token_hex(8))
+                mine = Stamp(version, secrets.token_hex(8))
                 try:
-                    await self._write(mark, stamp, mine, _cells(documents), piecemeal)
+                    await self._write(mark, stamp, mine, _cells(documents))
                 except Mismatch:
                     self._seen = None
                     continue
@@ -191,16 +182,14 @@ class Book:
             f"the {self._name} in the store are at {stamp.number}, not {expected}: another topom has written to it"
         )
 
-    async def _write(
-        self, mark: int, stamp: Stamp, mine: Stamp, cells: dict[str, bytes | None], piecemeal: bool
-    ) -> None:
+    async def _write(self, mark: int, stamp: Stamp, mine: Stamp, cells: dict[str, bytes | None]) -> None:
         if stamp.unseen:
             mark = await self._put_in_place(mark, stamp)
         left = self._left[1] - cells.keys() if self._left[0] == mark else frozenset()
         # bounded: what finds no room stays until the next write.
         cells |= dict.fromkeys(sorted(left)[: max(0, self._cells.most_cells - len(cells))])
         transactions = list(self._fitting(cells))
-        if len(transactions) > 1 and not piecemeal:
+        if len(transactions) > 1 and not self._piecemeal:
             mine, unseen = _to_unseen(mine, cells)
             for transaction in self._fitting(unseen):
                 await self._cells.apply(self._name, mark, None, transaction)

@@ -16,11 +16,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from topom.store import Leader, StoreError
+from topom.store import STATE, Leader, StoreError
 from topom.store.books import Mismatch, Snapshot
 from topom.store.etcd_gateway import Compacted, EtcdGateway, NotFound, decode, encode
 from topom.store.lease import RELEASE_SECONDS, Lease, LeaseGone, clock
-from topom.store.shared import DOCUMENTS, LOOK_SECONDS, SharedStore, announced, announcement
+from topom.store.shared import LOOK_SECONDS, SharedStore, announced, announcement
 
 PAGE_KEYS = 200
 """Keys that are read with one call."""
@@ -106,11 +106,11 @@ class EtcdStore(SharedStore):
         super().__init__(cells)
         self._gateway = gateway
         self._prefix = prefix
-        self._stamp_key = cells.stamp_key(DOCUMENTS)
+        self._stamp_key = cells.stamp_key(STATE)
         self._leader_key = f"{prefix}/leader".encode()
 
     async def open(self) -> None:
-        await self._documents.look()
+        await self._state.look()
 
     async def leader(self) -> Leader | None:
         leader, _ = await self._ask_leader()

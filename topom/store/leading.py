@@ -30,9 +30,23 @@ these ways, none of which asks the late one to notice anything in time, but the 
 from collections.abc import Callable, Mapping
 
 from topom.errors import NotLeading
-from topom.store import Leader, Leadership, Store, Stored, StoredSizes
+from topom.store import Book, Leader, Leadership, Store, Stored
 
 OVER = "this topom does not lead; ask again, and the one that leads will answer"
+
+
+class _LedBook(Book):
+    def __init__(self, book: Book, leads: Callable[[], bool]) -> None:
+        self._book = book
+        self._leads = leads
+
+    async def read(self) -> Stored:
+        return await self._book.read()
+
+    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        if not self._leads():
+            raise NotLeading(OVER)
+        await self._book.write(expected, version, documents)
 
 
 class LedStore(Store):
@@ -50,12 +64,8 @@ class LedStore(Store):
 
     async def close(self) -> None: ...
 
-    async def read(self) -> Stored:
-        return await self._store.read()
-
-    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
-        self._require()
-        await self._store.write(expected, version, documents)
+    def book(self, name: str) -> Book:
+        return _LedBook(self._store.book(name), self._leads)
 
     async def watch(self, version: int, seconds: float) -> int:
         return await self._store.watch(version, seconds)
@@ -65,14 +75,3 @@ class LedStore(Store):
 
     async def leader(self) -> Leader | None:
         return await self._store.leader()
-
-    async def read_sizes(self) -> StoredSizes:
-        return await self._store.read_sizes()
-
-    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
-        self._require()
-        await self._store.write_sizes(revision, documents)
-
-    def _require(self) -> None:
-        if not self._leads():
-            raise NotLeading(OVER)

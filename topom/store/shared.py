@@ -3,25 +3,16 @@
 import asyncio
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
 
 import structlog
 
 from slots.backoff import Backoff
-from topom.store import (
-    Leader,
-    Store,
-    Stored,
-    StoreDamaged,
-    StoredSizes,
-    StoreError,
-)
-from topom.store.books import Book, Cells
+from topom.store import SIZES, STATE, Book, Leader, Store, StoreDamaged, StoreError
+from topom.store.books import Cells, CellsBook
 from topom.store.lease import Lease
 
 log = structlog.get_logger(__name__)
 
-DOCUMENTS, SIZES = BOOKS = ("documents", "sizes")
 FIRST_WAIT_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 1.0
 """Before the store is tried again in a watch or a campaign."""
@@ -35,21 +26,12 @@ class SharedStore(Store):
     shared = True
 
     def __init__(self, cells: Cells) -> None:
-        self._documents = Book(cells, DOCUMENTS)
-        self._sizes = Book(cells, SIZES)
+        self._state = CellsBook(cells, STATE)
+        self._books = {STATE: self._state, SIZES: CellsBook(cells, SIZES, piecemeal=True)}
         self._leases: set[Lease] = set()
 
-    async def read(self) -> Stored:
-        return Stored(*await self._documents.read())
-
-    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
-        await self._documents.write(expected, version, documents)
-
-    async def read_sizes(self) -> StoredSizes:
-        return StoredSizes(*await self._sizes.read())
-
-    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
-        await self._sizes.write(revision, revision + 1, documents, piecemeal=True)
+    def book(self, name: str) -> Book:
+        return self._books[name]
 
     async def watch(self, version: int, seconds: float) -> int:
         loop = asyncio.get_running_loop()
@@ -57,7 +39,7 @@ class SharedStore(Store):
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         for_nothing: int | None = None  # the mark at which a wait ended at once
         while True:
-            mark, stored = await self._documents.look()
+            mark, stored = await self._state.look()
             if stored != version or loop.time() >= end:
                 return stored
             if mark == for_nothing:  # whoever was to tell us has gone away

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import structlog
 
-from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
+from topom.store import SIZES, STATE, Book, Leader, Store, StoreConflict, Stored, StoreError
 from topom.store.hanging import Hangs, OneThread
 
 log = structlog.get_logger(__name__)
@@ -34,6 +34,8 @@ CREATE TABLE IF NOT EXISTS revision (id INTEGER PRIMARY KEY CHECK (id = 0), revi
 CREATE TABLE IF NOT EXISTS sizes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO revision VALUES (0, 0);
 """
+_VERSIONS = {STATE: "version", SIZES: "revision"}
+"""The table, and its column, that has the version of a book."""
 CALL_SECONDS = 10.0
 """How long any call may take; longer than one that waits for another process's lock."""
 BUSY_SECONDS = 5.0
@@ -64,30 +66,21 @@ class SqliteStore(Store):
 
     def __init__(self, path: Path) -> None:
         self._leader: Leader | None = None
-        self._path = path
+        self.path = path
         self._thread = OneThread("store", lambda: CALL_SECONDS)
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
-        await self._run(self._open)
+        await self.run(self._open)
 
-    async def read(self) -> Stored:
-        return await self._run(self._read)
-
-    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
-        await self._run(lambda connection: self._write(connection, expected, version, documents))
-
-    async def read_sizes(self) -> StoredSizes:
-        return await self._run(self._read_sizes)
-
-    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
-        await self._run(lambda connection: self._write_sizes(connection, revision, documents))
+    def book(self, name: str) -> Book:
+        return _SqliteBook(self, name)
 
     async def watch(self, version: int, seconds: float) -> int:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while True:
-            stored = await self._run(self._read_version)
+            stored = await self.run(_SqliteBook(self, STATE).read_version)
             left = end - loop.time()
             if stored != version or left <= 0:
                 return stored
@@ -112,7 +105,9 @@ class SqliteStore(Store):
             log.error("store_not_closed", reason=str(error))
         self._thread.end()
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What ``work`` comes to on the store's thread. Raises :class:`StoreError`."""
+
         def guarded() -> T:
             try:
                 if self._connection is None:
@@ -120,7 +115,7 @@ class SqliteStore(Store):
                 return work(self._connection)
             except sqlite3.Error as error:
                 raise StoreError(
-                    f"the store {self._path} failed: {error}; nothing was changed as far as topom knows. "
+                    f"the store {self.path} failed: {error}; nothing was changed as far as topom knows. "
                     "Look at the free space and the rights of its folder"
                 ) from error
 
@@ -128,13 +123,13 @@ class SqliteStore(Store):
             return await self._thread.run(guarded)
         except Hangs as error:
             raise StoreError(
-                f"the disk of the store {self._path} hangs: {error}. Nothing can be changed until it is back, and "
+                f"the disk of the store {self.path} hangs: {error}. Nothing can be changed until it is back, and "
                 "proxies serve on meanwhile; look at the disk"
             ) from error
 
     def _connect(self) -> sqlite3.Connection:
         # isolation_level None: transactions begin and end where this module says so.
-        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
@@ -146,48 +141,47 @@ class SqliteStore(Store):
     def _open(self, connection: sqlite3.Connection) -> None:
         connection.executescript(_SCHEMA)
 
+
+class _SqliteBook(Book):
+    """The table of its name has the documents, that of :data:`_VERSIONS` the version."""
+
+    def __init__(self, store: SqliteStore, name: str) -> None:
+        self._store = store
+        self._documents = name
+        self._version = _VERSIONS[name]
+
+    async def read(self) -> Stored:
+        return await self._store.run(self._read)
+
+    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        await self._store.run(lambda connection: self._write(connection, expected, version, documents))
+
+    def read_version(self, connection: sqlite3.Connection) -> int:
+        (version,) = connection.execute(f"SELECT {self._version} FROM {self._version}").fetchone()
+        return int(version)
+
     def _read(self, connection: sqlite3.Connection) -> Stored:
         with _transaction(connection, "BEGIN"):
-            version = self._read_version(connection)
-            documents = dict(connection.execute("SELECT name, value FROM documents").fetchall())
+            version = self.read_version(connection)
+            documents = dict(connection.execute(f"SELECT name, value FROM {self._documents}").fetchall())
         return Stored(version, documents)
-
-    def _read_version(self, connection: sqlite3.Connection) -> int:
-        (version,) = connection.execute("SELECT version FROM version").fetchone()
-        return int(version)
 
     def _write(
         self, connection: sqlite3.Connection, expected: int, version: int, documents: Mapping[str, bytes | None]
     ) -> None:
         with _transaction(connection):
             # epochs: the write counts only if nobody has written since it was made.
-            changed = connection.execute("UPDATE version SET version = ? WHERE version = ?", (version, expected))
-            if changed.rowcount != 1:
-                stored = self._read_version(connection)
-                raise StoreConflict(
-                    f"the store {self._path} is at version {stored}, not {expected}: another topom has written to it"
-                )
-            for name, value in documents.items():
-                if value is None:
-                    connection.execute("DELETE FROM documents WHERE name = ?", (name,))
-                else:
-                    connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (name, value))
-
-    def _read_sizes(self, connection: sqlite3.Connection) -> StoredSizes:
-        with _transaction(connection, "BEGIN"):
-            (revision,) = connection.execute("SELECT revision FROM revision").fetchone()
-            documents = dict(connection.execute("SELECT name, value FROM sizes").fetchall())
-        return StoredSizes(revision, documents)
-
-    def _write_sizes(self, connection: sqlite3.Connection, revision: int, documents: Mapping[str, bytes]) -> None:
-        with _transaction(connection):
-            changed = connection.execute("UPDATE revision SET revision = revision + 1 WHERE revision = ?", (revision,))
+            column = self._version
+            changed = connection.execute(f"UPDATE {column} SET {column} = ? WHERE {column} = ?", (version, expected))
             if changed.rowcount != 1:
                 raise StoreConflict(
-                    f"the sizes in the store {self._path} are not of revision {revision}: another topom has written "
-                    "to it"
+                    f"the {self._documents} in the store {self._store.path} are at {self.read_version(connection)}, "
+                    f"not {expected}: another topom has written to it"
                 )
-            connection.executemany("INSERT OR REPLACE INTO sizes VALUES (?, ?)", list(documents.items()))
+            gone = [(name,) for name, value in documents.items() if value is None]
+            connection.executemany(f"DELETE FROM {self._documents} WHERE name = ?", gone)
+            put = [(name, value) for name, value in documents.items() if value is not None]
+            connection.executemany(f"INSERT OR REPLACE INTO {self._documents} VALUES (?, ?)", put)
 
 
 @contextmanager

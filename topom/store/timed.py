@@ -6,15 +6,7 @@ from typing import Any, TypeVar
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import Metric
 
-from topom.store import (
-    Leader,
-    Leadership,
-    Store,
-    StoreConflict,
-    Stored,
-    StoredSizes,
-    StoreError,
-)
+from topom.store import BOOKS, STATE, Book, Leader, Leadership, Store, StoreConflict, Stored, StoreError
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the histogram, in seconds."""
@@ -56,6 +48,19 @@ class StoreTimes:
         return [*self._seconds.collect(), *self._errors.collect()]
 
 
+class _TimedBook(Book):
+    def __init__(self, book: Book, times: StoreTimes, name: str) -> None:
+        self._book = book
+        self._times = times
+        self._of = "" if name == STATE else f"_{name}"
+
+    async def read(self) -> Stored:
+        return await self._times.timed(f"read{self._of}", self._book.read())
+
+    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        await self._times.timed(f"write{self._of}", self._book.write(expected, version, documents))
+
+
 class TimedStore(Store):
     """A store as one process uses it. What waits for others (``watch``, ``campaign``) is not timed."""
 
@@ -63,6 +68,7 @@ class TimedStore(Store):
         self.shared = store.shared
         self._store = store
         self._times = times
+        self._books = {name: _TimedBook(store.book(name), times, name) for name in BOOKS}
 
     async def open(self) -> None:
         await self._store.open()
@@ -70,11 +76,8 @@ class TimedStore(Store):
     async def close(self) -> None:
         await self._store.close()
 
-    async def read(self) -> Stored:
-        return await self._times.timed("read", self._store.read())
-
-    async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
-        await self._times.timed("write", self._store.write(expected, version, documents))
+    def book(self, name: str) -> Book:
+        return self._books[name]
 
     async def watch(self, version: int, seconds: float) -> int:
         return await self._store.watch(version, seconds)
@@ -84,9 +87,3 @@ class TimedStore(Store):
 
     async def leader(self) -> Leader | None:
         return await self._times.timed("leader", self._store.leader())
-
-    async def read_sizes(self) -> StoredSizes:
-        return await self._times.timed("read_sizes", self._store.read_sizes())
-
-    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
-        await self._times.timed("write_sizes", self._store.write_sizes(revision, documents))

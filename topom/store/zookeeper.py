@@ -16,10 +16,10 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from topom.store import Leader, StoreError
+from topom.store import BOOKS, STATE, Leader, StoreError
 from topom.store.books import Mismatch, Snapshot
 from topom.store.lease import Lease, LeaseGone, clock
-from topom.store.shared import BOOKS, DOCUMENTS, LOOK_SECONDS, SharedStore, announced, announcement
+from topom.store.shared import LOOK_SECONDS, SharedStore, announced, announcement
 from topom.store.zookeeper_session import Bell, Request, ZooKeeperAccess, ZooKeeperSession
 
 WINDOW = 200
@@ -163,7 +163,7 @@ class ZooKeeperStore(SharedStore):
         self._cells = ZooKeeperCells(prefix)
         super().__init__(self._cells)
         self._access = access
-        self._stamp_path = self._cells.stamp_path(DOCUMENTS)
+        self._stamp_path = self._cells.stamp_path(STATE)
         self._election = f"{prefix}/election"
         self._bell: Bell | None = None
 

@@ -14,7 +14,7 @@ from topom.cluster import records
 from topom.cluster.ledger import require_same
 from topom.cluster.state import ClusterState
 from topom.errors import NotLeading
-from topom.store import Leader, Store, StoreError
+from topom.store import STATE, Leader, Store, StoreError
 from topom.store.leading import LedStore
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
@@ -108,7 +108,7 @@ class View:
         self._version = max(self._version, state.version)
 
     async def _read(self) -> None:
-        stored = await self._store.read()
+        stored = await self._store.book(STATE).read()
         state = records.decode(stored)
         if state is not None:
             require_same(state.product, self._settings.product_settings())

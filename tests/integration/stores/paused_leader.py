@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 
-from topom.store import StoreConflict
+from topom.store import STATE, StoreConflict
 from topom.store.lease import clock
 from topom.term.settings import TopomSettings
 from topom.term.stores import open_store
@@ -15,7 +15,7 @@ LEASE_SECONDS = 2.0
 async def lead(settings: TopomSettings) -> None:
     store = open_store(settings)
     await store.open()
-    version = (await store.read()).version
+    version = (await store.book(STATE).read()).version
     leadership = await store.campaign("1" * 32, "http://127.0.0.1:1", LEASE_SECONDS)
     print("leads", flush=True)
     while True:
@@ -25,7 +25,7 @@ async def lead(settings: TopomSettings) -> None:
             break
     print("woke", leadership.valid(), leadership.lost.is_set(), flush=True)
     try:
-        await store.write(version, version + 1, {"who": b"the old one"})
+        await store.book(STATE).write(version, version + 1, {"who": b"the old one"})
         print("wrote", flush=True)
     except StoreConflict:
         print("too late", flush=True)

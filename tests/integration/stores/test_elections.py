@@ -11,6 +11,7 @@ import pytest
 
 from slotferry.processes import ManagedProcess, until
 from tests.integration.stores.conftest import Open
+from topom.store import STATE
 from topom.store.lease import clock
 from topom.term.settings import TopomSettings
 
@@ -116,11 +117,11 @@ async def test_a_paused_leader_wakes_and_knows(another: Open, settings: TopomSet
         async with asyncio.timeout(LIMIT_SECONDS):
             second = await store.campaign(TWO, URL, 10.0)
         assert second.leader.term > first.term
-        await store.write(0, 1, {"who": b"the new one"})
+        await store.book(STATE).write(0, 1, {"who": b"the new one"})
         os.kill(leader.pid, signal.SIGCONT)
         await leader.wait(LIMIT_SECONDS)
         assert leader.logged("woke False True\ntoo late\ndone"), leader.tail()
-        assert (await store.read()).documents == {"who": b"the new one"}
+        assert (await store.book(STATE).read()).documents == {"who": b"the new one"}
         assert await store.leader() == second.leader
     finally:
         await leader.kill()

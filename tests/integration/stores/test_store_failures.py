@@ -19,7 +19,7 @@ from tests.integration.stores.servers import (
 )
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import Product
-from topom.store import Store, StoreConflict, StoreError
+from topom.store import STATE, Store, StoreConflict, StoreError
 from topom.term.settings import TopomSettings
 from topom.term.stores import open_store
 
@@ -103,7 +103,7 @@ async def test_the_leading_server_is_killed(kind: str, servers: list[StoreServer
                 except StoreError:
                     await asyncio.sleep(0.05)
             leadership = await store.campaign(ONE, URL, 30.0)
-            watched = [(await other.read()).version]
+            watched = [(await other.book(STATE).read()).version]
 
             async def watch() -> None:
                 while watched[-1] < 41:
@@ -121,7 +121,7 @@ async def test_the_leading_server_is_killed(kind: str, servers: list[StoreServer
             await watching
             assert watched == sorted(set(watched))
             assert ledger.state.next_proxy_id == 41
-            assert (await other.read()).version == ledger.state.version
+            assert (await other.book(STATE).read()).version == ledger.state.version
             assert leadership.valid(), "the store was away for less than the lease"
             assert await other.leader() == leadership.leader
             dead.start()
@@ -132,7 +132,7 @@ async def test_most_servers_stand_still(kind: str, servers: list[StoreServer], t
     prefix = f"/test/{secrets.token_hex(8)}"
     async with opened(kind, servers, prefix, tmp_path) as store:
         async with asyncio.timeout(LIMIT_SECONDS):
-            await store.write(0, 1, {"a": b"1"})
+            await store.book(STATE).write(0, 1, {"a": b"1"})
             first = await store.campaign(ONE, URL, 2.0)
         paused = [server for server in servers if server is not await leader_of(servers)]
         for server in paused:
@@ -141,7 +141,12 @@ async def test_most_servers_stand_still(kind: str, servers: list[StoreServer], t
             async with asyncio.timeout(LIMIT_SECONDS):
                 await first.lost.wait()
                 assert not first.valid()
-                calls = [store.read(), store.leader(), store.watch(1, 0.5), store.write(1, 2, {"a": b"2"})]
+                calls = [
+                    store.book(STATE).read(),
+                    store.leader(),
+                    store.watch(1, 0.5),
+                    store.book(STATE).write(1, 2, {"a": b"2"}),
+                ]
                 for outcome in await asyncio.gather(*calls, return_exceptions=True):
                     assert type(outcome) is StoreError, outcome
                 campaign = asyncio.create_task(store.campaign(TWO, URL, 2.0))
@@ -157,12 +162,12 @@ async def test_most_servers_stand_still(kind: str, servers: list[StoreServer], t
             while True:
                 try:
                     # The write of unknown outcome is there, or not, or comes true in between: nobody else's is.
-                    stored = await store.read()
+                    stored = await store.book(STATE).read()
                     assert stored.version in (1, 2)
-                    await store.write(stored.version, 3, {"a": b"3"})
+                    await store.book(STATE).write(stored.version, 3, {"a": b"3"})
                     break
                 except StoreConflict:
                     raise
                 except StoreError:
                     await asyncio.sleep(0.05)
-            assert (await store.read()).documents == {"a": b"3"}
+            assert (await store.book(STATE).read()).documents == {"a": b"3"}

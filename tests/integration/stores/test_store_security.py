@@ -23,7 +23,7 @@ from tests.integration.stores.servers import (
     start_zookeeper,
     stop,
 )
-from topom.store import Store, Stored, StoreError
+from topom.store import STATE, Store, Stored, StoreError
 from topom.term.settings import TopomSettings
 from topom.term.stores import open_store
 
@@ -137,12 +137,12 @@ async def opened(settings: dict[str, Any]) -> AsyncIterator[Store]:
 
 async def test_with_certificates_user_and_password(settings: dict[str, Any], kind: str, server: StoreServer) -> None:
     async with asyncio.timeout(LIMIT_SECONDS), opened(settings) as store:
-        stored = await store.read()
-        await store.write(stored.version, 7, {"a": b"1"})
+        stored = await store.book(STATE).read()
+        await store.book(STATE).write(stored.version, 7, {"a": b"1"})
         leadership = await store.campaign("1" * 32, "http://127.0.0.1:1", 20.0)
         watch = asyncio.create_task(store.watch(7, 50.0))
         await asyncio.sleep(0.1)
-        await store.write(7, 8, {"a": b"2"})
+        await store.book(STATE).write(7, 8, {"a": b"2"})
         assert await watch == 8
         await leadership.resign()
         if kind == "etcd":
@@ -151,13 +151,13 @@ async def test_with_certificates_user_and_password(settings: dict[str, Any], kin
             server.start()
             await server.ready()
         assert await until_read(store) == Stored(8, {"a": b"2"})
-        await store.write(8, 9, {"a": b"3"})
+        await store.book(STATE).write(8, 9, {"a": b"3"})
 
 
 async def until_read(store: Store) -> Stored:
     while True:
         try:
-            return await store.read()
+            return await store.book(STATE).read()
         except StoreError:
             await asyncio.sleep(0.05)
 
@@ -167,7 +167,7 @@ async def test_another_password(settings: dict[str, Any]) -> None:
         await store.leader()  # it has made what others are refused
     with pytest.raises(StoreError, match="store_password"):
         async with opened({**settings, "store_password": "wrong"}) as store:
-            await store.read()
+            await store.book(STATE).read()
 
 
 async def test_no_user(settings: dict[str, Any]) -> None:
@@ -175,7 +175,7 @@ async def test_no_user(settings: dict[str, Any]) -> None:
         await store.leader()  # it has made what others are refused
     with pytest.raises(StoreError, match="store_user"):
         async with opened({**settings, "store_user": "", "store_password": ""}) as store:
-            await store.read()
+            await store.book(STATE).read()
 
 
 async def test_a_server_that_is_not_trusted(settings: dict[str, Any], folder: Path) -> None:

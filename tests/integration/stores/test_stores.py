@@ -14,7 +14,7 @@ from topom.balance.sizes import KnownSizes, SlotSize, Taking
 from topom.cluster import records
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Product
-from topom.store import Leader, StoreConflict, Stored, StoredSizes
+from topom.store import SIZES, STATE, Leader, StoreConflict, Stored
 
 ONE, TWO = "1" * 32, "2" * 32
 URL = "http://127.0.0.1:1"
@@ -24,32 +24,32 @@ LIMIT_SECONDS = 60.0
 
 async def test_it_compares_and_swaps(another: Open) -> None:
     store, other = await another(), await another()
-    assert await store.read() == Stored(0, {})
-    await store.write(0, 1, {"a": b"1", "b/c": b"2", "e": b""})
+    assert await store.book(STATE).read() == Stored(0, {})
+    await store.book(STATE).write(0, 1, {"a": b"1", "b/c": b"2", "e": b""})
     with pytest.raises(StoreConflict, match=r"1, not 0.*another topom"):
-        await other.write(0, 1, {"a": b"other"})
-    await other.write(1, 5, {"a": None, "c,0001": b"3", "never there": None})
-    assert await store.read() == Stored(5, {"b/c": b"2", "c,0001": b"3", "e": b""})
+        await other.book(STATE).write(0, 1, {"a": b"other"})
+    await other.book(STATE).write(1, 5, {"a": None, "c,0001": b"3", "never there": None})
+    assert await store.book(STATE).read() == Stored(5, {"b/c": b"2", "c,0001": b"3", "e": b""})
     with pytest.raises(StoreConflict, match=r"5, not 1.*another topom"):
-        await store.write(1, 2, {"a": b"late"})
-    await store.write(5, 6, {"c,0001": None})
+        await store.book(STATE).write(1, 2, {"a": b"late"})
+    await store.book(STATE).write(5, 6, {"c,0001": None})
     with pytest.raises(StoreConflict):
-        await store.write(5, 6, {"a": b"again"})
-    assert await other.read() == Stored(6, {"b/c": b"2", "e": b""})
+        await store.book(STATE).write(5, 6, {"a": b"again"})
+    assert await other.book(STATE).read() == Stored(6, {"b/c": b"2", "e": b""})
 
 
 async def test_one_of_many_writers_wins(another: Open) -> None:
     stores = [await another() for _ in range(4)]
     for version in range(5):
         outcomes = await asyncio.gather(
-            *(store.write(version, version + 1, {"who": b"%d" % at}) for at, store in enumerate(stores)),
+            *(store.book(STATE).write(version, version + 1, {"who": b"%d" % at}) for at, store in enumerate(stores)),
             return_exceptions=True,
         )
         winners = [at for at, outcome in enumerate(outcomes) if outcome is None]
         assert len(winners) == 1, outcomes
         assert all(isinstance(outcome, StoreConflict) for outcome in outcomes if outcome is not None), outcomes
         for store in stores:
-            assert await store.read() == Stored(version + 1, {"who": b"%d" % winners[0]})
+            assert await store.book(STATE).read() == Stored(version + 1, {"who": b"%d" % winners[0]})
 
 
 async def test_documents_of_any_size_and_number(another: Open) -> None:
@@ -57,18 +57,18 @@ async def test_documents_of_any_size_and_number(another: Open) -> None:
     store, other = await another(), await another()
     many = {f"proxies/{number:08d}": b"%d" % number for number in range(300)}
     large = bytes(range(256)) * 5_500  # 1.4 MB
-    await store.write(0, 1, {**many, "large": large, "other": b"1"})
-    assert await other.read() == Stored(1, {**many, "large": large, "other": b"1"})
+    await store.book(STATE).write(0, 1, {**many, "large": large, "other": b"1"})
+    assert await other.book(STATE).read() == Stored(1, {**many, "large": large, "other": b"1"})
     with pytest.raises(StoreConflict):
-        await other.write(0, 1, {"large": large[:-1]})
+        await other.book(STATE).write(0, 1, {"large": large[:-1]})
     # The next write may be anybody's, and small.
-    await other.write(1, 2, {"large": b"small", "other": None, "proxies/00000007": None})
+    await other.book(STATE).write(1, 2, {"large": b"small", "other": None, "proxies/00000007": None})
     del many["proxies/00000007"]
-    assert await store.read() == Stored(2, {**many, "large": b"small"})
-    await store.write(2, 3, dict.fromkeys([*many, "large"]))
-    assert await other.read() == Stored(3, {})
-    await store.write(3, 4, {"large": large[:300_000]})
-    assert await other.read() == Stored(4, {"large": large[:300_000]})
+    assert await store.book(STATE).read() == Stored(2, {**many, "large": b"small"})
+    await store.book(STATE).write(2, 3, dict.fromkeys([*many, "large"]))
+    assert await other.book(STATE).read() == Stored(3, {})
+    await store.book(STATE).write(3, 4, {"large": large[:300_000]})
+    assert await other.book(STATE).read() == Stored(4, {"large": large[:300_000]})
 
 
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"], indirect=True)
@@ -78,22 +78,22 @@ async def test_the_largest_table_and_its_changes(another: Open) -> None:
     slots = tuple(Slot(at, at % 100 + 1, Action(SlotState.PENDING, 1)) for at in range(16_384))
     old = ClusterState(version=1, writer="w", product=product, table=SlotTable(1, slots, groups))
     store, other = await another(), await another()
-    await store.write(0, 1, records.differences(None, old))
-    assert records.decode(await other.read()) == old
+    await store.book(STATE).write(0, 1, records.differences(None, old))
+    assert records.decode(await other.book(STATE).read()) == old
     moved = {slot: 1_700_000_000.0 + slot for slot in range(16_384)}
     table = old.table.changed(2, [replace(slot, action=None) for slot in slots])
     new = replace(old, version=2, table=table, moved=moved)
-    await other.write(1, 2, records.differences(old, new))
-    assert records.decode(await store.read()) == new
+    await other.book(STATE).write(1, 2, records.differences(old, new))
+    assert records.decode(await store.book(STATE).read()) == new
 
 
 async def test_it_takes_no_sizes_of_another_revision(another: Open) -> None:
     store = await another()
-    await store.write_sizes(0, {"a": b"1"})
+    await store.book(SIZES).write(0, 1, {"a": b"1"})
     with pytest.raises(StoreConflict, match=r"revision 0|1, not 0"):
-        await store.write_sizes(0, {"a": b"2"})
-    assert await store.read_sizes() == StoredSizes(1, {"a": b"1"})
-    assert await store.read() == Stored(0, {})
+        await store.book(SIZES).write(0, 1, {"a": b"2"})
+    assert await store.book(SIZES).read() == Stored(1, {"a": b"1"})
+    assert await store.book(STATE).read() == Stored(0, {})
 
 
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"], indirect=True)
@@ -126,7 +126,7 @@ async def test_a_watch_tells_at_once(another: Open) -> None:
         for version in range(3):
             watches = [asyncio.create_task(one.watch(version, 1000.0)) for one in (store, other)]
             await asyncio.sleep(0.05 * version)
-            await other.write(version, version + 1, {"a": b"1"})
+            await other.book(STATE).write(version, version + 1, {"a": b"1"})
             assert await asyncio.gather(*watches) == [version + 1] * 2
         watch = asyncio.create_task(store.watch(3, 1000.0))
         await asyncio.sleep(0.05)

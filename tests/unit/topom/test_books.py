@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from topom.store import StoreConflict, StoreDamaged, StoreError, books
-from topom.store.books import Book, Mismatch, Snapshot
+from topom.store import StoreConflict, Stored, StoreDamaged, StoreError, books
+from topom.store.books import CellsBook, Mismatch, Snapshot
 from topom.store.lease import Lease
 from topom.store.shared import SharedStore
 
@@ -97,17 +97,17 @@ class Shelf(SharedStore):
 
 async def test_an_own_write_that_comes_true_late_is_not_anothers() -> None:
     cells = MemoryCells()
-    book = Book(cells, "b")
+    book = CellsBook(cells, "b")
     await book.write(0, 1, {"a": b"1"})
     cells.late = {1}
     with pytest.raises(StoreError):
         await book.write(1, 2, {"a": b"2"})
-    assert await book.read() == (1, {"a": b"1"})
+    assert await book.read() == Stored(1, {"a": b"1"})
     cells.come_true()
     with pytest.raises(StoreError, match="after all") as raised:
         await book.write(1, 2, {"a": b"other"})
     assert not isinstance(raised.value, StoreConflict)
-    assert await book.read() == (2, {"a": b"2"})
+    assert await book.read() == Stored(2, {"a": b"2"})
     await book.write(2, 3, {"a": b"3"})
     with pytest.raises(StoreConflict):
         await book.write(2, 3, {"a": b"4"})
@@ -115,23 +115,23 @@ async def test_an_own_write_that_comes_true_late_is_not_anothers() -> None:
 
 async def test_a_late_write_changes_nothing_after_the_next() -> None:
     cells = MemoryCells()
-    book = Book(cells, "b")
+    book = CellsBook(cells, "b")
     await book.write(0, 0, {"a": b"1"})
     cells.late = {1}
     with pytest.raises(StoreError):
         await book.write(0, 0, {"a": b"2"})
     await book.write(0, 0, {"b": b"3"})
     cells.come_true()
-    assert await book.read() == (0, {"a": b"1", "b": b"3"})
+    assert await book.read() == Stored(0, {"a": b"1", "b": b"3"})
 
 
 async def test_a_write_of_the_same_number_is_tried_again_over_anothers() -> None:
     cells = MemoryCells()
-    first, second = Book(cells, "b"), Book(cells, "b")
+    first, second = CellsBook(cells, "b"), CellsBook(cells, "b")
     await first.write(0, 0, {"a": b"1"})
     await second.write(0, 0, {"b": b"2"})
     await first.write(0, 0, {"c": b"3"})
-    assert await second.read() == (0, {"a": b"1", "b": b"2", "c": b"3"})
+    assert await second.read() == Stored(0, {"a": b"1", "b": b"2", "c": b"3"})
 
 
 @pytest.mark.parametrize("how", ["fail_before", "fail_after", "late"])
@@ -142,7 +142,7 @@ async def test_a_large_write_broken_off_anywhere_is_whole_or_not_there(how: str)
     point = 0
     while True:
         cells = MemoryCells()
-        book = Book(cells, "b")
+        book = CellsBook(cells, "b")
         await book.write(0, 1, old)
         first = cells.transactions
         setattr(cells, how, {first + point})
@@ -157,17 +157,19 @@ async def test_a_large_write_broken_off_anywhere_is_whole_or_not_there(how: str)
                 break
         whole = {1: old, 2: wanted, 3: {**wanted, "d": b"5"}}
         cells.fail_before = cells.fail_after = cells.late = set()
-        other = Book(cells, "b")
-        number, documents = await other.read()
+        other = CellsBook(cells, "b")
+        found = await other.read()
+        number, documents = found.version, found.documents
         assert documents == whole[number], (how, point)
         assert number >= max(outcomes, default=1), "nothing acknowledged is lost"
         cells.come_true()
         # Whoever goes on finds it whole, and leaves nothing behind.
-        number, documents = await other.read()
+        found = await other.read()
+        number, documents = found.version, found.documents
         assert documents == whole[number], (how, point)
         await other.write(number, 9, {"e": b"6"})
         for again in range(10, 30):
-            assert await other.read() == (again - 1, {**documents, "e": b"6"}), (how, point)
+            assert await other.read() == Stored(again - 1, {**documents, "e": b"6"}), (how, point)
             await other.write(again - 1, again, {})
         used = sum(len(value) // CELL_BYTES + 1 for value in {**documents, "e": b"6"}.values())
         assert len(cells.cells) == used, (how, point, sorted(cells.cells))
@@ -180,23 +182,23 @@ async def test_a_large_write_broken_off_anywhere_is_whole_or_not_there(how: str)
 async def test_what_is_left_over_is_not_taken_from_who_uses_it_again() -> None:
     cells = MemoryCells()
     cells.most_cells = 50
-    book, other = Book(cells, "b"), Book(cells, "b")
+    book, other = CellsBook(cells, "b"), CellsBook(cells, "b")
     await book.write(0, 1, {"a": LARGE})
     await book.write(1, 2, {"a": b"short"})
     assert len(cells.cells) > 1
     await book.read()
     await other.write(2, 3, {"a": LARGE})
     await book.write(3, 4, {"b": b"1"})
-    assert await book.read() == (4, {"a": LARGE, "b": b"1"})
+    assert await book.read() == Stored(4, {"a": LARGE, "b": b"1"})
     await book.write(4, 5, {"a": b"short"})
     await book.read()
     await book.write(5, 6, {"a": LARGE})
-    assert (await book.read())[1]["a"] == LARGE
+    assert (await book.read()).documents["a"] == LARGE
 
 
 async def test_damage_is_said() -> None:
     cells = MemoryCells()
-    book = Book(cells, "b")
+    book = CellsBook(cells, "b")
     await book.write(0, 1, {"a": LARGE})
     for name in list(cells.cells):
         kept = cells.cells.pop(name)

@@ -17,6 +17,7 @@ from slots.table import Action, Group, Slot, SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import PRODUCT, Bench, FakeMover, FakeProxy, MemoryStore
 from topom import api
+from topom import store as stores
 from topom.cluster import event_finding as telling
 from topom.cluster import event_records, records, topology
 from topom.cluster import ledger as ledgers
@@ -265,7 +266,7 @@ async def test_an_event_is_in_the_write_of_its_change() -> None:
     (event,) = ledger.state.events[len(before) :]
     assert (event.what, event.epoch_after) == (What.GROUP_ADDED, ledger.table.epoch)
     assert event.epoch_before < event.epoch_after
-    stored = records.decode(await store.read())
+    stored = records.decode(await store.book(stores.STATE).read())
     assert stored is not None
     assert stored.events == ledger.state.events
     other = Ledger(store, "another")

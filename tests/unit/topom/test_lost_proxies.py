@@ -26,6 +26,7 @@ from topom.proxies import standdown
 from topom.proxies.lost import LostProxies, StandingDown
 from topom.proxies.standdown import registered, seconds_of
 from topom.servers.redis_servers import Fencing
+from topom.store import STATE
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
@@ -223,7 +224,7 @@ async def test_a_proxy_that_says_that_it_stands_down_is_stored_as_such() -> None
         await bench.members.stands_down(proxy.member, said)
         assert proxy.member.record.stand_down == stored
     # A new topom reads it.
-    state = records.decode(await bench.store.read())
+    state = records.decode(await bench.store.book(STATE).read())
     assert state is not None
     assert [record.stand_down for record in state.proxies.values()] == [5.0]
 
@@ -233,11 +234,11 @@ async def test_a_store_that_an_older_version_wrote_last_has_everybody_unwatched(
     bench = await Bench(store).start()
     await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, [MASTER, FIRST]))
     await bench.ledger.change(lambda state, epoch: replace(state, unwatched=frozenset()))
-    state = records.decode(await store.read())
+    state = records.decode(await store.book(STATE).read())
     assert state is not None
     assert state.unwatched == frozenset()
     store.documents["cluster"] = store.documents["cluster"].replace(b'"unwatched"', b'"older"')
-    state = records.decode(await store.read())
+    state = records.decode(await store.book(STATE).read())
     assert state is not None
     assert state.unwatched == {MASTER, FIRST}
 

@@ -21,7 +21,7 @@ from topom.errors import NotLeading
 from topom.proxies.frames import Register
 from topom.proxies.members import Refused
 from topom.servers.detector import Condition
-from topom.store import Leader, Leadership, Stored, StoreError
+from topom.store import Leader, Leadership, StoreError
 from topom.store.leading import LedStore
 from topom.term import announcing, node
 from topom.term.announcing import announce, program_version
@@ -65,7 +65,7 @@ class SharedStore(MemoryStore):
         if self.place is place:
             self.place = None
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if self.cut_off:
             raise StoreError("the store does not answer")
 
@@ -77,20 +77,12 @@ class SharedStore(MemoryStore):
         return self.place
 
     async def leader(self) -> Leader | None:
-        self._check()
+        self.check()
         return self.place.leader if self.place else None
 
-    async def read(self) -> Stored:
-        self._check()
-        return await super().read()
-
     async def watch(self, version: int, seconds: float) -> int:
-        self._check()
+        self.check()
         return await super().watch(version, min(seconds, 0.01))
-
-    async def write(self, expected: int, version: int, documents: Any) -> None:
-        self._check()
-        await super().write(expected, version, documents)
 
 
 class Network(httpx.AsyncBaseTransport):

@@ -18,6 +18,7 @@ from topom.copies.digests.errors import CheckRuns, NothingToCheck
 from topom.copies.digests.sums import ABSENT, Difference, Looked
 from topom.copies.digests.walk import Walk
 from topom.copies.joining import Joins
+from topom.store import STATE
 
 
 class FoundDigests(Digests):
@@ -96,7 +97,7 @@ async def test_what_a_check_finds_is_stored_before_it_is_told_and_the_next_leade
     room.store.fail_before = 3
     check = await room.check(1, "b:1", 20)
     assert check.stage is Stage.DIFFERENT
-    stored = records.decode(await room.store.read())
+    stored = records.decode(await room.store.book(STATE).read())
     assert stored is not None
     entry = Differs("b:1", 1, 20, 20, "0-15", 5.0)
     assert stored.differing == {"b:1": entry}

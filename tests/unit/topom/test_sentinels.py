@@ -20,6 +20,7 @@ from topom.masters.sentinels.addresses import Resolver
 from topom.masters.sentinels.following import ASTRAY_SECONDS, Astray, View
 from topom.masters.sentinels.monitoring import SentinelSettings
 from topom.masters.sentinels.votes import elected, majority_of
+from topom.store import STATE
 from topom.term.service import Topom
 from topom.term.settings import SettingsError, TopomSettings
 
@@ -198,9 +199,9 @@ async def test_that_sentinels_began_anew_is_told(idle: tuple[Topom, MemoryStore]
 
 async def test_sentinels_are_stored_once_an_operator_changed_them(idle: tuple[Topom, MemoryStore]) -> None:
     topom, store = idle
-    assert "sentinels" not in (await store.read()).documents
+    assert "sentinels" not in (await store.book(STATE).read()).documents
     state = await topom.ledger.change(lambda state, epoch: replace(state, sentinels=("h:1",)))
     assert records.differences(state, replace(state, sentinels=()))["sentinels"] == b"[]"
-    stored = decode(await store.read())
+    stored = decode(await store.book(STATE).read())
     assert stored is not None
     assert stored.sentinels == ("h:1",)

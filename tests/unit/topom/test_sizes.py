@@ -30,7 +30,7 @@ from topom.balance.sizes import (
     with_measurement,
 )
 from topom.cluster.speed import HALF_LIFE_SECONDS, PairSpeed, Speed
-from topom.store import StoredSizes, StoreError
+from topom.store import SIZES, STATE, Stored, StoreError
 from topom.store.sqlite import SqliteStore
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
@@ -169,7 +169,7 @@ async def test_sizes_are_kept_over_a_restart(tmp_path: Path) -> None:
 
     store = SqliteStore(tmp_path / "s")
     await store.open()
-    assert (await store.read()).version == 0, "they have no part in the version of the state"
+    assert (await store.book(STATE).read()).version == 0, "they have no part in the version of the state"
     again = SizeBook(store, 256, lambda: NOW)
     await again.start()
     assert again.known == book.known
@@ -193,13 +193,13 @@ async def test_only_documents_that_change_are_written() -> None:
 async def test_a_store_from_before_there_were_sizes(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     await store.open()
-    await store.write(0, 1, {"a": b"1"})
+    await store.book(STATE).write(0, 1, {"a": b"1"})
     await store.close()
     with sqlite3.connect(tmp_path / "s") as connection:
         connection.executescript("DROP TABLE sizes; DROP TABLE revision;")
     store = SqliteStore(tmp_path / "s")
     await store.open()
-    assert await store.read_sizes() == StoredSizes(0, {})
+    assert await store.book(SIZES).read() == Stored(0, {})
     await store.close()
 
 

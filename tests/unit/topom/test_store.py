@@ -35,7 +35,7 @@ from topom.cluster.state import (
     ProxyRecord,
 )
 from topom.errors import GroupExists, MovesUnderWay
-from topom.store import Stored, StoreDamaged, StoredSizes, StoreError, sqlite
+from topom.store import STATE, Stored, StoreDamaged, StoreError, sqlite
 from topom.store.sqlite import SqliteStore
 from topom.term.settings import TopomSettings
 
@@ -131,7 +131,7 @@ def test_sizes_of_a_newer_version_are_read() -> None:
     documents = {name: json.loads(value) for name, value in size_records.differences(KnownSizes(), known).items()}
     documents["taking"]["new"] = 1
     documents["slots/0000"]["3"].append("new")
-    stored = StoredSizes(1, {name: json.dumps(value).encode() for name, value in documents.items()})
+    stored = Stored(1, {name: json.dumps(value).encode() for name, value in documents.items()})
     assert size_records.decode(stored) == known
 
 
@@ -168,11 +168,11 @@ def test_damage_is_said(name: str) -> None:
 async def test_sqlite_keeps_what_it_has(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     await store.open()
-    await store.write(0, 1, {"a": b"1"})
+    await store.book(STATE).write(0, 1, {"a": b"1"})
     await store.close()
     store = SqliteStore(tmp_path / "s")
     await store.open()
-    assert await store.read() == Stored(1, {"a": b"1"})
+    assert await store.book(STATE).read() == Stored(1, {"a": b"1"})
     await store.close()
     with sqlite3.connect(tmp_path / "s") as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -293,10 +293,10 @@ async def test_a_start_begins_anew_or_refuses_what_an_earlier_version_had_under_
     again = await Bench(store).start()
     assert again.ledger.table.slots[3].action == Action(SlotState.PENDING, 1)
     await again.edit(lambda table, epoch: table.changed(epoch, [Slot(3, 0, Action(SlotState.MIGRATING, 1))]))
-    stored = await store.read()
+    stored = await store.book(STATE).read()
     with pytest.raises(MovesUnderWay, match="slots 3 are on their way"):
         await Bench(store).start()
-    assert await store.read() == stored, "the version before can go on"
+    assert await store.book(STATE).read() == stored, "the version before can go on"
 
 
 async def test_what_the_version_before_stored_of_the_way_that_keys_go_is_passed_over() -> None:
@@ -342,26 +342,26 @@ async def test_a_disk_that_hangs_fails_calls_in_time_and_only_as_long_as_it_does
     store = SqliteStore(tmp_path / "s")
     await store.open()
     back = threading.Event()
-    real = store._write
+    real = sqlite._SqliteBook._write
 
     def hanging(*arguments: Any) -> None:
         back.wait(60)
         real(*arguments)
 
-    monkeypatch.setattr(store, "_write", hanging)
+    monkeypatch.setattr(sqlite._SqliteBook, "_write", hanging)
     monkeypatch.setattr(sqlite, "CALL_SECONDS", 0.05)
     with pytest.raises(StoreError, match=r"hangs: a call did not come back within 0.05 s"):
-        await store.write(0, 1, {"a": b"1"})
+        await store.book(STATE).write(0, 1, {"a": b"1"})
     with pytest.raises(StoreError, match="an earlier call has not come back"):
-        await store.read()
+        await store.book(STATE).read()
     # The process can end meanwhile.
     await asyncio.wait_for(store.close(), 5)
     monkeypatch.setattr(sqlite, "CALL_SECONDS", 10.0)
     other = SqliteStore(tmp_path / "s")
-    assert (await other.read()).version == 0
+    assert (await other.book(STATE).read()).version == 0
     back.set()
     async with asyncio.timeout(10):
-        while (await other.read()).version == 0:
+        while (await other.book(STATE).read()).version == 0:
             await asyncio.sleep(0.01)
     await other.close()
 
@@ -371,15 +371,20 @@ async def test_a_store_goes_on_when_its_disk_is_back(tmp_path: Path, monkeypatch
     await store.open()
     back = threading.Event()
     monkeypatch.setattr(sqlite, "CALL_SECONDS", 0.05)
-    real = store._read_version
-    monkeypatch.setattr(store, "_read_version", lambda connection: (back.wait(60), real(connection))[1])
+    real = sqlite._SqliteBook.read_version
+
+    def hanging(*arguments: Any) -> int:
+        back.wait(60)
+        return real(*arguments)
+
+    monkeypatch.setattr(sqlite._SqliteBook, "read_version", hanging)
     with pytest.raises(StoreError, match="hangs"):
-        await store.read()
+        await store.book(STATE).read()
     back.set()
     async with asyncio.timeout(10):
         while True:
             try:
-                assert await store.read() == Stored(0, {})
+                assert await store.book(STATE).read() == Stored(0, {})
             except StoreError:
                 await asyncio.sleep(0.01)
             else:

@@ -23,6 +23,7 @@ from topom.migration.actions import Actions
 from topom.migration.sweeping import NotMaster, SweepBrokenOff, Sweeps, foreign_to, masters_at_rest
 from topom.servers.detector import Condition, Judgement
 from topom.servers.redis_servers import RedisServers
+from topom.store import STATE
 
 GROUPS = {1: Group(1, ("a:1",)), 2: Group(2, ("b:1",)), 3: Group(3, ("c:1",)), 4: Group(4)}
 
@@ -366,7 +367,7 @@ async def test_what_is_swept_is_stored_and_taken_over(one: SweptBench) -> None:
     await one.known(1)
     await one.known(2)
     await one.ledger.change(lambda state, epoch: replace(state, sweeping={"s1:1": "x"}))
-    stored = records.decode(await one.store.read())
+    stored = records.decode(await one.store.book(STATE).read())
     assert stored is not None
     assert stored.data_ids == one.ledger.state.data_ids
     assert set(stored.data_ids) == {1, 2, 3}
@@ -375,6 +376,6 @@ async def test_what_is_swept_is_stored_and_taken_over(one: SweptBench) -> None:
     cluster = json.loads(one.store.documents["cluster"])
     del cluster["sweeping"]
     one.store.documents["cluster"] = json.dumps(cluster).encode()
-    stored = records.decode(await one.store.read())
+    stored = records.decode(await one.store.book(STATE).read())
     assert stored is not None
     assert (stored.data_ids, stored.sweeping) == ({}, {})

@@ -15,7 +15,7 @@ from topom.cluster import differing, topology
 from topom.cluster.state import Differs
 from topom.errors import Conflict
 from topom.masters.outcomes import Kind, Outcome, Outcomes
-from topom.store import StoreError
+from topom.store import STATE, StoreError
 from topom.store.timed import StoreTimes, TimedStore
 
 __all__ = ["topoms", "two"]
@@ -115,10 +115,10 @@ async def test_calls_of_the_store_are_timed_also_those_that_fail() -> None:
     times = StoreTimes()
     inner = MemoryStore()
     store = TimedStore(inner, times)
-    await store.write(0, 1, {"a": b"1"})
-    assert await store.read() == await inner.read()
+    await store.book(STATE).write(0, 1, {"a": b"1"})
+    assert await store.book(STATE).read() == await inner.book(STATE).read()
     with pytest.raises(StoreError):
-        await store.write(0, 1, {"a": b"2"})
+        await store.book(STATE).write(0, 1, {"a": b"2"})
     found = {
         (sample.name.removeprefix("slotferry_topom_"), *sample.labels.values()): sample.value
         for family in times.collect()

@@ -19,7 +19,7 @@ from topom.proxies.barrier import Barrier
 from topom.proxies.frames import Register
 from topom.proxies.members import Member, Members
 from topom.servers.redis_servers import Fencing
-from topom.store import Leader, Store, StoreConflict, Stored, StoredSizes, StoreError
+from topom.store import STATE, Book, Leader, Store, StoreConflict, Stored, StoreError
 from topom.store.sqlite import AloneLeadership
 
 PRODUCT = Product("test", 16, "crc32", 16)
@@ -60,48 +60,47 @@ class MemoryStore(Store):
     async def leader(self) -> Leader | None:
         return self._leader
 
+    def check(self) -> None:
+        """Raise what reads and writes are to fail with."""
+
+    def book(self, name: str) -> "MemoryBook":
+        return MemoryBook(self, name)
+
+
+class MemoryBook(Book):
+    """One of its two books."""
+
+    def __init__(self, store: MemoryStore, name: str) -> None:
+        self._store = store
+        self._is_state = name == STATE
+
     async def read(self) -> Stored:
-        return Stored(self.version, dict(self.documents))
-
-    async def read_sizes(self) -> StoredSizes:
-        return StoredSizes(self.revision, dict(self.sizes))
-
-    async def write_sizes(self, revision: int, documents: Mapping[str, bytes]) -> None:
-        await asyncio.sleep(0)
-        if self.fail_before:
-            self.fail_before -= 1
-            raise StoreError("the disk is full")
-        if revision != self.revision:
-            raise StoreConflict(f"of revision {self.revision}, not {revision}")
-        self.sizes |= documents
-        self.revision += 1
-        if self.fail_after:
-            self.fail_after -= 1
-            raise StoreError("the disk went away")
-
-    async def _begin(self, generation: int) -> None:
-        await asyncio.sleep(0)
-        if self.fail_before:
-            self.fail_before -= 1
-            raise StoreError("the disk is full")
-        if generation != self.generation:
-            raise StoreConflict(f"of generation {self.generation}, not {generation}")
+        one = self._store
+        one.check()
+        return Stored(one.version, dict(one.documents)) if self._is_state else Stored(one.revision, dict(one.sizes))
 
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
+        one = self._store
+        one.check()
         await asyncio.sleep(0)
-        if self.fail_before:
-            self.fail_before -= 1
+        if one.fail_before:
+            one.fail_before -= 1
             raise StoreError("the disk is full")
-        if expected != self.version:
-            raise StoreConflict(f"at {self.version}, not {expected}")
+        now = one.version if self._is_state else one.revision
+        if expected != now:
+            raise StoreConflict(f"at {now}, not {expected}")
+        kept = one.documents if self._is_state else one.sizes
         for name, value in documents.items():
             if value is None:
-                self.documents.pop(name, None)
+                kept.pop(name, None)
             else:
-                self.documents[name] = value
-        self.version = version
-        if self.fail_after:
-            self.fail_after -= 1
+                kept[name] = value
+        if self._is_state:
+            one.version = version
+        else:
+            one.revision = version
+        if one.fail_after:
+            one.fail_after -= 1
             raise StoreError("the disk went away")
 
 
