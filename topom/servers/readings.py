@@ -142,10 +142,16 @@ async def read(client: Redis) -> Reading:
     info, marks = await _ask(client)
     if is_proxy(info):
         raise ProxyAnswers("a Slotferry proxy answers there, and no Redis server")
+    return reading_of(info, max(0, _count_keys(info) - marks))
+
+
+def reading_of(said: Mapping[str, Any], keys: int) -> Reading:
+    """What INFO says of a server that holds so many keys. Raises as :func:`read_replication`."""
+    info = Info(said)
     return Reading(
         read_replication(info),
         info.text("run_id"),
-        max(0, _count_keys(info) - marks),
+        keys,
         info.number("connected_slaves", 0),
         bool(info.number("loading", 0)),
         info.number("used_memory", 0),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from migrator.facts import Facts
 from slots.failures import FAILURES
 from slots.replies import Info, NotUnderstood, understood
-from topom.servers.readings import read, read_replication
+from topom.servers.readings import read_replication, reading_of
 
 MASTER = {
     "role": "master", "run_id": "a" * 40, "master_replid": "b" * 40, "master_replid2": "0" * 40,
@@ -39,7 +39,7 @@ def make_all_of(reply: object) -> None:
     info = Info.parse(reply)
     for make in (
         lambda: read_replication(info),
-        lambda: read(info, 0),
+        lambda: reading_of(info, 0),
         lambda: Facts.from_info("h:1", info),
         lambda: info.keys_of_databases,
         lambda: [(one.text("ip"), one.number("port")) for one in info.replicas],
@@ -50,7 +50,7 @@ def make_all_of(reply: object) -> None:
 
 def test_what_a_server_says_is_read() -> None:
     info = Info.parse(written(REPLICA))
-    assert read(info, 3).replication.following == ("10.0.0.1", 6379)
+    assert reading_of(info, 3).replication.following == ("10.0.0.1", 6379)
     assert (info.keys_of_databases, info.number("loading"), info.sections) == ({0: 3}, 0, {"Server"})
     assert [one.number("port") for one in Info.parse(written(MASTER)).replicas] == [6379]
     assert issubclass(NotUnderstood, FAILURES)
@@ -84,7 +84,7 @@ def test_odd_fields(fields: dict[str, str], odd: dict[str, str], data: st.DataOb
 )  # fmt: skip
 def test_what_no_redis_server_says_is_a_failure(field: str, value: str) -> None:
     with pytest.raises(NotUnderstood, match="INFO"):
-        read(Info.parse(written({**MASTER, field: value})), 0)
+        reading_of(Info.parse(written({**MASTER, field: value})), 0)
 
 
 def test_failures_stay_what_they_are() -> None:
