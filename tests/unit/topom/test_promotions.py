@@ -149,9 +149,7 @@ class Case:
         self.bench = bench
         self.proxy = await FakeProxy(bench, 1).register()
         await asyncio.sleep(0)
-        self.promotions = Promotions(
-            bench.ledger, bench.barrier, self.servers, bench.actions.steps.locking, 0.2, 0.1, self._step
-        )
+        self.promotions = Promotions(bench.ledger, bench.barrier, self.servers, 0.2, 0.1, self._step)
         tasks = [
             asyncio.create_task(work) for work in (self.promotions.run(), self._write(), bench.barrier.tell_again())
         ]
