@@ -26,6 +26,10 @@ class SlotState(StrEnum):
         return self in (SlotState.MIGRATING, SlotState.FINISHED)
 
 
+UNTOUCHED = (SlotState.PENDING, SlotState.PREPARING, SlotState.PREPARED)
+"""States in which no key has moved yet, while the course is forward."""
+
+
 class Course(StrEnum):
     """Which way an action goes: on to where it was sent, or back because an operator cancelled it.
 

@@ -6,14 +6,14 @@ its table to another part of itself without a copy or a lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from slots import ranges
 from slots.beginning import Beginning
-from slots.states import Course, SlotState
+from slots.states import UNTOUCHED, Course, SlotState
 
 MAXIMUM_SLOTS = 16384
 DEFAULT_SLOTS = 1024
@@ -30,6 +30,21 @@ def host_of(address: str) -> str:
 
 class TableError(ValueError):
     """A table, or a change to one, does not hold together."""
+
+
+class SlotStateError(TableError):
+    """A slot is not in a state from which it may be changed so."""
+
+
+_NEXT: Mapping[tuple[SlotState, Course], Collection[SlotState]] = {
+    (SlotState.PREPARING, Course.FORWARD): (SlotState.PREPARED,),
+    # complete: it is finished at once only where there is no source, so that no key has to move.
+    (SlotState.PREPARED, Course.FORWARD): (SlotState.MIGRATING, SlotState.FINISHED),
+    (SlotState.PREPARED, Course.BACK): (SlotState.MIGRATING,),
+    (SlotState.MIGRATING, Course.FORWARD): (SlotState.FINISHED,),
+    (SlotState.MIGRATING, Course.BACK): (SlotState.FINISHED,),
+}
+"""Where :meth:`Slot.advance` may go from each state and course."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +83,12 @@ def _replicas(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One slot. ``group_id`` is the source while an action runs, and :data:`OFFLINE` when nobody owns it."""
+    """One slot. ``group_id`` is the source while an action runs, and :data:`OFFLINE` when nobody owns it.
+
+    A slot is changed by its methods alone, from :meth:`assign` to :meth:`with_other_master`. Each gives the slot as it
+    is then, and raises :class:`SlotStateError` for one that is not in a state from which that is allowed. A slot is
+    *in motion* while it has an action that is not pending; of a pending one no proxy knows.
+    """
 
     id: int
     group_id: int = OFFLINE
@@ -87,6 +107,128 @@ class Slot:
         if self.action is None or self.action.course is Course.TURNING:
             return self.group_id
         return self.action.target_id
+
+    def assign(self, group_id: int) -> Slot:
+        """Given to a group at once: one that is offline and not in motion, or at rest in that group."""
+        if self.group_id != OFFLINE and (self.group_id, self.action) != (group_id, None):
+            raise SlotStateError(f"slot {self.id} has an owner, and cannot be assigned to group {group_id} at once")
+        self._require_no_motion("be assigned")
+        return Slot(self.id, group_id)
+
+    def take_offline(self) -> Slot:
+        """Taken from its group, while it is not in motion. Its keys stay where they are."""
+        self._require_no_motion("be taken offline")
+        return Slot(self.id)
+
+    def send(self, group_id: int) -> Slot:
+        """Put on its way to a group, while it is not in motion: ``pending``, or at rest if that is its own group."""
+        self._require_no_motion(f"be sent to group {group_id}")
+        return Slot(self.id, self.group_id, None if group_id == self.group_id else Action(SlotState.PENDING, group_id))
+
+    def begin(self, epoch: int, min_replicas: int, source_run_id: str, target_run_id: str) -> Slot:
+        """``pending`` becomes ``preparing``; what it begins with is as in :class:`Action`."""
+        action = self._require("begin", Course.FORWARD, SlotState.PENDING)
+        return Slot(
+            self.id,
+            self.group_id,
+            replace(
+                action,
+                state=SlotState.PREPARING,
+                min_replicas=min_replicas,
+                epoch=epoch,
+                source_run_id=source_run_id,
+                target_run_id=target_run_id,
+            ),
+        )
+
+    def begin_anew(self) -> Slot:
+        """``preparing``, or ``prepared`` on the way forward, becomes ``pending``, as before the action began."""
+        action = self._require("begin anew", Course.FORWARD, SlotState.PREPARING, SlotState.PREPARED)
+        return Slot(self.id, self.group_id, Action(SlotState.PENDING, action.target_id))
+
+    def advance(self, state: SlotState) -> Slot:
+        """One state on: ``preparing``, ``prepared``, ``migrating``, ``finished``.
+
+        On the way forward ``prepared`` may become ``finished`` at once. What is to be turned round goes no further.
+        """
+        action = self.action
+        if action is None or state not in _NEXT.get((action.state, action.course), ()):
+            raise self._refusal(f"become {state}")
+        return Slot(self.id, self.group_id, replace(action, state=state))
+
+    def unlock(self, epoch: int) -> Slot:
+        """``prepared`` becomes what it was before the lock: ``preparing``, or ``migrating``, to be turned round."""
+        action = self._require("be unlocked", None, SlotState.PREPARED)
+        if action.course is Course.BACK:
+            # absent-first: its keys are on two servers, so there is no way back to ``preparing``.
+            return self._exchanged(action, SlotState.MIGRATING, Course.TURNING, epoch)
+        return Slot(self.id, self.group_id, replace(action, state=SlotState.PREPARING))
+
+    def settle(self) -> Slot:
+        """``finished`` becomes rest at the target."""
+        action = self._require("settle", None, SlotState.FINISHED)
+        return Slot(self.id, action.target_id)
+
+    def cancel(self) -> Slot:
+        """Called off, on the way forward: at rest where it was while no key has moved, else to be turned round."""
+        action = self._require("be cancelled", Course.FORWARD, *UNTOUCHED, SlotState.MIGRATING)
+        if action.state in UNTOUCHED:
+            return Slot(self.id, self.group_id)
+        return Slot(self.id, self.group_id, replace(action, course=Course.TURNING))
+
+    def turn(self, epoch: int) -> Slot:
+        """``migrating`` that was cancelled becomes ``prepared`` on the way back: source and target change places."""
+        action = self._require("be turned round", Course.TURNING, SlotState.MIGRATING)
+        return self._exchanged(action, SlotState.PREPARED, Course.BACK, epoch)
+
+    def with_other_master(self, group_id: int, epoch: int) -> Slot:
+        """On its way from or to a group that gets another master.
+
+        **by-action**: what was learned while it had the former one counts no more, also if that one becomes master
+        again.
+        """
+        action = self.action
+        if action is None or action.state is SlotState.PENDING or group_id not in (self.group_id, action.target_id):
+            raise self._refusal(f"have another master of group {group_id}")
+        changed = replace(
+            action,
+            epoch=epoch,
+            source_run_id="" if self.group_id == group_id else action.source_run_id,
+            target_run_id="" if action.target_id == group_id else action.target_run_id,
+        )
+        return Slot(self.id, self.group_id, changed)
+
+    def numbered(self, id: int) -> Slot:
+        """Another slot to which the same happens. It shares the action."""
+        return Slot(id, self.group_id, self.action)
+
+    def _exchanged(self, action: Action, state: SlotState, course: Course, epoch: int) -> Slot:
+        """Source and target have changed places. **by-action**: it is another action."""
+        new = replace(
+            action,
+            state=state,
+            target_id=self.group_id,
+            course=course,
+            epoch=epoch,
+            source_run_id=action.target_run_id,
+            target_run_id=action.source_run_id,
+        )
+        return Slot(self.id, action.target_id, new)
+
+    def _require(self, wish: str, course: Course | None, *states: SlotState) -> Action:
+        """Its action, if it is in one of these states, on this course if one is named."""
+        action = self.action
+        if action is None or action.state not in states or course not in (None, action.course):
+            raise self._refusal(wish)
+        return action
+
+    def _require_no_motion(self, wish: str) -> None:
+        if self.action is not None and self.action.state is not SlotState.PENDING:
+            raise self._refusal(wish)
+
+    def _refusal(self, wish: str) -> SlotStateError:
+        now = "at rest" if self.action is None else f"{self.action.state} ({self.action.course})"
+        return SlotStateError(f"slot {self.id} is {now}, and cannot {wish}")
 
     def to_wire(self) -> dict[str, Any]:
         """``{"id", "group_id", "action": {"state", "target_id", ...}}``; the action is ``{}`` at rest.
@@ -362,5 +504,5 @@ def slots_from_wire(wire: Iterable[Mapping[str, Any]]) -> list[Slot]:
     slots: list[Slot] = []
     for raw in wire:
         one = Slot.from_wire({**raw, "id": 0})
-        slots += [Slot(slot, one.group_id, one.action) for slot in ranges.parse(raw["ids"], MAXIMUM_SLOTS)]
+        slots += [one.numbered(slot) for slot in ranges.parse(raw["ids"], MAXIMUM_SLOTS)]
     return slots

@@ -20,13 +20,10 @@ A skipped slot steps aside: no batch takes it until it is retried. One that is l
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from slots.states import Course, SlotState
+from slots.states import UNTOUCHED, Course, SlotState
 from slots.table import Slot, SlotTable
 from topom.cluster.state import ClusterState
-from topom.cluster.topology import pending_again, turning_again, with_slots
-
-UNTOUCHED = (SlotState.PENDING, SlotState.PREPARING, SlotState.PREPARED)
-"""States in which no key has moved yet, while the course is forward."""
+from topom.cluster.topology import with_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +53,10 @@ def cancel(state: ClusterState, epoch: int, slots: Collection[int]) -> tuple[Clu
             outcome.returning.append(slot.id)
         elif action.state in UNTOUCHED:
             outcome.ended.append(slot.id)
-            new.append(Slot(slot.id, slot.group_id))
+            new.append(slot.cancel())
         elif action.state is SlotState.MIGRATING:
             outcome.returning.append(slot.id)
-            new.append(replace(slot, action=replace(action, course=Course.TURNING)))
+            new.append(slot.cancel())
         else:
             outcome.too_late.append(slot.id)
     state = with_table(state, with_slots(state.table, epoch, new))
@@ -79,9 +76,9 @@ def skip(state: ClusterState, epoch: int, reasons: Mapping[int, str]) -> Cluster
         if action.state not in UNTOUCHED:
             continue
         if action.course is Course.BACK:  # locked, to be turned round
-            new.append(turning_again(slot, action, epoch))
+            new.append(slot.unlock(epoch))
         elif action.state is not SlotState.PENDING:
-            new.append(pending_again(slot))
+            new.append(slot.begin_anew())
     if len(skipped) == len(state.skipped):
         return state
     return replace(state, table=with_slots(state.table, epoch, new), skipped=skipped)

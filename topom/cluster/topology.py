@@ -7,10 +7,9 @@ never work from the same table (**epochs**).
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Any
 
 from slots import ranges
 from slots.address import AddressError, split
@@ -215,41 +214,30 @@ def promote(table: SlotTable, epoch: int, group_id: int, address: str) -> SlotTa
 
 
 def _with_other_master(slots: Iterable[Slot], group_id: int, epoch: int) -> list[Slot]:
-    """Those of these slots that are on their way from or to a group that gets another master.
-
-    **by-action**: what was learned while it had the former one counts no more, also if that one becomes master again.
-    """
-    # Neighbours go on sharing their actions.
-    known: dict[tuple[int, Action], Action] = {}
-    new: list[Slot] = []
-    for slot in slots:
-        action = slot.action
-        if action is None or action.state is SlotState.PENDING or group_id not in (slot.group_id, action.target_id):
-            continue
-        changed = known.get((slot.group_id, action))
-        if changed is None:
-            changed = known[slot.group_id, action] = replace(
-                action,
-                epoch=epoch,
-                source_run_id="" if slot.group_id == group_id else action.source_run_id,
-                target_run_id="" if action.target_id == group_id else action.target_run_id,
-            )
-        new.append(replace(slot, action=changed))
-    return new
+    """Those of these slots that are on their way from or to a group that gets another master."""
+    return _changed(
+        (
+            slot
+            for slot in slots
+            if slot.action is not None
+            and slot.action.state is not SlotState.PENDING
+            and group_id in (slot.group_id, slot.action.target_id)
+        ),
+        lambda slot: slot.with_other_master(group_id, epoch),
+    )
 
 
 def assign(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
     """Offline slots given to a group at once. The caller has seen to it that no proxy uses a former owner."""
     chosen = [table.slots[slot] for slot in slots]
     _require_servers(table, group_id)
-    at_rest = (Slot(slot.id, group_id) for slot in chosen)
     owned = [
-        slot.id for slot, wanted in zip(chosen, at_rest, strict=True) if slot.group_id != OFFLINE and slot != wanted
+        slot.id for slot in chosen if slot.group_id != OFFLINE and (slot.group_id, slot.action) != (group_id, None)
     ]
     if owned:
         raise SlotsOwned(f"slots {ranges.show(owned)} have an owner; move them instead, or take them offline first")
     _require_rest(chosen)
-    return with_slots(table, epoch, [Slot(slot.id, group_id) for slot in chosen])
+    return with_slots(table, epoch, [slot.assign(group_id) for slot in chosen])
 
 
 def move(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> SlotTable:
@@ -260,32 +248,20 @@ def move(table: SlotTable, epoch: int, slots: Iterable[int], group_id: int) -> S
     if offline_ids:
         raise SlotsOffline(f"slots {ranges.show(offline_ids)} are offline; assign them instead")
     _require_rest(slot for slot in chosen if slot.action is not None and slot.destination_id != group_id)
-    action = Action(SlotState.PENDING, group_id)
-    return with_slots(
-        table,
-        epoch,
-        [
-            Slot(slot.id, slot.group_id, None if slot.group_id == group_id else action)
-            for slot in chosen
-            if slot.action is None or slot.destination_id != group_id
-        ],
-    )
+    other = (slot for slot in chosen if slot.action is None or slot.destination_id != group_id)
+    return with_slots(table, epoch, _changed(other, lambda slot: slot.send(group_id)))
 
 
 def offline(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
     """Slots taken from their group: their keys stay where they are, and nobody serves them."""
     chosen = [table.slots[slot] for slot in slots]
     _require_rest(chosen)
-    return with_slots(table, epoch, [Slot(slot.id) for slot in chosen])
+    return with_slots(table, epoch, [slot.take_offline() for slot in chosen])
 
 
 def apply_moves(table: SlotTable, epoch: int, moves: Iterable[Move]) -> SlotTable:
     """A planner's moves as pending actions. An offline slot gets one too: it passes the barrier as the others do."""
-    return with_slots(
-        table,
-        epoch,
-        [Slot(one.slot, table.slots[one.slot].group_id, Action(SlotState.PENDING, one.target)) for one in moves],
-    )
+    return with_slots(table, epoch, [table.slots[one.slot].send(one.target) for one in moves])
 
 
 def begin(
@@ -300,29 +276,14 @@ def begin(
     chosen = _in_state(table, slots, SlotState.PENDING)
     _require_unlocked_ends(table, chosen)
     return with_slots(
-        table,
-        epoch,
-        _with_actions(
-            chosen,
-            state=SlotState.PREPARING,
-            min_replicas=min_replicas,
-            epoch=epoch,
-            source_run_id=source_run_id,
-            target_run_id=target_run_id,
-        ),
+        table, epoch, _changed(chosen, lambda slot: slot.begin(epoch, min_replicas, source_run_id, target_run_id))
     )
 
 
 def begin_anew(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
     """Slots in ``preparing`` put back to ``pending``: of which no key has moved. Raises as :func:`advance`."""
     chosen = _in_state(table, slots, SlotState.PREPARING)
-    return with_slots(table, epoch, [pending_again(slot) for slot in chosen])
-
-
-def pending_again(slot: Slot) -> Slot:
-    """A slot in action of which no key has moved as it was before the action began."""
-    assert slot.action is not None
-    return replace(slot, action=Action(SlotState.PENDING, slot.action.target_id))
+    return with_slots(table, epoch, _changed(chosen, Slot.begin_anew))
 
 
 def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotState, after: SlotState) -> SlotTable:
@@ -330,21 +291,18 @@ def advance(table: SlotTable, epoch: int, slots: Iterable[int], before: SlotStat
 
     Raises:
         SlotsInAction: when a slot is in another state, so that a step that came too late changes nothing.
+        SlotStateError: no slot goes from ``before`` to ``after`` on this course.
         GroupLocked: for a lock, when a server of one of the groups is being made its master.
     """
     chosen = _in_state(table, slots, before)
     if after is SlotState.PREPARED:
         _require_unlocked_ends(table, chosen)
-    return with_slots(table, epoch, _with_actions(chosen, state=after))
+    return with_slots(table, epoch, _changed(chosen, lambda slot: slot.advance(after)))
 
 
 def settle(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
     """Finished slots come to rest at their target. Raises :class:`SlotsInAction` as :func:`advance` does."""
-    new = []
-    for slot in _in_state(table, slots, SlotState.FINISHED):
-        assert slot.action is not None
-        new.append(Slot(slot.id, slot.action.target_id))
-    return with_slots(table, epoch, new)
+    return with_slots(table, epoch, [slot.settle() for slot in _in_state(table, slots, SlotState.FINISHED)])
 
 
 def turn(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
@@ -353,15 +311,12 @@ def turn(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
     Raises:
         SlotsInAction, GroupLocked: as :func:`advance` does, the first also for slots that nobody cancelled.
     """
-    new = []
     chosen = _in_state(table, slots, SlotState.MIGRATING)
     _require_unlocked_ends(table, chosen)
     for slot in chosen:
-        assert slot.action is not None
-        if slot.action.course is not Course.TURNING:
+        if slot.action is None or slot.action.course is not Course.TURNING:
             raise SlotsInAction(f"slot {slot.id} is not being cancelled")
-        new.append(_exchanged(slot, slot.action, SlotState.PREPARED, Course.BACK, epoch))
-    return with_slots(table, epoch, new)
+    return with_slots(table, epoch, _changed(chosen, lambda slot: slot.turn(epoch)))
 
 
 def unlock(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
@@ -370,34 +325,8 @@ def unlock(table: SlotTable, epoch: int, slots: Iterable[int]) -> SlotTable:
     Raises:
         SlotsInAction: as :func:`advance` does.
     """
-    new = []
-    for slot in _in_state(table, slots, SlotState.PREPARED):
-        assert slot.action is not None
-        if slot.action.course is Course.BACK:
-            # absent-first: their keys are on two servers, so there is no way back to ``preparing``.
-            new.append(turning_again(slot, slot.action, epoch))
-        else:
-            new.append(replace(slot, action=replace(slot.action, state=SlotState.PREPARING)))
-    return with_slots(table, epoch, new)
-
-
-def turning_again(slot: Slot, action: Action, epoch: int) -> Slot:
-    """A slot that was locked to be turned round as it was before: on its way, and cancelled."""
-    return _exchanged(slot, action, SlotState.MIGRATING, Course.TURNING, epoch)
-
-
-def _exchanged(slot: Slot, action: Action, state: SlotState, course: Course, epoch: int) -> Slot:
-    """A slot whose source and target have changed places. **by-action**: it is another action."""
-    new = replace(
-        action,
-        state=state,
-        target_id=slot.group_id,
-        course=course,
-        epoch=epoch,
-        source_run_id=action.target_run_id,
-        target_run_id=action.source_run_id,
-    )
-    return Slot(slot.id, action.target_id, new)
+    chosen = _in_state(table, slots, SlotState.PREPARED)
+    return with_slots(table, epoch, _changed(chosen, lambda slot: slot.unlock(epoch)))
 
 
 def unlock_all(table: SlotTable, epoch: int) -> SlotTable:
@@ -425,7 +354,7 @@ def taken_over(table: SlotTable, epoch: int) -> SlotTable:
             "stored too little for this one to go on. Start that version again, wait for these slots, or cancel them "
             "and wait for that, and then start this one"
         )
-    return with_slots(table, epoch, [pending_again(slot) for slot in untouched])
+    return with_slots(table, epoch, [slot.begin_anew() for slot in untouched])
 
 
 def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[Slot]:
@@ -436,16 +365,21 @@ def _in_state(table: SlotTable, slots: Iterable[int], state: SlotState) -> list[
     return chosen
 
 
-def _with_actions(slots: Iterable[Slot], **changes: Any) -> list[Slot]:
-    """Slots in action with something changed of it; neighbours go on sharing theirs."""
+def _changed(slots: Iterable[Slot], change: Callable[[Slot], Slot]) -> list[Slot]:
+    """Each of these slots as ``change`` makes it. Those to which the same happens go on sharing their actions."""
+    known: dict[tuple[int, Action | None], Slot] = {}
     new: list[Slot] = []
-    old = action = None
+    before: Slot | None = None
+    after: Slot | None = None
     for slot in slots:
-        if slot.action is not old:
-            old = slot.action
-            assert old is not None
-            action = replace(old, **changes)
-        new.append(Slot(slot.id, slot.group_id, action))
+        # Neighbours mostly share one action; comparing that costs less than hashing it.
+        if before is None or slot.group_id != before.group_id or slot.action is not before.action:
+            after = known.get((slot.group_id, slot.action))
+            if after is None:
+                after = known[slot.group_id, slot.action] = change(slot)
+        assert after is not None
+        new.append(after.numbered(slot.id))
+        before = slot
     return new
 
 

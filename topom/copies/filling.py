@@ -5,7 +5,8 @@ takes is done in one way and in one order:
 
 1. Every proxy has the newest table, or is fenced off the server: none takes it for a replica of a group that it was in
    before.
-2. Nobody can lock slots or groups from here on (``locking``), and the table names the master (**one-owner**).
+2. Nobody can lock slots or groups from here on (:meth:`topom.proxies.barrier.Barrier.locking`), and the table names
+   the master (**one-owner**).
 3. It does not count as keeping fenced proxies off any more: the marks that it has are among what is replaced, and so
    are those that are put up until it is told.
 4. It is asked whether anything would be lost that nobody said may be, and who it is; and only then told (**last-copy**,
@@ -18,7 +19,6 @@ Before all of that, Redis Sentinels are kept from taking it for a whole copy, wh
 are stored as ``copying``; those of servers that join are noted here while they are made.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from slots.table import SlotTable
@@ -43,7 +43,6 @@ class Filling:
     """The servers that one topom has filled.
 
     Args:
-        locking: held while slots or a group are locked.
         barrier_seconds: how long proxies may take to acknowledge a table.
         identities: knows who the servers are.
         prepare: given a server and the group that it is to be filled for, before it is told. Raises a TopomError if it
@@ -55,7 +54,6 @@ class Filling:
         ledger: Ledger,
         barrier: Barrier,
         replication: ServerReplication,
-        locking: asyncio.Lock,
         barrier_seconds: float,
         prepare: Callable[[str, int], Awaitable[None]] = _nothing,
         identities: Identities | None = None,
@@ -65,7 +63,6 @@ class Filling:
         self._ledger = ledger
         self._barrier = barrier
         self._replication = replication
-        self._locking = locking
         self._barrier_seconds = barrier_seconds
         self._joining: dict[str, frozenset[str]] = {}
 
@@ -100,7 +97,7 @@ class Filling:
         await self.require_not_needed(server, copy_of)
         await self._prepare(server, group_id)
         await self._barrier.everyone_current([server], self._barrier_seconds)
-        async with self._locking:
+        async with self._barrier.locking():
             await self.require_not_needed(server, copy_of)
             decided = await self._replication.require(server, master, told_as)
             if self._identities is not None:

@@ -14,7 +14,6 @@ import structlog
 
 from slots import ranges
 from slots.states import SlotState
-from slots.table import Slot
 from topom.balance.rebalancing import Rebalancing
 from topom.cluster import cancelling as interventions
 from topom.cluster import topology
@@ -48,7 +47,7 @@ def with_group(state: ClusterState, epoch: int, group_id: int, why: str, now: fl
         raise LastGroup(f"no other group could take what group {group_id} has; add one with a server first")
     entry = Leaving("group", str(group_id), why, now)
     called_off = [
-        Slot(slot.id, slot.group_id)
+        slot.cancel()
         for slot in state.table.slots
         if slot.action is not None and slot.action.state is SlotState.PENDING and slot.action.target_id == group_id
     ]
@@ -62,7 +61,7 @@ def without_group(state: ClusterState, epoch: int, group_id: int) -> ClusterStat
     if group_id not in leaving_groups(state):
         return state
     staying = [
-        Slot(slot.id, group_id)
+        slot.cancel()
         for slot in state.table.slots
         if slot.group_id == group_id and slot.action is not None and slot.action.state is SlotState.PENDING
     ]

@@ -18,6 +18,7 @@ import structlog
 from slots.table import Group
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import Promotion
+from topom.proxies.barrier import Barrier
 from topom.servers.lastcopy import As, NotToFollow, ServerFailed
 from topom.servers.replication import ServerReplication
 
@@ -25,16 +26,12 @@ log = structlog.get_logger(__name__)
 
 
 class Followers:
-    """The servers of one topom's groups, after changes of masters.
+    """The servers of one topom's groups, after changes of masters."""
 
-    Args:
-        locking: held while slots or a group are locked.
-    """
-
-    def __init__(self, ledger: Ledger, replication: ServerReplication, locking: asyncio.Lock) -> None:
+    def __init__(self, ledger: Ledger, barrier: Barrier, replication: ServerReplication) -> None:
         self._ledger = ledger
         self._replication = replication
-        self._locking = locking
+        self._barrier = barrier
         self.reasons: dict[str, str] = {}
         """By address: why a server is not told to follow its group's master."""
 
@@ -68,7 +65,7 @@ class Followers:
         try:
             if (await self._replication.look(master)).is_master:
                 return True
-            async with self._locking:
+            async with self._barrier.locking():
                 if self._holds(group, master):
                     await self._replication.make_master(master)
                     log.warning("master_restored", group=group.id, server=master)
@@ -89,7 +86,7 @@ class Followers:
             if said.follows(master):
                 # Not before: what was sent to it earlier, and that it may still have to read, is done by then.
                 return said.link_up
-            async with self._locking:
+            async with self._barrier.locking():
                 if self._holds(group, server):
                     # run-id: what is thought of one process is not done to another.
                     await self._replication.follow(server, master, As.MEMBER, sure, decided=reading.run_id)

@@ -83,7 +83,6 @@ class Promotions:
     """The changes of masters of one topom.
 
     Args:
-        locking: held while slots or a group are locked.
         barrier_seconds: how long proxies may take to acknowledge a table.
         promotion_seconds: how long a group may be locked, and how long its replica is waited for before.
         on_step: told of each step.
@@ -96,7 +95,6 @@ class Promotions:
         ledger: Ledger,
         barrier: Barrier,
         replication: ServerReplication,
-        locking: asyncio.Lock,
         barrier_seconds: float,
         promotion_seconds: float,
         on_step: Observer | None = None,
@@ -108,8 +106,7 @@ class Promotions:
         self._ledger = ledger
         self._barrier = barrier
         self._replication = replication
-        self._locking = locking
-        self.followers = Followers(ledger, replication, locking)
+        self.followers = Followers(ledger, barrier, replication)
         self._barrier_seconds = barrier_seconds
         self._seconds = promotion_seconds
         self.on_step = on_step
@@ -187,7 +184,7 @@ class Promotions:
         group = topology.group_of(self._ledger.table, group_id)
         if group.master is None:
             raise NotReady(f"group {group_id} has no master")
-        async with self._locking:
+        async with self._barrier.locking():
             promotion = await self._identified(await choose(), group.master)
             self._require_group_locks(or_lost=False)
             self._busy.add(group_id)
@@ -244,7 +241,7 @@ class Promotions:
         self._require_whole(address)
         await self._wait_until_near(master, address)
         await self._barrier.everyone_current(group.servers, self._barrier_seconds)
-        async with self._locking, self._left_alone(group_id):
+        async with self._barrier.locking(), self._left_alone(group_id):
             promotion = await self._identified(address, master)
             self._busy.add(group_id)
             try:
@@ -351,7 +348,7 @@ class Promotions:
         Raises:
             PromotionFailed: the group stays locked as it was; a proxy did not lock, or one of the servers came back.
         """
-        async with self._locking:
+        async with self._barrier.locking():
             group = topology.group_of(self._ledger.table, group_id)
             earlier = self._ledger.state.promotions.get(group_id)
             if not group.locked or earlier is None:
@@ -552,7 +549,7 @@ class Promotions:
                 continue
             group = self._ledger.table.groups.get(group_id)
             if group is not None and group.locked:
-                async with self._locking:
+                async with self._barrier.locking():
                     # An operator may have forced another change before this had the lock.
                     group = self._ledger.table.groups.get(group_id)
                     if group is None or not group.locked or self._ledger.state.promotions.get(group_id) != promotion:

@@ -152,8 +152,6 @@ class Steps:
         self._why_halted = why_halted
         self._clock = clock
         self._sweep = sweep or _nothing_to_sweep
-        self.locking = asyncio.Lock()
-        """Held while slots are locked."""
         self.on_step = on_step
         self.slots_moved = 0
         """Slots that came to rest where they were sent."""
@@ -259,7 +257,7 @@ class Steps:
         await self._observe("pending again")
 
     async def _lock_and_hand_over(self, batch: Batch, watch: Watch) -> None:
-        async with self.locking:
+        async with self._barrier.locking():
             # owned: from here on, what it has of these slots is theirs.
             await self._store(batch, SlotState.PREPARED)
             still_held = await self._hold_lock(batch)
@@ -283,7 +281,7 @@ class Steps:
         # Servers that do not answer are found before the lock, and cost clients nothing.
         for server in (target, source):
             await self._mover.check(None, server, 0.0)
-        async with self.locking:
+        async with self._barrier.locking():
             await self._change(batch, topology.turn, turns=True)
             batch.state = SlotState.PREPARED
             log.info("slots_turning", slots=ranges.show(batch.slots), epoch=self._ledger.table.epoch)

@@ -69,7 +69,6 @@ class Stepping:
     """The steps of one topom.
 
     Args:
-        locking: held while slots or a group are locked.
         filling: has servers filled.
         problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
     """
@@ -82,7 +81,6 @@ class Stepping:
         promotions: Promotions,
         replication: ServerReplication,
         pool: Pool,
-        locking: asyncio.Lock,
         filling: Filling,
         settings: SteppingSettings,
         problem_of: Callable[[str], str | None] = lambda server: None,
@@ -94,7 +92,6 @@ class Stepping:
         self._promotions = promotions
         self._replication = replication
         self._pool = pool
-        self._locking = locking
         self._filling = filling
         self._settings = settings
         self._promoting: tuple[Run | None, frozenset[int]] = (None, frozenset())
@@ -144,7 +141,7 @@ class Stepping:
             return
         for server in alive:
             try:
-                async with self._locking:
+                async with self._barrier.locking():
                     # run-id: by another name it may be in a group.
                     in_doubt = bool(self._replication.conflict(server))
                     if server in self._ledger.state.pool and not self._is_copying(server) and not in_doubt:

@@ -9,7 +9,8 @@ Without proxies a barrier passes at once.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -65,6 +66,16 @@ class Barrier:
         self._members = members
         self._fencer = fencer
         self._emptied: dict[str, int] = {}
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def locking(self) -> AsyncIterator[None]:
+        """What locks slots or a group, or may not run while they are locked, is done within this, one at a time.
+
+        Whoever comes waits for those before, in order. It cannot be entered again from within.
+        """
+        async with self._lock:
+            yield
 
     def passed(self, epoch: int, servers: Collection[str]) -> bool:
         """Whether every member acknowledged ``epoch``, and every fenced one is cut off from ``servers``."""

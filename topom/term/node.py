@@ -223,7 +223,13 @@ class Node:
             if over:
                 log.warning("leading_ended", term=leadership.leader.term, replaced=topom.ledger.lost.is_set())
         if not running.done():
-            raise StuckTerm(f"what this topom did while it led does not end within {STOP_SECONDS:g} s; start it anew")
+            stuck = topom.not_ended() or [running.get_name()]
+            for name in stuck:
+                log.error("task_does_not_end", task=name, seconds=STOP_SECONDS)
+            names = ", ".join(stuck)
+            raise StuckTerm(
+                f"what this topom did while it led does not end within {STOP_SECONDS:g} s ({names}); start it anew"
+            )
         # What a late leader meets is no fault: another may have written.
         at_fault = not over and (leadership.valid() or not self.shared)
         if at_fault and not running.cancelled() and (error := running.exception()) is not None:

@@ -160,7 +160,6 @@ class Topom:
             self.ledger,
             self.barrier,
             replication,
-            self.actions.steps.locking,
             settings.barrier_seconds,
             settings.promotion_seconds,
             on_step,
@@ -212,7 +211,6 @@ class Topom:
             self.ledger,
             self.barrier,
             replication,
-            self.actions.steps.locking,
             settings.barrier_seconds,
             lambda server, group_id: self.sentinels.copies.prepare(server, group_id),
             self.identities,
@@ -232,7 +230,6 @@ class Topom:
             self.promotions,
             replication,
             self.pool,
-            self.actions.steps.locking,
             filling,
             settings.stepping_settings(),
             self.differing.problem,
@@ -262,6 +259,7 @@ class Topom:
         self._frames: TableFrames | None = None
         self._history: TableHistory | None = None
         self._one_assignment = asyncio.Lock()
+        self._running: list[asyncio.Task[None]] = []
 
     @property
     def frames(self) -> TableFrames:
@@ -340,7 +338,11 @@ class Topom:
         }
         async with asyncio.TaskGroup() as group:
             for name, loop in loops.items():
-                group.create_task(self.tending.keep(name, loop), name=name)
+                self._running.append(group.create_task(self.tending.keep(name, loop), name=name))
+
+    def not_ended(self) -> list[str]:
+        """Names of the tasks of :meth:`run` that have not ended."""
+        return [task.get_name() for task in self._running if not task.done()]
 
     async def close(self) -> None:
         """Let go of servers and store, after :meth:`run` has ended."""

@@ -44,6 +44,23 @@ async def test_everyone_is_waited_for(bench: MakeBench) -> None:
     await waiting
 
 
+async def test_locks_are_had_one_at_a_time_and_in_order(bench: MakeBench) -> None:
+    one = await bench()
+    order: list[int] = []
+
+    async def hold(number: int) -> None:
+        async with one.barrier.locking():
+            order.append(number)
+            await asyncio.sleep(0)
+            order.append(number)
+            if number == 1:
+                raise BarrierRefused("busy")
+
+    outcomes = await asyncio.gather(*(hold(number) for number in range(3)), return_exceptions=True)
+    assert order == [0, 0, 1, 1, 2, 2]
+    assert [type(outcome) for outcome in outcomes] == [type(None), BarrierRefused, type(None)]
+
+
 async def test_an_acknowledgement_stands_for_all_tables_before(bench: MakeBench) -> None:
     one = await bench()
     proxy = await FakeProxy(one, 1, lambda table: None).register()

@@ -62,7 +62,7 @@ async def test_a_server_that_joins_waits_for_a_copy_of_its_masters_node(case: Ca
 async def test_what_is_not_wanted_any_more_is_not_told(case: Case) -> None:
     await case.begin(COPY)
     joins = await join(case, 2, "d:8")
-    async with case.bench.actions.steps.locking:
+    async with case.bench.barrier.locking():
         looking = asyncio.gather(case.look(), joins._look())
         for _ in range(50):
             await asyncio.sleep(0)
@@ -107,7 +107,7 @@ async def test_a_topom_that_died_after_it_told_has_it_noted_by_the_next(case: Ca
 
 async def test_keys_that_come_while_it_is_waited_for_the_lock_are_not_lost(case: Case) -> None:
     await case.begin(COPY)
-    async with case.bench.actions.steps.locking:
+    async with case.bench.barrier.locking():
         looking = asyncio.create_task(case.look())
         for _ in range(50):
             await asyncio.sleep(0)

@@ -148,8 +148,7 @@ class Joined(Case):
 async def joins(case: Joined) -> AsyncIterator[Joins]:
     """A topom that makes servers whole."""
     async with case.topom() as bench:
-        locking = bench.actions.steps.locking
-        fills = Filling(bench.ledger, bench.barrier, case.servers, locking, 5.0)
+        fills = Filling(bench.ledger, bench.barrier, case.servers, 5.0)
         one = Joins(bench.ledger, case.servers, fills)
         task = asyncio.create_task(one.run())
         try:
@@ -241,7 +240,7 @@ async def test_a_replica_without_a_link_may_be_the_only_copy(case: Joined) -> No
 
 async def test_it_is_asked_for_keys_again_right_before_it_is_told(case: Joined) -> None:
     async with joins(case) as one:
-        async with case.bench.actions.steps.locking:
+        async with case.bench.barrier.locking():
             await case.add(NEW)
             await until(lambda: one._noted == {NEW})
             await asyncio.sleep(0.02)

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
@@ -20,6 +21,7 @@ from topom.cluster.ledger import LostPlace, ProductMismatch
 from topom.errors import NotLeading
 from topom.proxies.frames import Register
 from topom.proxies.members import Refused
+from topom.proxies.oldmarks import OldMarks
 from topom.servers.detector import Condition
 from topom.store import Leader, Leadership, StoreError
 from topom.store.leading import LedStore
@@ -616,26 +618,30 @@ async def test_a_topom_of_another_product_ends(two: Topoms) -> None:
     assert caught.group_contains(ProductMismatch)
 
 
-async def test_tasks_of_a_term_that_do_not_end_end_the_process(topoms: Topoms, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("stuck", "name"), [((Topom, "run"), "term"), ((OldMarks, "run"), "old marks")])
+async def test_tasks_of_a_term_that_do_not_end_end_the_process(
+    topoms: Topoms, monkeypatch: pytest.MonkeyPatch, stuck: tuple[type, str], name: str
+) -> None:
     monkeypatch.setattr(node, "STOP_SECONDS", 0.05)
     released = asyncio.Event()
 
-    async def stubborn(self: Topom) -> None:
+    async def stubborn(self: object) -> None:
         while not released.is_set():
             try:
                 await released.wait()
             except asyncio.CancelledError:
                 continue
 
-    monkeypatch.setattr(Topom, "run", stubborn)
+    monkeypatch.setattr(*stuck, stubborn)
     await topoms.start("a")
     await topoms.led_by("a")
     assert topoms.store.place is not None
     topoms.store.end(topoms.store.place)
     try:
-        with pytest.raises(ExceptionGroup) as caught:
+        with capture_logs() as logs, pytest.raises(ExceptionGroup) as caught:
             await topoms.tasks["a"]
-        assert caught.group_contains(StuckTerm)
+        assert caught.group_contains(StuckTerm, match=name)
+        assert [entry["task"] for entry in logs if entry["event"] == "task_does_not_end"] == [name]
     finally:
         released.set()
 

@@ -111,8 +111,7 @@ class Case:
                 )
         health = cast(Health, SimpleNamespace(of=lambda one: Judgement(self.condition(one), 0, 0)))
         content: Callable[[str], Awaitable[Reading]] = self._content
-        locking = bench.actions.steps.locking
-        self.filling = Filling(bench.ledger, bench.barrier, self.servers, locking, 0.05)
+        self.filling = Filling(bench.ledger, bench.barrier, self.servers, 0.05)
         self.stepping = Stepping(
             bench.ledger,
             bench.barrier,
@@ -120,7 +119,6 @@ class Case:
             cast(Promotions, SimpleNamespace(promote=self._promote)),
             self.servers,
             cast(Pool, None),
-            locking,
             self.filling,
             SteppingSettings(10, 60.0, 0.05),
         )

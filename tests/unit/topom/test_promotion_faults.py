@@ -50,11 +50,10 @@ async def test_the_new_master_remembers_that_it_is_one_while_others_are_away(cas
 
 async def test_nobody_is_told_to_follow_a_master_of_before(case: Case) -> None:
     async with case.topom() as bench:
-        locking = asyncio.Lock()
-        followers = Followers(bench.ledger, case.servers, locking)
+        followers = Followers(bench.ledger, bench.barrier, case.servers)
         case.servers.all[FIRST].follows = None
         case.servers.all[SECOND].follows = FIRST
-        async with locking:
+        async with bench.barrier.locking():
             following = asyncio.create_task(followers.all_follow(1, Promotion(MASTER, FIRST)))
             for _ in range(10):
                 await asyncio.sleep(0)
@@ -69,10 +68,9 @@ async def test_nobody_is_told_to_follow_a_master_of_before(case: Case) -> None:
 
 async def test_a_server_that_has_left_its_group_is_not_told_to_follow(case: Case) -> None:
     async with case.topom() as bench:
-        locking = asyncio.Lock()
-        followers = Followers(bench.ledger, case.servers, locking)
+        followers = Followers(bench.ledger, bench.barrier, case.servers)
         case.servers.all[SECOND].follows = FIRST
-        async with locking:
+        async with bench.barrier.locking():
             following = asyncio.create_task(followers.all_follow(1, Promotion(MASTER, FIRST)))
             for _ in range(10):
                 await asyncio.sleep(0)
@@ -154,7 +152,7 @@ async def test_what_went_on_before_a_group_was_forced_does_not_undo_it(case: Cas
     """Who waits for the lock when an operator forces another server decides nothing about what was before."""
     async with case.topom() as bench:
         await leave_locked(case)
-        locking = bench.actions.steps.locking
+        lock = bench.barrier._lock
 
         async def come_back(step: str) -> None:
             if step == "promoted":
@@ -163,9 +161,9 @@ async def test_what_went_on_before_a_group_was_forced_does_not_undo_it(case: Cas
                 case.servers.all[FIRST].down = case.servers.all[MASTER].down = False
 
         case.promotions.on_step = come_back
-        async with locking:
+        async with bench.barrier.locking():
             forcing = asyncio.create_task(case.promotions.force(1, SECOND))
-            await eventually(lambda: len(locking._waiters or ()) == 2)  # type: ignore[attr-defined]
+            await eventually(lambda: len(lock._waiters or ()) == 2)  # type: ignore[attr-defined]
         assert (await forcing).groups[1].master == SECOND
         assert (await case.settled()).groups[1].master == SECOND
 

@@ -149,9 +149,7 @@ class Case:
         self.bench = bench
         self.proxy = await FakeProxy(bench, 1).register()
         await asyncio.sleep(0)
-        self.promotions = Promotions(
-            bench.ledger, bench.barrier, self.servers, bench.actions.steps.locking, 0.2, 0.1, self._step
-        )
+        self.promotions = Promotions(bench.ledger, bench.barrier, self.servers, 0.2, 0.1, self._step)
         tasks = [
             asyncio.create_task(work) for work in (self.promotions.run(), self._write(), bench.barrier.tell_again())
         ]
@@ -310,12 +308,15 @@ async def test_slots_in_motion_and_a_locked_group_exclude_each_other(case: Case)
     async with case.topom() as bench:
         await send(bench, range(4))
         pending = bench.ledger.table
-        for state in (SlotState.PREPARING, SlotState.MIGRATING, SlotState.FINISHED):
-            table = topology.begin(pending, pending.epoch + 1, range(4), False)
-            table = topology.advance(table, table.epoch + 1, range(4), SlotState.PREPARING, state)
+        table = topology.begin(pending, pending.epoch + 1, range(4))
+        state = SlotState.PREPARING
+        for after in (SlotState.PREPARED, SlotState.MIGRATING, SlotState.FINISHED, None):
             for group_id in (1, 2):
                 with pytest.raises(SlotsInAction):
                     topology.lock_group(table, table.epoch + 1, group_id)
+            if after is not None:
+                table = topology.advance(table, table.epoch + 1, range(4), state, after)
+                state = after
         case.hang_at = "lock acknowledged"
         promoting = asyncio.create_task(case.promotions.promote(1, FIRST))
         await case.hanging.wait()

@@ -119,7 +119,7 @@ class Case(Joined):
 async def looked_after(case: Case, others_decide: bool = False) -> AsyncIterator[tuple[Strays, Joins]]:
     """A topom that makes replicas replicas again."""
     async with case.topom() as bench:
-        fills = Filling(bench.ledger, bench.barrier, case.servers, bench.actions.steps.locking, 5.0)
+        fills = Filling(bench.ledger, bench.barrier, case.servers, 5.0)
         joins = Joins(bench.ledger, case.servers, fills)
         one = Strays(bench.ledger, case.servers, case.is_alive, lambda: case.protected, others_decide)
         tasks = [asyncio.create_task(work) for work in (joins.run(), one.run())]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from slots.states import Course, SlotState
-from slots.table import Action, Slot, SlotTable
+from slots.table import Action, Slot, SlotStateError, SlotTable
 from topom import errors
 from topom.cluster import topology
 from topom.cluster.topology import Move
@@ -300,13 +300,24 @@ def test_moves_of_a_planner(table: SlotTable) -> None:
 
 def test_states_advance_only_from_where_they_are(table: SlotTable) -> None:
     table = topology.move(table, 9, [0, 1], 2)
-    table = topology.advance(table, 10, [0, 1], SlotState.PENDING, SlotState.PREPARING)
+    table = topology.begin(table, 10, [0, 1])
     with pytest.raises(errors.SlotsInAction):
-        topology.advance(table, 11, [0, 1], SlotState.PENDING, SlotState.PREPARING)
+        topology.begin(table, 11, [0, 1])
     with pytest.raises(errors.SlotsInAction):
         topology.settle(table, 11, [0])
-    table = topology.advance(table, 11, [0, 1], SlotState.PREPARING, SlotState.FINISHED)
-    assert topology.settle(table, 12, [0, 1]).slots[0] == Slot(0, 2)
+    with pytest.raises(SlotStateError):
+        topology.advance(table, 11, [0, 1], SlotState.PREPARING, SlotState.FINISHED)
+    table = topology.advance(table, 11, [0, 1], SlotState.PREPARING, SlotState.PREPARED)
+    with pytest.raises(errors.SlotsInAction):
+        topology.advance(table, 12, [0, 1], SlotState.PREPARING, SlotState.PREPARED)
+    table = topology.advance(table, 12, [0, 1], SlotState.PREPARED, SlotState.FINISHED)
+    assert topology.settle(table, 13, [0, 1]).slots[0] == Slot(0, 2)
+
+
+def test_slots_to_which_the_same_happens_share_an_action(table: SlotTable) -> None:
+    """It is sent and stored once for all of them."""
+    locked = topology.advance(begun(table, 20), 21, [0, 1], SlotState.PREPARING, SlotState.PREPARED)
+    assert locked.slots[0].action is locked.slots[1].action
 
 
 def test_unlocking_leaves_other_states_alone(table: SlotTable) -> None:

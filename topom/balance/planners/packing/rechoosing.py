@@ -4,6 +4,9 @@ The other steps look at one move, so they miss what only two can save: two items
 move going to where the other one went, with smaller items. Here some moves that are near each other, by bin or by size,
 are taken back, and what that leaves outside its band is brought into it with fewer bytes, if there is a way of as many
 moves.
+
+Plans for 1024 slots in 50 groups move 0.9% more bytes without it, the worst 1.28 times the bound instead of 1.09
+(fleets of ``benchmarks/planning.py``). It takes nearly all of the 0.15 s there.
 """
 
 from bisect import bisect_left

@@ -8,6 +8,9 @@ best layout known, or with as much and less cost. What it has to end with at lea
 - *cost*: what has moved, by bytes first and by number second; and, if the bins are to end with no more excess than the
   best known, what would be above the upper limits if every item left stayed at its origin, or below the lower ones,
   whichever is more.
+
+Plans for 16 slots in 4 groups move 10% more bytes without it, the worst twice as many, and 4 of 100 leave more outside
+the bands (random fleets, sizes by Zipf's law, even or log-normal).
 """
 
 from topom.balance.planners.packing.layout import NOWHERE, Layout

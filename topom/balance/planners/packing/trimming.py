@@ -2,6 +2,8 @@
 
 They are taken back, or done with smaller items; or another item that has moved anyway, to a bin that did not need it,
 goes where this one went.
+
+Plans for 16384 slots in 1000 groups move 0.7% more bytes without it (fleets of ``benchmarks/planning.py``).
 """
 
 from bisect import bisect_left, bisect_right

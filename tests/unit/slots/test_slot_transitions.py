@@ -1,0 +1,146 @@
+"""Every change of a slot, from every state that a slot may be in: what becomes of it, or that it is refused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from slots.states import Course, SlotState
+from slots.table import Action, Slot, SlotStateError
+
+PENDING, PREPARING, PREPARED = SlotState.PENDING, SlotState.PREPARING, SlotState.PREPARED
+MIGRATING, FINISHED = SlotState.MIGRATING, SlotState.FINISHED
+EPOCH = 9
+"""Of the changes. The actions are of epoch 5."""
+
+
+def moving(state: SlotState, course: Course = Course.FORWARD, epoch: int = 5) -> Slot:
+    """A slot of group 1, sent to group 2, from server s to server t."""
+    if course is Course.BACK:
+        return Slot(7, 2, Action(state, 1, course, 1, epoch, "t", "s"))
+    return Slot(7, 1, Action(state, 2, course, 1, epoch, "s", "t"))
+
+
+def waiting(target_id: int = 2) -> Slot:
+    return Slot(7, 1, Action(PENDING, target_id))
+
+
+OFFLINE, AT_REST, AT_TARGET = Slot(7), Slot(7, 1), Slot(7, 2)
+SLOTS = {
+    "offline": OFFLINE,
+    "offline pending": Slot(7, 0, Action(PENDING, 2)),
+    "at rest": AT_REST,
+    "pending": waiting(),
+    "preparing": moving(PREPARING),
+    "prepared": moving(PREPARED),
+    "migrating": moving(MIGRATING),
+    "finished": moving(FINISHED),
+    "turning": moving(MIGRATING, Course.TURNING),
+    "prepared back": moving(PREPARED, Course.BACK),
+    "migrating back": moving(MIGRATING, Course.BACK),
+    "finished back": moving(FINISHED, Course.BACK),
+}
+"""A slot in each state, with each course that it may have there."""
+
+
+def met(slot: Slot, **changes: str) -> Slot:
+    assert slot.action is not None
+    return replace(slot, action=replace(slot.action, epoch=EPOCH, **changes))  # type: ignore[arg-type]
+
+
+IN_MOTION = [name for name, slot in SLOTS.items() if slot.action is not None and slot.action.state is not PENDING]
+
+CHANGES: dict[str, tuple[Callable[[Slot], Slot], dict[str, Slot]]] = {
+    "assign to 1": (
+        lambda slot: slot.assign(1),
+        {"offline": AT_REST, "offline pending": AT_REST, "at rest": AT_REST},
+    ),
+    "assign to 2": (lambda slot: slot.assign(2), {"offline": AT_TARGET, "offline pending": AT_TARGET}),
+    "take offline": (
+        Slot.take_offline,
+        dict.fromkeys(("offline", "offline pending", "at rest", "pending"), OFFLINE),
+    ),
+    "send to 1": (
+        lambda slot: slot.send(1),
+        {
+            "offline": Slot(7, 0, Action(PENDING, 1)),
+            "offline pending": Slot(7, 0, Action(PENDING, 1)),
+            "at rest": AT_REST,
+            "pending": AT_REST,
+        },
+    ),
+    "send to 3": (
+        lambda slot: slot.send(3),
+        {
+            "offline": Slot(7, 0, Action(PENDING, 3)),
+            "offline pending": Slot(7, 0, Action(PENDING, 3)),
+            "at rest": waiting(3),
+            "pending": waiting(3),
+        },
+    ),
+    "begin": (
+        lambda slot: slot.begin(5, 1, "s", "t"),
+        {
+            "pending": moving(PREPARING),
+            "offline pending": Slot(7, 0, Action(PREPARING, 2, Course.FORWARD, 1, 5, "s", "t")),
+        },
+    ),
+    "begin anew": (Slot.begin_anew, {"preparing": waiting(), "prepared": waiting()}),
+    "advance to pending": (lambda slot: slot.advance(PENDING), {}),
+    "advance to preparing": (lambda slot: slot.advance(PREPARING), {}),
+    "advance to prepared": (lambda slot: slot.advance(PREPARED), {"preparing": moving(PREPARED)}),
+    "advance to migrating": (
+        lambda slot: slot.advance(MIGRATING),
+        {"prepared": moving(MIGRATING), "prepared back": moving(MIGRATING, Course.BACK)},
+    ),
+    "advance to finished": (
+        lambda slot: slot.advance(FINISHED),
+        {
+            "prepared": moving(FINISHED),
+            "migrating": moving(FINISHED),
+            "migrating back": moving(FINISHED, Course.BACK),
+        },
+    ),
+    "unlock": (
+        lambda slot: slot.unlock(EPOCH),
+        {"prepared": moving(PREPARING), "prepared back": moving(MIGRATING, Course.TURNING, EPOCH)},
+    ),
+    "settle": (Slot.settle, {"finished": AT_TARGET, "finished back": AT_REST}),
+    "cancel": (
+        Slot.cancel,
+        {
+            "offline pending": OFFLINE,
+            **dict.fromkeys(("pending", "preparing", "prepared"), AT_REST),
+            "migrating": moving(MIGRATING, Course.TURNING),
+        },
+    ),
+    "turn": (lambda slot: slot.turn(EPOCH), {"turning": moving(PREPARED, Course.BACK, EPOCH)}),
+    "another master of 1": (
+        lambda slot: slot.with_other_master(1, EPOCH),
+        {
+            name: met(SLOTS[name], **({"source_run_id": ""} if SLOTS[name].group_id == 1 else {"target_run_id": ""}))
+            for name in IN_MOTION
+        },
+    ),
+    "another master of 3": (lambda slot: slot.with_other_master(3, EPOCH), {}),
+}
+"""What each change makes of the slots that it is allowed for, by their names in :data:`SLOTS`."""
+
+
+@pytest.mark.parametrize("name", SLOTS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_slot_is_changed_as_its_state_allows(change: str, name: str) -> None:
+    make, allowed = CHANGES[change]
+    slot = SLOTS[name]
+    if name in allowed:
+        assert make(slot) == allowed[name]
+    else:
+        with pytest.raises(SlotStateError, match="slot 7 "):
+            make(slot)
+    assert slot == SLOTS[name]
+
+
+def test_the_same_happens_to_another_slot() -> None:
+    other = moving(MIGRATING).numbered(8)
+    assert (other.id, other.group_id) == (8, 1)
+    assert other.action == moving(MIGRATING).action
