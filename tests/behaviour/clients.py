@@ -80,7 +80,7 @@ class BareClient(Client):
             host, _, port = address.rpartition(":")
             try:
                 reader, writer = await asyncio.open_connection(host, int(port))
-            except ConnectionRefusedError:
+            except ConnectionError:
                 await asyncio.sleep(REST_SECONDS)
                 continue
             try:
@@ -94,7 +94,7 @@ class BareClient(Client):
                         answer = line.decode().strip()
                         self.take(waiting.popleft(), int(answer[1:]) if answer.startswith(":") else answer)
                     await asyncio.sleep(REST_SECONDS)
-            except ConnectionResetError:
+            except ConnectionError:
                 self.moved += 1
             finally:
                 writer.close()

@@ -7,7 +7,7 @@ from typing import Any
 from slotferry.processes import ManagedProcess, free_ports
 from slotferry.redis_server import HOST, RedisServer
 from slotferry.traffic.placement import Layout
-from tests.integration.cluster.harness import PATIENT, plain_client
+from tests.integration.cluster.harness import plain_client
 from tests.integration.cluster.sentinels import WATCHED, Sentinel
 from tests.integration.cluster.several import SeveralTopoms
 
@@ -21,15 +21,15 @@ TOPOM_SETTINGS = {
     "server_suspect_seconds": 1.0,
     "server_fail_seconds": 3.0,
     "server_view_seconds": 20.0,
-    "proxy_lease_seconds": 20.0,
-    "barrier_seconds": 30.0,
     "promotion_seconds": 20.0,
+    # While another topom comes to lead, proxies hear none.
+    "stand_down_seconds": 60.0,
     # Three of the eight members, that is half of the servers, are more than may be lost at a time.
     "protection_share": 0.3,
     "placement_settle_seconds": 1.0,
 }
 # Those that are amid something when their proxy drains are waited for.
-PROXY_SETTINGS = {**PATIENT, "replica_check_seconds": 0.2, "drain_last_seconds": 30.0}
+PROXY_SETTINGS = {"replica_check_seconds": 0.2, "drain_last_seconds": 120.0}
 REDIS_ARGUMENTS = (
     *("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"),
     # A server that is killed and started again has what it had.

@@ -13,6 +13,7 @@ from slotferry.local import LocalCluster
 from slotferry.redis_server import RedisServer, start_redis
 from tests.differential.runner import Runner
 from tests.differential.sides import Control
+from tests.integration.cluster.harness import PATIENT, PATIENT_TOPOM
 
 BALLAST = 300
 """Keys that only the migrator moves, in a database of their own, so that slots are on their way for a while."""
@@ -92,7 +93,11 @@ def cluster_of(topology: str) -> Iterator[tuple[LocalCluster, Mover | None]]:
         workers=2,
         slots_on=[1] if moving else None,
         # Slow enough that commands meet slots in every state, in several batches.
-        topom_settings={"migration_parallel_slots": 256, "migration_keys_per_second": 2000} if moving else {},
+        topom_settings={
+            **PATIENT_TOPOM,
+            **({"migration_parallel_slots": 256, "migration_keys_per_second": 2000} if moving else {}),
+        },
+        proxy_settings=PATIENT,
     )
     asyncio.run(cluster.start())
     mover = Mover(cluster) if moving else None

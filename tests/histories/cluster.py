@@ -59,6 +59,7 @@ class HistoriesCluster(Cluster):
             proxies=PROXIES,
             workers=WORKERS,
             number_of_slots=SLOTS,
+            patient=False,
             topom_settings=TOPOM_SETTINGS,
             proxy_settings=PROXY_SETTINGS,
             redis_arguments=REDIS_ARGUMENTS,

@@ -19,7 +19,7 @@ from tests.integration.breaking_relay import (
     proxies,
 )
 
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 def packed(*words: str) -> bytes:

@@ -53,7 +53,7 @@ def pair(servers: tuple[redis.Redis, redis.Redis]) -> tuple[redis.Redis, redis.R
 async def topom(tmp_path: Path, pair: tuple[redis.Redis, redis.Redis]) -> AsyncIterator[TopomProcess]:
     """All slots in group 1 of the first server, group 2 of the second."""
     async with topom_process(
-        tmp_path / "data", heartbeat_seconds=0.1, proxy_lease_seconds=1.0, barrier_seconds=30
+        tmp_path / "data", heartbeat_seconds=0.1, proxy_lease_seconds=4.0, barrier_seconds=30
     ) as one:
         for group_id, server in enumerate(pair, 1):
             await one.call("POST", "/groups", {"id": group_id, "servers": [address_of(server)]})
@@ -125,10 +125,12 @@ async def test_what_moves_is_held_when_its_hours_are_over(
         begins = datetime.fromisoformat(shown["halted_until"])
         assert begins == (now + timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)
         await topom.call("POST", "/slots/move", {"slots": "8", "group_id": 2})
-        await asyncio.sleep(0.5)  # a batch that was under way
-        held = pair[1].dbsize()
-        await asyncio.sleep(1.0)
-        assert pair[1].dbsize() == held
+        async with asyncio.timeout(60):
+            held = -1
+            while pair[1].dbsize() != held:  # a batch that was under way
+                held = pair[1].dbsize()
+                await asyncio.sleep(1.0)
+        assert pair[0].dbsize() > 0, "it is held, and not over"
         assert (await topom.call("GET", "/migration"))["slots_pending"] == 1
         await topom.call("PATCH", "/migration", {"hours": f"{hours}, 00:00-24:00", "keys_per_second": 0})
         await topom.at_rest(9)
@@ -141,7 +143,7 @@ async def test_topom_killed_in_each_state(
 ) -> None:
     async with HandProxy(topom, in_state(state)) as proxy:
         if state == "migrating":
-            await topom.call("PATCH", "/migration", {"keys_per_second": 100})
+            await topom.call("PATCH", "/migration", {"keys_per_second": 40})
         if state == "pending":
             await topom.call("POST", "/migration/pause")
         await topom.call("POST", "/slots/move", {"slots": "0-7", "group_id": 2})
@@ -201,7 +203,7 @@ async def test_many_proxies_lost_at_once_hold_up_no_failover(tmp_path: Path) -> 
         replica.replicaof("127.0.0.1", port)
         settings = {
             "heartbeat_seconds": 0.2,
-            "proxy_lease_seconds": 1.0,
+            "proxy_lease_seconds": 3.0,
             "ha": "topom",
             "stand_down_seconds": allowance,
             "protection_share": 1.0,
@@ -238,7 +240,7 @@ async def test_many_proxies_lost_at_once_hold_up_no_failover(tmp_path: Path) -> 
             def replaced(status: dict[str, Any]) -> bool:
                 return [one["address"] for one in status["groups"][0]["servers"]] == servers[::-1]
 
-            await topom.until(replaced, 30)
+            await topom.until(replaced)
             assert len(fence_users(replica)) == 30
             assert replica.info("replication")["role"] == "master"
 
@@ -249,7 +251,7 @@ async def test_a_proxy_leaves(topom: TopomProcess) -> None:
         await topom.until(lambda status: status["proxies"][0]["epoch"] == status["epoch"])
         await proxy.send(type="leave")
         await topom.until(lambda status: not status["proxies"])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while {"type": "left"} not in proxy.frames:
                 await asyncio.sleep(0.01)
 
@@ -259,7 +261,7 @@ async def test_an_operator_removes_a_proxy(topom: TopomProcess, pair: tuple[redi
         proxy_id = proxy.registered["proxy_id"]
         assert await topom.call("DELETE", f"/proxies/{proxy_id}") == {"id": proxy_id, "not_fenced": {}}
         assert fence_user(proxy.instance) in fence_users(pair[0])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not proxy.refusals:
                 await asyncio.sleep(0.01)
         assert proxy.refusals[0]["reason"] == "removed"
@@ -268,7 +270,7 @@ async def test_an_operator_removes_a_proxy(topom: TopomProcess, pair: tuple[redi
 async def test_a_proxy_asks_for_the_whole_table(topom: TopomProcess) -> None:
     async with HandProxy(topom) as proxy:
         await proxy.send(type="resync")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while [frame["type"] for frame in proxy.frames] != ["registered", "table", "table"]:
                 await asyncio.sleep(0.01)
         assert "since" not in proxy.frames[-1]
@@ -289,7 +291,7 @@ async def test_an_odd_frame_ends_the_stream_that_it_came_over_and_nothing_else(t
             async with HandProxy(topom) as proxy:
                 assert proxy._socket is not None
                 await proxy._socket.send(odd)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while not proxy.refusals:
                         await asyncio.sleep(0.01)
                 assert proxy.refusals[0]["reason"] == "invalid"

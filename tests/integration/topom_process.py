@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import redis
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from slotferry.processes import free_ports
 from slots.table import SlotTable
 from tests.forking import bound
 
@@ -47,15 +47,13 @@ def redis_binary() -> str:
 @contextmanager
 def redis_server(directory: Path) -> Iterator[redis.Redis]:
     """A throw-away server; a client of it. ``client.connection_pool.connection_kwargs`` has its port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     directory.mkdir(parents=True, exist_ok=True)
     arguments = ["--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(directory)]
     process = subprocess.Popen(bound([redis_binary(), *arguments]), stdout=subprocess.DEVNULL)
     client = redis.Redis(port=port, protocol=2)
     try:
-        for _ in range(500):
+        for _ in range(3000):
             with suppress(redis.ConnectionError):
                 client.ping()
                 break
@@ -77,7 +75,9 @@ class TopomProcess:
     def __init__(self, data: Path, **settings: Any) -> None:
         self.data = data
         self.log_file = data.parent / f"{data.name}.log"
-        self._settings = {"listen": "127.0.0.1:0", "token": TOKEN, "data": str(data), "number_of_slots": 16, **settings}
+        # One that no outgoing connection takes while it is started again.
+        listen = f"127.0.0.1:{free_ports(1)[0]}"
+        self._settings = {"listen": listen, "token": TOKEN, "data": str(data), "number_of_slots": 16, **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
         self.token = TOKEN
@@ -131,7 +131,7 @@ class TopomProcess:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(10)
+            return self._process.wait(60)
         except subprocess.TimeoutExpired:
             self.kill()
             raise

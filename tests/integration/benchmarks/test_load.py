@@ -13,7 +13,7 @@ from benchmarks.clients import Clients, ClientsFailed
 from benchmarks.load import Load, LoadFailed, fill, prefix_of, run
 from slotferry.redis_server import RedisServer, ask, start_redis
 
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import redis
 
 from slotferry.local import LocalCluster
 from tests.integration.clients import mover
+from tests.integration.cluster.harness import PATIENT, PATIENT_TOPOM
 
 TOPOLOGIES = {"one-group": 1, "three-groups": 3, "moving-slots": 2}
 SLOTS = 1024
@@ -20,7 +21,14 @@ SLOTS = 1024
 @contextmanager
 def started(groups: int) -> Iterator[LocalCluster]:
     """A cluster, for as long as the block runs."""
-    running = LocalCluster(groups=groups, proxies=1, workers=2, number_of_slots=SLOTS)
+    running = LocalCluster(
+        groups=groups,
+        proxies=1,
+        workers=2,
+        number_of_slots=SLOTS,
+        topom_settings=PATIENT_TOPOM,
+        proxy_settings=PATIENT,
+    )
     asyncio.run(running.start())
     try:
         yield running

@@ -20,7 +20,7 @@ from tests.forking import bound
 
 ROOT = Path(__file__).parents[3]
 APPLICATION = "tests.integration.clients.celery_application"
-SECONDS = 30
+SECONDS = 90
 NOTICED_SECONDS = 10
 
 

@@ -17,7 +17,7 @@ from slotferry.local import LocalCluster
 from slots.functions import slot
 from tests.integration.clients import mover
 from tests.integration.clients.javascript import RunningApplication
-from tests.integration.cluster.harness import eventually, plain_client
+from tests.integration.cluster.harness import PATIENT, PATIENT_TOPOM, eventually, plain_client
 
 Address = tuple[str, int]
 
@@ -30,7 +30,9 @@ def place(address: str) -> Address:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """Two groups, and two proxies in cluster mode; the last test ends one of them."""
-    running = LocalCluster(groups=2, proxies=2, workers=1, proxy_settings={"cluster_mode": True})
+    running = LocalCluster(
+        groups=2, proxies=2, workers=1, topom_settings=PATIENT_TOPOM, proxy_settings={**PATIENT, "cluster_mode": True}
+    )
     asyncio.run(running.start())
     yield running
     asyncio.run(running.stop())

@@ -78,7 +78,7 @@ async def test_subscriptions(address: Address, protocol: int) -> None:
     channels = [f"channel:{protocol}:{number}" for number in range(20)]
     wanted = sorted((channel, str(number)) for channel in channels for number in range(10))
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(120),
         Redis(host=host, port=port, protocol=protocol, decode_responses=True) as client,
         client.pubsub() as exact,
         client.pubsub() as pattern,

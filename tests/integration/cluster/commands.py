@@ -11,7 +11,7 @@ from typing import Any
 from slotferry.local import environment_of
 from tests.forking import Forked, fork
 
-LIMIT = 60.0
+LIMIT = 150.0
 LOOK_SECONDS = 0.02
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Any, Self, TypeVar
 
@@ -29,9 +29,11 @@ from slots.functions import slot, slots_of
 from slots.moving import RESERVED
 from topom.term.stores import STORE_FILE
 
-LIMIT = 60.0
+LIMIT = 150.0
 """Seconds after which a condition counts as one that is never met."""
 POLL_SECONDS = 0.02
+WAITING = {"socket_timeout": LIMIT, "socket_connect_timeout": LIMIT}
+"""How long a client waits, unless a test says so."""
 BALLAST = 3000
 """Keys that no traffic touches, so that only the migrator moves them and a slow pace keeps slots on their way."""
 
@@ -61,15 +63,48 @@ def plain_client(address: str, **options: Any) -> redis.asyncio.Redis:
     """A client of a proxy or a server that tries nothing twice."""
     host, _, port = address.rpartition(":")
     return redis.asyncio.Redis(
-        **{"host": host, "port": int(port), "retry": Retry(NoBackoff(), 0), "socket_timeout": 30, **options}
+        **{"host": host, "port": int(port), "retry": Retry(NoBackoff(), 0), **WAITING, **options}
     )
 
 
+PATIENT = {
+    "lock_drain_seconds": 20,
+    "lock_hold_seconds": 60,
+    "backend_connect_seconds": 10,
+    "backend_reply_seconds": 60,
+    "move_seconds": 60,
+}
+"""Settings of proxies, unless a test is about one of them: nothing may depend on how soon others get on."""
+PATIENT_TOPOM = {"barrier_seconds": 30, "promotion_seconds": 10, "proxy_lease_seconds": 20}
+"""The same of topom: on a machine that is busy with other tests, too, who is slow does not count as lost."""
+
+
 class Cluster(LocalCluster):
-    """A local cluster with the questions and interventions that tests need."""
+    """A local cluster with the questions and interventions that tests need.
+
+    Args:
+        patient: whether limits in time are those of :data:`PATIENT` and :data:`PATIENT_TOPOM`, where nothing else is
+            said; if not, they are those that proxies and topom have by themselves.
+        arguments, topom_settings, proxy_settings, options: those of a local cluster.
+    """
 
     api: TopomClient
     """A client of topom, inside :meth:`visit` only."""
+
+    def __init__(
+        self,
+        *arguments: Any,
+        patient: bool = True,
+        topom_settings: Mapping[str, Any] | None = None,
+        proxy_settings: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            *arguments,
+            topom_settings={**(PATIENT_TOPOM if patient else {}), **(topom_settings or {})},
+            proxy_settings={**(PATIENT if patient else {}), **(proxy_settings or {})},
+            **options,
+        )
 
     @asynccontextmanager
     async def visit(self) -> AsyncIterator[Self]:
@@ -326,10 +361,6 @@ async def check_every_key(traffic: Traffic, layout: Layout) -> None:
     assert verdict.compared.clean, verdict.compared.to_wire()
     assert not verdict.misplaced, verdict.misplaced_texts
     assert verdict.placed > 0
-
-
-PATIENT = {"lock_drain_seconds": 20, "lock_hold_seconds": 60, "backend_reply_seconds": 60}
-"""Settings of proxies of which nothing may depend on how soon topom serves again."""
 
 
 def running(cluster: Cluster) -> Iterator[Cluster]:

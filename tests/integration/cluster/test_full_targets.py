@@ -83,9 +83,9 @@ async def test_slots_stay_untouched_until_the_target_can_take_them(cluster: Clus
 
 async def fill_target(cluster: Cluster) -> None:
     """Slots are on their way to group 2, which takes no more."""
-    await cluster.api.set_migration(keys_per_second=300)
+    await cluster.api.set_migration(keys_per_second=100)
     await cluster.api.move_slots("0-511", 2)
-    await cluster.moving(100)
+    await cluster.moving(50)
     await configure(cluster, 2, maxmemory=MEBIBYTE // 2)
     await cluster.api.set_migration(keys_per_second=0)
     await reason_shown(cluster, "migrating", "it is at its maxmemory; raise that or free memory")

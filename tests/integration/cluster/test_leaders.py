@@ -13,7 +13,7 @@ import pytest
 
 from slotferry.client import TopomClient
 from slots.connections import fence_user
-from tests.integration.cluster.harness import PATIENT, check_clean, eventually, running, traffic_on
+from tests.integration.cluster.harness import check_clean, eventually, running, traffic_on
 from tests.integration.cluster.held import MOVED, goes_on, held, terms_at, wakes_in_vain
 from tests.integration.cluster.several import SeveralTopoms
 from tests.integration.stores.servers import need_etcd
@@ -27,8 +27,6 @@ def shared_cluster() -> Iterator[SeveralTopoms]:
             topoms=2,
             groups=2,
             proxies=2,
-            topom_settings={"barrier_seconds": 30, "proxy_lease_seconds": 20},
-            proxy_settings=PATIENT,
         )
     )
 

@@ -12,13 +12,13 @@ from tests.integration.cluster.test_replica_reads import PROMPT, add_replica
 from tests.integration.worker.harness import slot_of
 from tests.integration.worker.wire import Wire
 
-ALLOWANCE = 1.5
+ALLOWANCE = 3.0
 SETTINGS = {
-    "server_suspect_seconds": 0.5,
-    "server_fail_seconds": 1.0,
+    "server_suspect_seconds": 1.0,
+    "server_fail_seconds": 2.0,
     "server_view_seconds": 10.0,
     "heartbeat_seconds": 0.3,
-    "proxy_lease_seconds": 1.0,
+    "proxy_lease_seconds": 2.0,
     "ha": "topom",
     "ha_lost_proxies": "stand_down",
     "stand_down_seconds": ALLOWANCE,

@@ -10,7 +10,7 @@ from tests.integration.cluster.test_replica_reads import PROMPT, add_replica
 from tests.integration.worker.blocked import blocked_at
 from tests.integration.worker.conversations import Talk
 
-QUICK = {"server_suspect_seconds": 1.0, "server_fail_seconds": 2.0, "server_view_seconds": 10.0}
+QUICK = {"server_suspect_seconds": 1.5, "server_fail_seconds": 3.0, "server_view_seconds": 10.0}
 
 
 async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> None:
@@ -48,7 +48,7 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
         await stray.ready()
         await one.progress()
         await other.progress()
-        assert ("failed", 3, 3) in await judged()
+        await eventually(judged, lambda found: ("failed", 3, 3) in found, "all to see that the former master failed")
         await cluster.check_ballast()
         # It wakes with requests of before, which nobody waits for.
         os.kill(process.pid, signal.SIGCONT)
@@ -148,7 +148,7 @@ async def test_a_replica_that_shows_no_data_without_its_master_takes_its_place(s
 
 async def test_a_proxy_that_died_is_forgotten_and_holds_no_failover_up(start_cluster: StartCluster) -> None:
     """Its identity goes, nobody removes it, and nobody waits for it when a master dies later."""
-    settings = {**QUICK, "ha": "topom", "proxy_lease_seconds": 1.0, "proxy_forget_seconds": 1.0}
+    settings = {**QUICK, "ha": "topom", "proxy_lease_seconds": 3.0, "proxy_forget_seconds": 3.0}
     cluster = await start_cluster(groups=2, proxies=2, workers=1, topom_settings=settings, redis_arguments=PROMPT)
     await add_replica(cluster, 1)
     await all_follow(cluster, 1)

@@ -12,7 +12,6 @@ from slotferry.redis_server import RedisServer
 from slotferry.traffic.placement import Layout
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import (
-    PATIENT,
     Cluster,
     Counting,
     check_clean,
@@ -22,7 +21,7 @@ from tests.integration.cluster.harness import (
 )
 from tests.integration.cluster.test_replica_reads import PROMPT
 
-QUICK = {"server_suspect_seconds": 1.0, "server_fail_seconds": 2.0, "server_view_seconds": 10.0}
+QUICK = {"server_suspect_seconds": 1.5, "server_fail_seconds": 3.0, "server_view_seconds": 10.0}
 GROUPS = 4
 
 
@@ -57,11 +56,8 @@ async def test_a_node_joins_and_one_is_lost(start_cluster: StartCluster) -> None
         topom_settings={
             **QUICK,
             "ha": "topom",
-            "barrier_seconds": 30,
-            "promotion_seconds": 10,
             "placement_settle_seconds": 1.0,
         },
-        proxy_settings=PATIENT,
         redis_arguments=PROMPT,
     )
     for group in await cluster.api.groups():

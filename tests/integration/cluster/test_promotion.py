@@ -13,7 +13,6 @@ from slotferry.redis_server import RedisServer
 from slotferry.traffic.placement import Layout
 from slots.functions import slot
 from tests.integration.cluster.harness import (
-    PATIENT,
     Cluster,
     Counting,
     check_clean,
@@ -33,8 +32,6 @@ def shared_cluster() -> Iterator[Cluster]:
             groups=2,
             proxies=2,
             workers=2,
-            topom_settings={"barrier_seconds": 30, "promotion_seconds": 10},
-            proxy_settings=PATIENT,
             redis_arguments=PROMPT,
         )
     )

@@ -26,8 +26,8 @@ async def start(start_cluster: StartCluster) -> Cluster:
         proxies=2,
         workers=2,
         slots_on=[1],
-        topom_settings={"heartbeat_seconds": 0.5, "barrier_seconds": 10},
-        proxy_settings={"lock_hold_seconds": 60, "backend_reply_seconds": 60},
+        # One is killed or paused, and is lost after that.
+        topom_settings={"heartbeat_seconds": 0.5, "proxy_lease_seconds": 5.0},
     )
 
 

@@ -63,7 +63,7 @@ async def test_two_proxies_three_groups_and_slots_that_move(start_cluster: Start
                 await pubsub.psubscribe("channel-*")
                 confirmations = 1
             for _ in range(confirmations):
-                assert await pubsub.get_message(timeout=20) is not None
+                assert await pubsub.get_message(timeout=60) is not None
             all_heard.append({})
             hearing.append(asyncio.create_task(hear(pubsub, all_heard[-1])))
 

@@ -8,7 +8,6 @@ from functools import partial
 
 from slotferry.traffic.placement import Layout
 from tests.integration.cluster.harness import (
-    PATIENT,
     Cluster,
     Counting,
     check_clean,
@@ -37,10 +36,7 @@ async def watched_nodes() -> AsyncIterator[tuple[Cluster, list[Sentinel]]]:
             "sentinel_down_after_milliseconds": DOWN_AFTER_MILLISECONDS,
             # Where no Sentinel has the votes of a majority, they try again after twice as long.
             "sentinel_failover_timeout_milliseconds": 5_000,
-            "barrier_seconds": 30,
-            "promotion_seconds": 10,
         },
-        proxy_settings=PATIENT,
         redis_arguments=PROMPT,
     )
     async with AsyncExitStack() as stack:

@@ -92,7 +92,7 @@ async def test_a_sweep_goes_on_after_topom_and_the_server_were_killed_in_the_mid
         await cluster.api.move_slots("0-511", 2)
         await cluster.at_rest()
         assert await client.delete(*gone) == len(gone)
-        await cluster.api.set_migration(keys_per_second=50)
+        await cluster.api.set_migration(keys_per_second=20)
         server = cluster.servers[1][0]
         await server.kill()
         server.start()
@@ -126,7 +126,7 @@ async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: Sta
             await direct.save()
         await cluster.api.move_slots("0-511", 2)
         await cluster.at_rest()
-        await cluster.api.set_migration(keys_per_second=50)
+        await cluster.api.set_migration(keys_per_second=20)
         server = cluster.servers[1][0]
         await server.kill()
         server.start()

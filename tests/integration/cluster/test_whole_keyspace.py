@@ -57,7 +57,7 @@ async def test_no_key_is_missed_while_topom_moves_slots(start_cluster: StartClus
         await clients[0].mset(dict.fromkeys(NAMES, "value"))
         moving = asyncio.create_task(keep_moving(cluster, over, moves))
         try:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(400):
                 for round_number in itertools.count():
                     if len(moves) >= MOVES:
                         break

@@ -46,6 +46,7 @@ class FaultCluster(Cluster):
             proxies=2,
             workers=2,
             slots_on=[1],
+            patient=False,
             topom_settings={
                 "heartbeat_seconds": 0.2,
                 "proxy_lease_seconds": LEASE_SECONDS,

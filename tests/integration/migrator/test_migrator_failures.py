@@ -35,7 +35,7 @@ from migrator.progress import Progress
 from slots.access import ServerAccess
 
 asyncio.run(migrate(**json.loads(sys.argv[1]), slots=range(1024), function="crc32", number_of_slots=1024,
-    access=ServerAccess(), pace=Pace(PaceSettings(keys_per_second=20_000)), progress=Progress(),
+    access=ServerAccess(), pace=Pace(PaceSettings(keys_per_second=5000)), progress=Progress(),
     manner=Manner()))
 """
 
@@ -340,7 +340,7 @@ async def test_our_connection_is_named(pair: Pair, source: Redis) -> None:
 async def test_a_source_that_restarts_with_older_data_undoes_nothing(fragile_pair: Pair) -> None:
     """given a source that was saved before its keys moved, those that have lived on at the target since count there."""
     pair = fragile_pair
-    pair.pace = Pace(PaceSettings(keys_per_second=1000))
+    pair.pace = Pace(PaceSettings(keys_per_second=500))
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await fill(source, 5000)
         # Twenty of them: a scan does not leave all to its last batch.
@@ -349,7 +349,7 @@ async def test_a_source_that_restarts_with_older_data_undoes_nothing(fragile_pai
             await source.rpush(key, *range(2000))
         await source.save()
         call = asyncio.create_task(pair.migrate())
-        await pair.keys_moved(1000)
+        await pair.keys_moved(600)
         async with asyncio.timeout(30):
             while not (big_moved := await target.keys("big:*")):
                 await asyncio.sleep(0.01)

@@ -94,8 +94,9 @@ async def test_a_server_that_suffers_from_the_move_is_given_way_to(fragile_pair:
         await fill(source, 30_000)
         call = asyncio.create_task(pair.migrate())
         async with stalling(server, more_moved(pair)):
-            slow = await pacing(pair, call, lambda told: told.speed < START / 3)
-            assert f"{role} {server.address} kept too many requests waiting for more than 50.0 ms" in slow.reason
+            # On a busy machine the other one is slow, too, now and then.
+            reason = f"{role} {server.address} kept too many requests waiting for more than 50.0 ms"
+            slow = await pacing(pair, call, lambda told: told.speed < START / 3 and reason in told.reason)
             assert slow.batch_milliseconds < pair.pace.settings.batch_milliseconds / 3
             latency = {"source": slow.source, "target": slow.target}[role]
             assert (latency.p99 or 0) > GOAL
@@ -125,7 +126,7 @@ async def test_a_server_that_is_slow_anyway_does_not_hold_the_move_back(fragile_
 
 async def test_a_goal_that_is_met_holds_nothing_back(pair: Pair, source: Redis, target: Redis) -> None:
     await fill(source, 20_000)
-    pair.pace = Pace(PaceSettings(keys_per_second=5000, latency_goal_milliseconds=60_000))
+    pair.pace = Pace(PaceSettings(keys_per_second=1000, latency_goal_milliseconds=60_000))
     call = asyncio.create_task(pair.migrate())
     told = await pacing(pair, call, lambda told: told.speed == 1.0)
     assert told.reason == ""
@@ -133,6 +134,7 @@ async def test_a_goal_that_is_met_holds_nothing_back(pair: Pair, source: Redis, 
     assert told.batch_milliseconds == pair.pace.settings.batch_milliseconds
     assert told.source.p99 is not None
     assert told.target.p99 is not None
+    pair.pace.change(PaceSettings())
     await call
     await assert_moved(source, target, 20_000)
 

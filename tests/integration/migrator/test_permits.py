@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError, RedisError
 
 from migrator import bigkeys
+from migrator import move as mover
 from migrator.connection import pack
 from migrator.errors import Refusal, TargetRefused
 from migrator.manner import UNBOUNDED, Bounds
@@ -356,7 +357,7 @@ async def test_a_drop_without_its_claim_deletes_nothing(source: Redis, target: R
 async def test_absent_first_a_key_that_was_taken_counts_as_there_though_it_has_expired(
     source: Redis, target: Redis
 ) -> None:
-    await source.set("key", "value", px=500)
+    await source.set("key", "value", px=2000)
     permit = await renewed(source, target)
     await taken(source, permit, b"key")
     while await source.exists("key"):
@@ -371,8 +372,10 @@ async def test_absent_first_a_key_that_was_taken_counts_as_there_though_it_has_e
 
 
 async def test_a_key_that_a_dead_mover_has_claimed_is_waited_for_and_then_moved(
-    pair: Pair, source: Redis, target: Redis
+    pair: Pair, source: Redis, target: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # So long there is for a look at what is waited for.
+    monkeypatch.setattr(mover, "BUSY_SECONDS", 4.0)
     await fill(source, 100)
     pair.pace = Pace(paused=True)
     call = asyncio.create_task(pair.migrate())
@@ -394,8 +397,12 @@ async def test_a_key_that_a_dead_mover_has_claimed_is_waited_for_and_then_moved(
     assert pair.progress.keys_moved == 100
 
 
-async def test_keys_that_a_live_mover_has_claimed_are_left_to_it(pair: Pair, source: Redis, target: Redis) -> None:
+async def test_keys_that_a_live_mover_has_claimed_are_left_to_it(
+    pair: Pair, source: Redis, target: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """given a mover that takes its time, what it has claimed moves once, and by it."""
+    # However long it takes here, it does not count as dead.
+    monkeypatch.setattr(mover, "BUSY_SECONDS", 60.0)
     await fill(source, 100)
     pair.pace = Pace(paused=True)
     call = asyncio.create_task(pair.migrate())
@@ -563,7 +570,7 @@ async def test_bounded_what_is_taken_together_is_no_more_than_enough_and_one_key
 async def test_a_key_whose_deadline_passes_between_take_and_place_is_at_neither_server(
     source: Redis, target: Redis
 ) -> None:
-    await source.set("key", "value", px=500)
+    await source.set("key", "value", px=2000)
     await target.set("key", "stale")
     permit = await renewed(source, target)
     found = await taken(source, permit, b"key")

@@ -101,7 +101,7 @@ def test_a_killed_parent_leaves_no_child(log: Path) -> None:
         child = int(parent.stdout.readline())
         assert not gone(child)
         parent.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not gone(child) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert gone(child)
@@ -121,7 +121,7 @@ def test_a_killed_test_leaves_nothing_that_was_forked() -> None:
         forked = int(parent.stdout.readline())
         os.kill(forked, signal.SIGSTOP)
         parent.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not gone(forked) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert gone(forked)

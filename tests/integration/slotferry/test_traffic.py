@@ -1,7 +1,8 @@
 """The checking traffic on a plain Redis server: right values pass, and every sort of fault is seen."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from slotferry.traffic.requests import Read, Write
 from slotferry.traffic.session import Session, Tally
 from slots.functions import slot
 
+LIMIT = 60.0
 PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
 
 
@@ -27,6 +29,13 @@ async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
     found = await start_redis("redis", tmp_path)
     yield found
     await found.stop()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait for what the traffic reports, which it does once a second."""
+    async with asyncio.timeout(LIMIT):
+        while not holds():
+            await asyncio.sleep(0.05)
 
 
 def layout_of(*servers: RedisServer) -> Layout:
@@ -58,10 +67,9 @@ async def test_a_run_without_a_fault(server: RedisServer) -> None:
         loaded = await traffic.load(told.append)
         assert (loaded.requests, loaded.clean, told[-1]) == (2000, True, 2000)
         await traffic.start()
-        await asyncio.sleep(2.5)
+        await until(lambda: traffic.total.requests > 5000 and len(traffic.seconds) > 1)
         total = await traffic.stop()
         assert total.clean, (total.error_texts, total.difference_texts)
-        assert total.requests > 1000
         assert total.requests >= sum(second.requests for second in traffic.seconds) > 0
         assert total.latency.total == total.requests
         found = await traffic.verify(layout_of(server))
@@ -77,10 +85,12 @@ async def test_a_run_without_a_fault(server: RedisServer) -> None:
 async def test_the_rate_is_kept(server: RedisServer) -> None:
     async with Traffic([server.address], 500, connections=4, rate=400, profile="fixed:100", pipeline=1) as traffic:
         await traffic.load()
+        began = time.monotonic()
         await traffic.start()
-        await asyncio.sleep(3)
+        # On a machine that is busy with other things some seconds have less.
+        await until(lambda: traffic.total.requests > 700 and max(each.requests for each in traffic.seconds) > 240)
         total = await traffic.stop()
-    assert 700 < total.requests < 1500
+    assert total.requests < 400 * (time.monotonic() - began) * 1.25
 
 
 @pytest.mark.parametrize(
@@ -97,9 +107,8 @@ async def test_a_value_changed_behind_its_back_is_a_difference(
         await traffic.load()
         await ask(server.address, *(part.format(key="traffic:7") for part in command))
         await traffic.start()
-        await asyncio.sleep(1)
+        await until(lambda: traffic.total.differences)
         total = await traffic.stop()
-        assert total.differences > 0
         assert any("traffic:7" in text for text in total.difference_texts)
         found = await traffic.verify()
     assert (found.compared.differences > 0, found.clean) == (True, False)
@@ -143,9 +152,8 @@ async def test_errors_are_counted_with_their_text(server: RedisServer) -> None:
         await traffic.load()
         await ask(server.address, "CONFIG", "SET", "maxmemory", "1")
         await traffic.start()
-        await asyncio.sleep(0.5)
+        await until(lambda: traffic.total.errors)
         total = await traffic.stop()
-    assert total.errors > 0
     assert any("OOM" in text for text in total.error_texts)
     assert total.differences == 0
 
@@ -154,14 +162,13 @@ async def test_a_lost_connection_is_an_error_and_the_traffic_goes_on(server: Red
     async with Traffic([server.address], 300, connections=4) as traffic:
         await traffic.load()
         await traffic.start()
-        await asyncio.sleep(0.5)
+        await until(lambda: traffic.total.requests)
         assert await ask(server.address, "CLIENT", "KILL", "TYPE", "normal") != ":0"
-        await asyncio.sleep(2)
-        before = traffic.total.requests
-        await asyncio.sleep(1.2)
+        await until(lambda: any("connection lost" in text for text in traffic.total.error_texts))
+        # What was asked in the second of the loss is reported by then; a second later there is more.
+        before = len(traffic.seconds)
+        await until(lambda: len(traffic.seconds) > before + 1 and traffic.seconds[-1].requests)
         total = await traffic.stop()
-        assert total.requests > before
-        assert any("connection lost" in text for text in total.error_texts)
         found = await traffic.verify()
         assert (total.differences, found.compared.differences) == (0, 0)
 
@@ -199,5 +206,5 @@ async def test_a_server_that_greets_too_late_is_left(monkeypatch: pytest.MonkeyP
         session = Session(f"127.0.0.1:{listening.sockets[0].getsockname()[1]}", 0, 3, None, Tally)
         with pytest.raises(TimeoutError):
             await session.open()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT):
             await left.wait()

@@ -26,7 +26,18 @@ from slots.table import Action, Group, Slot, SlotTable
 from tests.forking import bound, fork
 
 INSTANCE = "0123456789abcdef0123456789abcdef"
-LIMIT = 20.0
+LIMIT = 60.0
+PATIENT = {
+    "backend_connect_seconds": 10.0,
+    "backend_reply_seconds": 15.0,
+    "lock_drain_seconds": 5.0,
+    "lock_hold_seconds": 15.0,
+    "move_seconds": 15.0,
+}
+"""A worker's limits in time, unless a test is about one of them: on a machine that is busy with other tests, too, what
+takes its time does not count as broken."""
+CLIENT = {"socket_timeout": 60, "socket_connect_timeout": 60}
+"""The same of clients, which send a request again after that."""
 
 
 def slot_of(key: bytes | str) -> int:
@@ -57,7 +68,7 @@ class WorkerHarness:
         self.directory = directory
         # As the supervisor does: until the worker binds it, and after, nobody else's worker shares the port with it.
         self.reserved = reserve(f"127.0.0.1:{free_ports(1)[0]}", shared=True)
-        settings = {"listen": self.reserved.address, "workers": 1, "metrics": "", **settings}
+        settings = {"listen": self.reserved.address, "workers": 1, "metrics": "", **PATIENT, **settings}
         self.settings = ProxySettings(**settings)
         self.places: UnixReservation | None = None
         self.servers: list[RedisServer] = []
@@ -199,11 +210,11 @@ class WorkerHarness:
     def client(self, **options: Any) -> redis.asyncio.Redis:
         """A client of the proxy."""
         host, port = self.settings.listen.split(":")
-        return redis.asyncio.Redis(host=host, port=int(port), **options)
+        return redis.asyncio.Redis(**{"host": host, "port": int(port), **CLIENT, **options})
 
     def direct(self, group: int, **options: Any) -> redis.asyncio.Redis:
         """A client of a group's server."""
-        return redis.asyncio.Redis(host="127.0.0.1", port=self.servers[group - 1].port, **options)
+        return redis.asyncio.Redis(**{"host": "127.0.0.1", "port": self.servers[group - 1].port, **CLIENT, **options})
 
     async def keys(self, group: int, *databases: int) -> list[bytes]:
         """The keys at a group's master, without Slotferry's own; of database 0 unless told otherwise."""

@@ -14,8 +14,8 @@ from slotferry.redis_server import RedisServer, start_redis
 from slots.table import Group
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 
-PERIOD = 0.2
-"""Seconds between two looks at a replica, in these tests."""
+PERIOD = 0.5
+"""Seconds between two looks at a replica, in these tests. One that is silent for as long is not read."""
 PROMPT = ("--repl-diskless-sync-delay", "0")
 """A master that sends its data to a new replica at once."""
 

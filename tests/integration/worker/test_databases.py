@@ -233,7 +233,7 @@ async def test_absent_first_in_every_database_of_a_transaction(start_worker: Sta
 
 
 async def test_keys_that_do_not_move(start_worker: StartWorker) -> None:
-    worker = await start_worker(move_seconds=0.3)
+    worker = await start_worker(move_seconds=1.5, backend_connect_seconds=1.0)
     async with Talk(worker.settings.listen) as talk:
         await talk.ask("SET", KEY, "0")
         await worker.act([SLOT], SlotState.PREPARED)

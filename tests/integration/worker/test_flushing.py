@@ -172,7 +172,7 @@ async def test_marks_outlast_a_flush(worker: WorkerHarness, words: tuple[str, ..
 
 async def test_a_flush_that_cannot_be_whole_says_so(start_worker: StartWorker) -> None:
     """The target cannot be told that keys are not to move."""
-    worker = await start_worker(backend_reply_seconds=0.5)
+    worker = await start_worker(backend_reply_seconds=1.0)
     async with worker.client() as client, Talk(worker.settings.listen) as talk, worker.direct(1) as source:
         await client.set(KEY, "old")
         await migrate_key(worker)

@@ -16,7 +16,7 @@ from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import WorkerHarness
 from tests.integration.worker.test_scripts import key_at, same_as_redis, until
 
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 def library(name: str = "mylib", result: str = "keys[1]", function: str = "f") -> str:

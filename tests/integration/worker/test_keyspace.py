@@ -296,7 +296,7 @@ async def test_all_are_asked_again_when_a_slot_begins_to_move_meanwhile(worker: 
     async with worker.client() as client:
         async with frozen(worker, 1):
             counted = asyncio.create_task(client.dbsize())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not await answered(worker, 2, "dbsize"):
                     await asyncio.sleep(0.01)
             await worker.apply([Slot(index, 1, Action(SlotState.PREPARED, 2)) for index in LOW_SLOTS])

@@ -17,7 +17,7 @@ from proxy.settings import ProxySettings
 from slotferry.processes import free_ports
 from slotferry.redis_server import RedisServer, ask, start_redis
 
-LIMIT = 20.0
+LIMIT = 60.0
 CLIENT_ID = command(("CLIENT", "ID"))
 BLOCK = command(("BLPOP", "nothing", "0"))
 

@@ -36,7 +36,7 @@ async def three(start_worker: StartWorker) -> WorkerHarness:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await condition():
             await asyncio.sleep(0.01)
 
@@ -272,9 +272,9 @@ async def test_each_message_is_delivered_once_over_three_groups(three: WorkerHar
 async def gather(pubsub: redis.asyncio.client.PubSub, kind: str, count: int) -> list[tuple[bytes, bytes]]:
     """So many messages of a kind."""
     found: list[tuple[bytes, bytes]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < count:
-            message = await pubsub.get_message(timeout=20)
+            message = await pubsub.get_message(timeout=60)
             if message is not None and message["type"] == kind:
                 found.append((message["channel"], message["data"]))
     return found
@@ -327,26 +327,26 @@ async def test_redis_py_asyncio(three: WorkerHarness, protocol: int) -> None:
         handled: list[str] = []
         await pubsub.subscribe("one", two=lambda message: handled.append(message["data"]))
         await pubsub.psubscribe("t*")
-        confirmations = [await pubsub.get_message(timeout=20) for _ in range(3)]
+        confirmations = [await pubsub.get_message(timeout=60) for _ in range(3)]
         assert [(found["type"], found["channel"], found["data"]) for found in confirmations if found] == [
             ("subscribe", "one", 1),
             ("subscribe", "two", 2),
             ("psubscribe", "t*", 3),
         ]
         assert await client.publish("one", "1") == 1
-        message = await pubsub.get_message(timeout=20)
+        message = await pubsub.get_message(timeout=60)
         assert message == {"type": "message", "pattern": None, "channel": "one", "data": "1"}
         assert await client.publish("two", "2") == 2
-        found = [await pubsub.get_message(timeout=20) for _ in range(2)]
+        found = [await pubsub.get_message(timeout=60) for _ in range(2)]
         assert handled == ["2"]
         assert {"type": "pmessage", "pattern": "t*", "channel": "two", "data": "2"} in found
         if protocol == 2:
             await pubsub.ping()
-            assert (await pubsub.get_message(timeout=20) or {})["type"] == "pong"
+            assert (await pubsub.get_message(timeout=60) or {})["type"] == "pong"
         await pubsub.unsubscribe()
         await pubsub.punsubscribe()
         for _ in range(3):
-            assert await pubsub.get_message(timeout=20) is not None
+            assert await pubsub.get_message(timeout=60) is not None
         assert not pubsub.subscribed
         assert await client.pubsub_channels() == []
 
@@ -360,15 +360,15 @@ async def test_redis_py(three: WorkerHarness, protocol: int) -> None:
         with client.pubsub(ignore_subscribe_messages=True) as pubsub:
             pubsub.subscribe("one")
             pubsub.psubscribe("t*")
-            pubsub.get_message(timeout=20)
-            pubsub.get_message(timeout=20)
+            pubsub.get_message(timeout=60)
+            pubsub.get_message(timeout=60)
             client.publish("one", "1")
             client.publish("two", "2")
-            found: list[object] = [pubsub.get_message(timeout=20), pubsub.get_message(timeout=20)]
+            found: list[object] = [pubsub.get_message(timeout=60), pubsub.get_message(timeout=20)]
         with client.pubsub() as pubsub:
             arrived = queue.Queue[object]()
             pubsub.subscribe(three=arrived.put)
-            pubsub.get_message(timeout=20)
+            pubsub.get_message(timeout=60)
             thread = pubsub.run_in_thread(sleep_time=0.01)
             client.publish("three", "3")
             found.append(arrived.get(timeout=20))
@@ -419,7 +419,7 @@ async def test_pubsub_numbers_count_clients_and_not_workers(three: WorkerHarness
 
 async def gather_confirmations(pubsub: redis.asyncio.client.PubSub, count: int) -> None:
     for _ in range(count):
-        assert await pubsub.get_message(timeout=20) is not None
+        assert await pubsub.get_message(timeout=60) is not None
 
 
 async def test_client_list_tells_who_is_subscribed(worker: WorkerHarness) -> None:

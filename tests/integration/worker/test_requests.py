@@ -25,7 +25,7 @@ async def exchange(worker: WorkerHarness, sent: bytes, expected: bytes, *, piece
             await asyncio.sleep(0)
     else:
         writer.write(sent)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await reader.readexactly(len(expected)) == expected
     writer.close()
 
@@ -178,7 +178,7 @@ async def test_what_is_refused_says_so_and_the_connection_stays(worker: WorkerHa
 async def test_protocol_errors_close_after_what_is_owed(worker: WorkerHarness, sent: bytes, reply: bytes) -> None:
     reader, writer = await worker.connect()
     writer.write(request("SET", "a", "1") + sent)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await reader.read() == b"+OK\r\n" + reply
     writer.close()
 
@@ -253,7 +253,7 @@ async def test_a_new_resp_version_does_not_overtake(worker: WorkerHarness) -> No
     sent = request("SET", "k", "new") + request("HELLO", 3) + request("GET", "k") + request("PING")
     reader, writer = await worker.connect()
     writer.write(sent)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await reader.readline() == b"+OK\r\n"
         assert (await reader.readuntil(b"*0\r\n")).startswith(b"%7\r\n")
         expected = b"$3\r\nnew\r\n+PONG\r\n"
@@ -320,7 +320,7 @@ async def test_a_server_that_is_down_is_named_and_comes_back(worker: WorkerHarne
         assert await client.set(other, "1")
         server.start()
         await server.ready()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     assert await client.get(key) is None
@@ -330,10 +330,10 @@ async def test_a_server_that_is_down_is_named_and_comes_back(worker: WorkerHarne
 
 
 async def test_a_server_that_hangs_is_given_up_in_time(start_worker) -> None:  # type: ignore[no-untyped-def]
-    worker = await start_worker(backend_reply_seconds=0.3)
+    worker = await start_worker(backend_reply_seconds=1.0)
     async with worker.client() as client, worker.direct(1) as direct:
         await client.set("k", "1")
-        await direct.execute_command("CLIENT", "PAUSE", 1500, "ALL")
+        await direct.execute_command("CLIENT", "PAUSE", 10_000, "ALL")
         with pytest.raises(redis.exceptions.ResponseError, match="did not reply within"):
             await client.get("k")
 
@@ -352,7 +352,7 @@ async def test_a_client_that_does_not_read_is_not_buffered_without_end(start_wor
         worker.messages.clear()
         counters = (await worker.next(lambda m: m["type"] == "counters"))["counters"]
         assert counters["memory_bytes"] < 150_000_000
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(await client.client_list()) > 1:
                 await asyncio.sleep(0.1)
         writer.close()
@@ -362,7 +362,7 @@ async def test_a_client_that_ends_its_half_of_the_connection_gets_its_replies(wo
     reader, writer = await worker.connect()
     writer.write(request("SET", "k", "x" * 3_000_000) + request("GET", "k") + request("MGET", "a", "b", "c"))
     writer.write_eof()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         replies = await reader.read()
     assert replies.startswith(b"+OK\r\n$3000000\r\n")
     assert replies.endswith(b"x\r\n*3\r\n$-1\r\n$-1\r\n$-1\r\n")
@@ -410,7 +410,8 @@ async def test_replies_before_their_turn_are_limited_too(start_worker) -> None: 
         os.kill(worker.servers[0].pid, signal.SIGSTOP)
         try:
             writer.write(request("GET", slow) + asked)
-            async with asyncio.timeout(3):
+            # Without the limit there is an error instead, once the server has not replied for long.
+            async with asyncio.timeout(60):
                 assert await reader.read() == b""
         finally:
             os.kill(worker.servers[0].pid, signal.SIGCONT)
@@ -433,20 +434,20 @@ async def test_several_keys_at_a_congested_server_are_held_back(start_worker) ->
         assert counters["counters"]["in_flight"] < 20
     finally:
         os.kill(worker.servers[0].pid, signal.SIGCONT)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await reader.readexactly(500) == b"+OK\r\n" * 100
     writer.close()
 
 
 async def test_an_idle_limit_does_not_cut_a_long_reply_short(start_worker) -> None:  # type: ignore[no-untyped-def]
-    worker = await start_worker(session_idle_seconds=0.5)
+    worker = await start_worker(session_idle_seconds=2.0)
     async with worker.client() as client:
         await client.set("big", b"x" * 40_000_000)
     host, port = worker.settings.listen.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request("GET", "big"))
     received = len(await reader.readline())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for _ in range(15):
             received += len(await reader.readexactly(1_000_000))
             await asyncio.sleep(0.2)
@@ -473,7 +474,7 @@ async def test_running_out_of_file_descriptors_does_not_spin(worker: WorkerHarne
         assert worker.process.log.read_text().count("accept_failed") < 10
         assert await client.get("k") == b"1"
         resource.prlimit(worker.process.pid, resource.RLIMIT_NOFILE, limits)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await reader.readexactly(7) == b"$1\r\n1\r\n"
         writer.close()
 
@@ -517,13 +518,13 @@ async def test_what_stands_behind_a_long_reply_has_its_own_time(start_worker) ->
             writer.write(b"$1000000\r\n")
             for _ in range(10):
                 writer.write(b"x" * 100_000)
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.3)
             writer.write(b"\r\n")
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.8)
         else:
             writer.write(b"$1\r\ny\r\n")
 
-    worker = await start_worker(backend_reply_seconds=0.6)
+    worker = await start_worker(backend_reply_seconds=2.0)
     async with Scripted(slowly) as address:
         await worker.apply(groups=[Group(1, (address,))])
         expected = b"$1000000\r\n" + b"x" * 1_000_000 + b"\r\n$1\r\ny\r\n"
@@ -550,7 +551,7 @@ async def test_max_clients(start_worker) -> None:  # type: ignore[no-untyped-def
     reader, _ = await worker.connect()
     assert await reader.read() == b"-ERR max number of clients reached\r\n"
     first[1].close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             reader, writer = await worker.connect()
             writer.write(request("PING"))
@@ -567,12 +568,12 @@ async def test_draining_finishes_what_is_owed(worker: WorkerHarness) -> None:
     worker.channel.send({"type": "drain"})
     rest = await reader.read()
     assert rest.endswith(b":500\r\n")
-    assert await worker.process.wait(20) == 0
+    assert await worker.process.wait(60) == 0
 
 
 async def test_a_worker_ends_with_its_supervisor(worker: WorkerHarness) -> None:
     worker.channel.close()
-    assert await worker.process.wait(20) == 1
+    assert await worker.process.wait(60) == 1
 
 
 async def test_redis_client_of_the_synchronous_kind(worker: WorkerHarness) -> None:

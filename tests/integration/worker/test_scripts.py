@@ -18,7 +18,7 @@ from tests.integration.worker.harness import WorkerHarness, slot_of
 ECHO = "return {KEYS[1], ARGV[1]}"
 ECHO_SHA1 = hashlib.sha1(ECHO.encode()).hexdigest()
 UNKNOWN = "f" * 40
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 def key_at(group: int, name: str = "key") -> str:
@@ -436,7 +436,7 @@ async def test_replies_are_redis_own(worker: WorkerHarness, sent: list[str]) -> 
 
 
 async def test_a_busy_script_is_killed(start_worker: StartWorker) -> None:
-    worker = await start_worker(extra=["--busy-reply-threshold", "50"])
+    worker = await start_worker(extra=["--busy-reply-threshold", "50"], backend_reply_seconds=5.0)
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
     async with worker.client() as busy, worker.client() as client:
         with pytest.raises(ResponseError, match="No scripts in execution right now"):

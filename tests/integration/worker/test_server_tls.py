@@ -152,14 +152,14 @@ async def test_a_server_that_does_not_shake_hands_costs_a_second_at_most(
     start_worker: StartWorker, authority: Authority
 ) -> None:
     worker = await start_worker(
-        servers=1, server_tls=server_options(authority), **proxy_settings(authority, backend_connect_seconds=0.3)
+        servers=1, server_tls=server_options(authority), **proxy_settings(authority, backend_connect_seconds=1.0)
     )
     pid = worker.servers[0].pid
     os.kill(pid, signal.SIGSTOP)
     try:
         async with worker.client() as client:
             async with asyncio.timeout(LIMIT):
-                with pytest.raises(redis.exceptions.ResponseError, match=r"did not accept a connection within 0\.3 s"):
+                with pytest.raises(redis.exceptions.ResponseError, match=r"did not accept a connection within 1"):
                     await client.get("k")
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -194,14 +194,14 @@ async def test_a_renewed_certificate_is_shown_to_servers(start_worker: StartWork
 async def test_a_lost_connection_is_settled_over_tls(start_worker: StartWorker, authority: Authority) -> None:
     """drained: the server is asked to end what was lost, by a connection of redis-py."""
     worker = await start_worker(
-        server_tls=server_options(authority), **proxy_settings(authority, backend_reply_seconds=0.3)
+        server_tls=server_options(authority), **proxy_settings(authority, backend_reply_seconds=1.0)
     )
     key_slot = slot_of("k")
     async with worker.client() as client:
         await client.set("k", "v")
         os.kill(worker.servers[0].pid, signal.SIGSTOP)
         try:
-            with pytest.raises(redis.exceptions.ResponseError, match=r"did not reply within 0\.3 s"):
+            with pytest.raises(redis.exceptions.ResponseError, match=r"did not reply within 1"):
                 await client.set("k", "late")
             epoch = worker.push([Slot(key_slot, 1, Action(SlotState.PREPARED, 2))])
             # It may still run there: the lock is refused.

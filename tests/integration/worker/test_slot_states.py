@@ -13,14 +13,14 @@ import redis.exceptions
 from slots.connections import FENCED, end_connections, fence, fence_user, proxy_prefix
 from slots.states import SlotState
 from slots.table import Action, Group, Slot
-from tests.integration.worker.harness import INSTANCE, WorkerHarness, slot_of
+from tests.integration.worker.harness import INSTANCE, LIMIT, WorkerHarness, slot_of
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 KEY = "some-key"
 SLOT = slot_of(KEY)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = LIMIT) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():
             await asyncio.sleep(0.01)
@@ -91,7 +91,7 @@ async def test_drained_a_lock_waits_for_what_is_under_way(start_worker: StartWor
 
 
 async def test_lock_that_does_not_drain_is_refused_and_given_up(start_worker: StartWorker) -> None:
-    worker = await start_worker(lock_drain_seconds=0.2)
+    worker = await start_worker(lock_drain_seconds=1.0)
     async with worker.client() as client, worker.client() as second:
         await client.set(KEY, "0")
         async with frozen(worker, 1):
@@ -121,7 +121,7 @@ async def test_acknowledged_lock_is_kept_and_its_waiting_bounded(start_worker: S
 
 async def test_a_lock_acknowledged_before_is_kept_when_a_later_one_is_refused(start_worker: StartWorker) -> None:
     """topom may be moving the first batch while the lock of the second does not come about."""
-    worker = await start_worker(lock_drain_seconds=0.2, lock_hold_seconds=2.0)
+    worker = await start_worker(lock_drain_seconds=1.0, lock_hold_seconds=2.0)
     other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
     async with worker.client(client_name="waits") as client, worker.client() as second, worker.direct(1) as source:
         await worker.act([SLOT], SlotState.PREPARED)
@@ -142,7 +142,7 @@ async def test_a_lock_acknowledged_before_is_kept_when_a_later_one_is_refused(st
 
 async def test_drained_a_lost_connection_is_settled_first(start_worker: StartWorker) -> None:
     """The commands of a lost connection may still be in the server's socket buffer when a lock is asked for."""
-    worker = await start_worker(backend_reply_seconds=0.3, lock_drain_seconds=0.3)
+    worker = await start_worker(backend_reply_seconds=1.0, lock_drain_seconds=1.0)
     async with worker.client() as client:
         await client.set(KEY, "0")
         async with frozen(worker, 1):
@@ -461,7 +461,7 @@ async def test_absent_first_what_one_table_cleared_is_looked_for_again_by_the_ne
 
 async def test_a_move_that_is_given_up_lets_its_session_ask_for_another_connection(start_worker: StartWorker) -> None:
     """The time limits go on to be looked after when a session opens a connection as one of them runs out."""
-    worker = await start_worker(move_seconds=0.3, lock_hold_seconds=0.3)
+    worker = await start_worker(move_seconds=0.3, lock_hold_seconds=0.3, backend_connect_seconds=1.0)
     async with worker.client() as client:
         await client.set(KEY, "0")
         await migrate_key(worker)
@@ -474,25 +474,26 @@ async def test_a_move_that_is_given_up_lets_its_session_ask_for_another_connecti
             assert "could not be moved yet" in str(replies[0])
             assert "could not be moved yet" in str(replies[2])
         await worker.apply([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT):
             with pytest.raises(redis.exceptions.ResponseError, match="is locked while it changes hands"):
                 await client.get(KEY)
 
 
 async def test_moves_that_stand_behind_slow_ones_are_given_up_in_time(start_worker: StartWorker) -> None:
-    worker = await start_worker(move_seconds=0.5, move_batch_keys=1)
+    worker = await start_worker(move_seconds=2.0, move_batch_keys=1)
     keys = [f"{{{KEY}}}{number}" for number in range(12)]
     async with worker.client() as client:
         await client.mset(dict.fromkeys(keys, "1"))
         await migrate_key(worker)
-        async with frozen(worker, 2), asyncio.timeout(4):
+        # One after the other, they would take 24 s.
+        async with frozen(worker, 2), asyncio.timeout(20):
             for reply in await asyncio.gather(*(client.get(key) for key in keys), return_exceptions=True):
                 assert "could not be moved yet" in str(reply)
         assert await client.mget(keys) == [b"1"] * len(keys)
 
 
 async def test_a_move_whose_migration_is_over_is_not_tried_again(start_worker: StartWorker) -> None:
-    worker = await start_worker(move_seconds=30.0)
+    worker = await start_worker(move_seconds=3 * LIMIT)
     async with worker.client() as client:
         await client.set(KEY, "0")
         await migrate_key(worker)
@@ -503,7 +504,7 @@ async def test_a_move_whose_migration_is_over_is_not_tried_again(start_worker: S
         worker.push([Slot(SLOT, 2)])
         # It goes to the slot's owner, which is down.
         with pytest.raises(redis.exceptions.ResponseError, match=r"cannot be connected to|closed the connection"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT):
                 await waiting
         worker.servers[1].start()
         await worker.servers[1].ready()
@@ -512,14 +513,14 @@ async def test_a_move_whose_migration_is_over_is_not_tried_again(start_worker: S
 
 
 async def test_an_acknowledged_lock_is_kept_at_a_new_master(start_worker: StartWorker) -> None:
-    worker = await start_worker(servers=3, lock_drain_seconds=0.3, lock_hold_seconds=2.0)
+    worker = await start_worker(servers=3, lock_drain_seconds=1.0, lock_hold_seconds=2.0)
     other = next(f"k{number}" for number in range(99) if slot_of(f"k{number}") != SLOT)
     async with worker.client() as client, worker.client() as second, worker.direct(3) as promoted:
         await client.set(other, "0")
         await worker.act([SLOT], SlotState.PREPARED)
         async with frozen(worker, 1):
             running = asyncio.create_task(client.incr(other))
-            await asyncio.sleep(0.2)
+            await under_way(worker)
             epoch = worker.push(
                 [Slot(slot_of(other), 1, Action(SlotState.PREPARED, 2))], [Group(1, (worker.servers[2].address,))]
             )
@@ -535,7 +536,7 @@ async def test_the_time_of_a_held_request_runs_whatever_tables_come(start_worker
     async with worker.client() as client:
         await worker.act([SLOT], SlotState.PREPARED)
         held = asyncio.create_task(client.set(KEY, "1"))
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(LIMIT):
             while not held.done():
                 await worker.apply()
                 await asyncio.sleep(0.1)
@@ -569,7 +570,7 @@ async def test_one_owner_a_new_identity_sends_nothing_by_the_old_table(start_wor
 
 
 async def test_a_server_that_has_left_the_table_holds_nothing_up(start_worker: StartWorker) -> None:
-    worker = await start_worker(backend_reply_seconds=0.3, lock_drain_seconds=0.3)
+    worker = await start_worker(backend_reply_seconds=1.0, lock_drain_seconds=1.0)
     async with worker.client() as client:
         await client.set(KEY, "0")
         async with frozen(worker, 1):

@@ -1,5 +1,6 @@
 """The slow log: what is slow, and what only waits."""
 
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -73,11 +74,12 @@ async def test_where_all_is_slow_some_are_told_of(start_worker: StartWorker) -> 
     """What takes long is noted in plain Python: noting all of it would make everything slower still."""
     worker = await start_worker(servers=1, slow_log_microseconds=1.0, slow_log_entries=5000)
     async with Wire(worker.settings.listen) as wire, worker.client() as client:
+        began = time.monotonic()
         for _ in range(4000):
             wire.send("GET", "key")
         assert await wire.heard() == b"$-1\r\n" * 4000
         counted = (await client.info("commandstats"))["cmdstat_get"]
         assert counted["calls"] == 4000
         kept = await client.slowlog_len()
-        # Room is made ten times a second.
-        assert 100 < kept < 2000, f"{kept} of 4,000"
+        # Room for 128 is made ten times a second.
+        assert 100 < kept < 1280 * (time.monotonic() - began) + 300, f"{kept} of 4,000"

@@ -151,7 +151,7 @@ async def test_absent_first_every_key_moves_before_exec(start_worker: StartWorke
 
 
 async def test_an_exec_that_cannot_be_sent_ends_its_transaction(start_worker: StartWorker) -> None:
-    worker = await start_worker(lock_hold_seconds=0.2, move_seconds=0.3)
+    worker = await start_worker(lock_hold_seconds=0.2, move_seconds=0.3, backend_connect_seconds=1.0)
     async with Talk(worker.settings.listen) as talk:
         await worker.act([SLOT], SlotState.PREPARED)
         for after in (("GET", OTHER), ("DISCARD",), ("WATCH", OTHER), ("MULTI",), ("NOSUCH",)):
@@ -221,7 +221,7 @@ async def test_drained_a_lock_waits_for_exec(start_worker: StartWorker) -> None:
         async with frozen(worker, 1), client.pipeline() as pipe:
             pipe.incr(KEY)
             running = asyncio.create_task(pipe.execute())
-            await asyncio.sleep(0.1)
+            await worker.under_way()
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):

@@ -270,7 +270,7 @@ async def test_servers_with_a_user_of_few_rights(start_worker: StartWorker) -> N
         extra=["--user", *rule.split(" ")[1:], "--requirepass", "other"],
         redis_user="slotferry",
         redis_password="inner",
-        backend_reply_seconds=0.5,
+        backend_reply_seconds=1.0,
         lock_hold_seconds=0.2,
     )
     async with worker.client() as client:

@@ -181,7 +181,7 @@ async def test_absent_first_keys_move_before_watch_and_before_exec(start_worker:
 
 
 async def test_watch_waits_for_a_locked_slot(start_worker: StartWorker) -> None:
-    worker = await start_worker(lock_hold_seconds=0.3, own_connections=1)
+    worker = await start_worker(lock_hold_seconds=3.0, own_connections=1)
     async with Talk(worker.settings.listen) as talk:
         await worker.act([SLOT], SlotState.PREPARED)
         talk.send("WATCH", KEY)

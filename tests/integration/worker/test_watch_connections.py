@@ -56,7 +56,7 @@ async def test_a_lost_connection_may_have_missed_a_change(start_worker: StartWor
 
 
 async def test_an_exec_whose_connection_is_lost_is_not_said_to_have_done_nothing(start_worker: StartWorker) -> None:
-    worker = await start_worker(backend_reply_seconds=0.3)
+    worker = await start_worker(backend_reply_seconds=1.0)
     async with watching(worker) as talk, frozen(worker, 1):
         assert b"did not reply within" in await talk.ask("EXEC")
 
@@ -67,8 +67,7 @@ async def test_drained_a_lock_waits_for_an_exec_whose_client_has_left(start_work
         async with frozen(worker, 1):
             async with watching_then_frozen(worker) as talk:
                 talk.send("EXEC")
-                await talk.writer.drain()
-                await asyncio.sleep(0.1)
+                await worker.under_way()
             await asyncio.sleep(0.1)
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             with pytest.raises(TimeoutError):
@@ -94,7 +93,7 @@ async def test_drained_a_lock_waits_for_watch(start_worker: StartWorker) -> None
         assert await talk.ask("WATCH", KEY) == b"+OK\r\n"
         async with frozen(worker, 1):
             talk.send("WATCH", "{t}other")
-            await asyncio.sleep(0.1)
+            await worker.under_way()
             epoch = worker.push([Slot(SLOT, 1, Action(SlotState.PREPARED, 2))])
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
@@ -159,7 +158,7 @@ async def until_watching(talk: Talk) -> None:
 
 
 async def test_a_watch_is_limited_in_time(start_worker: StartWorker) -> None:
-    worker = await start_worker(watch_seconds=0.3, own_connections=1)
+    worker = await start_worker(watch_seconds=3.0, own_connections=1)
 
     async def free() -> bool:
         return await can_watch(worker)

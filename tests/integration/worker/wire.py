@@ -7,7 +7,7 @@ from typing import Self
 
 from proxy.engine.backend import command
 
-LIMIT = 20.0
+LIMIT = 60.0
 
 _marks = itertools.count(1)
 
