@@ -105,6 +105,11 @@ class _End:
         # run-id: the connection, by its number, whose server has been compared with the permit.
         self._checked = 0
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether what is sent now goes over the connection by which a script was answered last, or nowhere."""
+        return self.backend.is_ready and self.backend.connects == self._checked
+
     async def run(self, script: Script, arguments: Callable[[bool], Arguments]) -> list[Any]:
         """The reply of a script; ``arguments`` is told whether the permit's run id has to be compared.
 
@@ -122,7 +127,7 @@ class _End:
 
     async def _ask(self, script: tuple[str, str], arguments: Callable[[bool], Arguments]) -> bytes:
         # In one step: what is sent over a connection that is ready goes to the process that was compared, or nowhere.
-        check = not self.backend.is_ready or self.backend.connects != self._checked
+        check = not self.is_compared
         answered = send(self.backend, command((*script, *arguments(check))))
         # Not later: by the time of the reply there may be another connection.
         number = self.backend.connects
@@ -308,6 +313,9 @@ class Lane:
         """Return once enough replicas of the target have what was placed."""
         needed = self._origin.min_replicas
         limit = int(min(CONFIRM_SECONDS, self._mover.settings.move_seconds / 2) * 1000)
+        if not self._target_end.is_compared:
+            # WAIT is for what its own connection has written: over a new one, it is answered at once.
+            raise _Refused(b"-the connection to the target was lost before its replicas were asked")
         said = await ask(self._target_end.backend, command(("WAIT", needed, max(1, limit))))
         if not said.startswith(b":"):
             raise _Refused(said)

@@ -247,6 +247,41 @@ async def test_a_key_that_the_target_refuses_is_no_harm_to_those_that_are_moved_
                 backend.close()
 
 
+async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys() -> None:
+    """given one that is lost right after that, WAIT over another is about nothing, and no key is dropped."""
+    asked: list[bytes] = []
+
+    async def source(visit: Visit, words: list[bytes]) -> None:
+        asked.append(words[1])
+        visit.say(reply([1, 1, [], [], [1], [b"payload"], [-1]] if words[1] == TAKE.digest.encode() else [1, 1]))
+
+    class Reconnects(Connection):
+        """To a target whose replicas have everything but what has just been placed."""
+
+        address = TARGET
+
+        def call(self, payload: bytes, answer: Callable[[bytes], None]) -> None:
+            def answers() -> None:
+                waits = b"WAIT" in payload
+                answer(b":1\r\n" if waits else reply([1, b""]))
+                self.connects += not waits
+
+            asyncio.get_running_loop().call_soon(answers)
+
+    async with Server(source) as giving:
+        with engine(giving.address) as inside:
+            mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
+            lane = Lane(mover, Origin(giving.address, min_replicas=1), TARGET, 0)
+            giving_end, _ = lane.backends
+            lane._target_end = _End(cast(Backend, Reconnects()))
+            lane.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.1))
+            await until(lambda: bool(mover.finished))
+            assert set(asked) == {TAKE.digest.encode()}
+            [(_, error)] = mover.finished
+            assert (error or b"").startswith(b"-TRYAGAIN")
+            giving_end.close()
+
+
 def reply(said: int | bytes | list[Any]) -> bytes:
     """In RESP."""
     if isinstance(said, list):
