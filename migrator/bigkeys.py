@@ -202,10 +202,11 @@ class Lane:
 
     async def _release(self, database: int, key: bytes, *, delete: bool) -> None:
         """Give the claim back. Without ``delete``, only where nothing was placed (docs/moving-keys.md)."""
-        if delete:
-            # By now the target may have another master, which does not have the key.
-            self._manner.require()
         for _ in range(MOST_SETTLINGS):
+            if delete:
+                # By now the target may have another master, which does not have the key; or since the permit was
+                # renewed.
+                self._manner.require()
             if await self._claims.release(database, key, self._transfer.permit, delete=delete):
                 return
             await self._transfer.renew()

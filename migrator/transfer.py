@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import hiredis
@@ -149,10 +150,10 @@ class Transfer:
         if done:
             # What is not confirmed is not given back either: the next call renews the permit.
             await self._manner.confirmation.wait(self._target)
-        # By now the target may have another master, which does not know of what was placed.
-        self._manner.require()
         arguments = moving.drop_arguments(permit, database, self._mover, taken.keys, check=False, deletes=done)
-        reply = await _run(self._source, DROP, arguments)
+        # By now the target may have another master, which does not know of what was placed. The source may keep the
+        # other batch waiting for long.
+        reply = await _run(self._source, DROP, arguments, require=self._manner.require)
         if reply is None:
             return None
         with self._source.understood("EVALSHA"):
@@ -198,12 +199,16 @@ class Transfer:
 
 
 async def _run(
-    server: Connection, script: Script, arguments: tuple[str | bytes | int, ...], limit: float | None = None
+    server: Connection,
+    script: Script,
+    arguments: tuple[str | bytes | int, ...],
+    limit: float | None = None,
+    require: Callable[[], None] = lambda: None,
 ) -> object:
     """The reply of a script; None if its permit does not hold. Raises what :meth:`Connection.call` does."""
-    (reply,) = await server.send(pack("EVALSHA", script.digest, *arguments), 1, limit)
+    (reply,) = await server.send(pack("EVALSHA", script.digest, *arguments), 1, limit, require)
     if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-        (reply,) = await server.send(pack("EVAL", script.text, *arguments), 1, limit)
+        (reply,) = await server.send(pack("EVAL", script.text, *arguments), 1, limit, require)
     if isinstance(reply, hiredis.ReplyError):
         if str(reply).startswith(UNSETTLED):
             return None

@@ -31,7 +31,7 @@ class Odd(Connection):
         super().__init__("odd:1", "test", *errors, Timeouts())
         self.reply = reply
 
-    async def send(self, commands: bytes, replies: int, limit: float | None = None) -> list[Any]:
+    async def send(self, commands: bytes, replies: int, limit: float | None = None, *_: object) -> list[Any]:
         return [self.reply] * replies
 
 
@@ -42,7 +42,7 @@ class Steps(Odd):
         super().__init__(None)
         self.replies = replies
 
-    async def send(self, commands: bytes, replies: int, limit: float | None = None) -> list[Any]:
+    async def send(self, commands: bytes, replies: int, limit: float | None = None, *_: object) -> list[Any]:
         return [self.replies.pop(0)]
 
 
