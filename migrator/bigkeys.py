@@ -28,7 +28,7 @@ from migrator.connection import Connection
 from migrator.ends import Ends, temporary_name
 from migrator.errors import CannotBeCut, CopyLost, KeyGone
 from migrator.manner import UNBOUNDED, Manner
-from migrator.pace import Pace
+from migrator.pace import Admits, Pace, Urgeable
 from migrator.pieces.copying import Copied, copy
 from migrator.pieces.cutter import PieceCutter, PieceSettings
 from migrator.pieces.finishing import finish
@@ -52,8 +52,9 @@ class BigKeys:
     Use :meth:`open`.
     """
 
-    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane) -> None:
+    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane, pace: Urgeable) -> None:
         self._wishes = wishes
+        self._pace = pace
         self._lanes = found, wanted
         self._found: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
         self._wanted: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
@@ -69,12 +70,13 @@ class BigKeys:
         is_ours: Callable[[bytes], bool],
     ) -> BigKeys:
         """Connect. ``is_ours`` says whether a key belongs to the slots that are moved."""
-        found = await Lane.open(ends, pace, progress, manner, b"found")
+        urgeable = Urgeable(pace)
+        found = await Lane.open(ends, urgeable, progress, manner, b"found")
         # What a client waits for is not held back.
         wanted = await Lane.open(ends, Pace(), progress, manner, b"wanted")
         # What is asked for and lost with the connection is asked for again.
         listening = await ends.at_source(leaves_quietly=False)
-        return cls(Wishes(listening, is_ours), found, wanted)
+        return cls(Wishes(listening, is_ours), found, wanted, urgeable)
 
     async def add(self, database: int, key: bytes) -> None:
         """Have a key moved; waits while too many do."""
@@ -90,7 +92,7 @@ class BigKeys:
             asyncio.ensure_future(work)
             for work in (
                 self._serve(self._lanes[0], self._found),
-                self._serve(self._lanes[1], self._wanted),
+                self._serve(self._lanes[1], self._wanted, self._pace.urge),
                 self._listen(),
             )
         ]
@@ -104,19 +106,24 @@ class BigKeys:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _serve(self, lane: Lane, queue: asyncio.Queue[Place]) -> None:
+    async def _serve(self, lane: Lane, queue: asyncio.Queue[Place], urge: Callable[[], None] | None = None) -> None:
+        """Move what comes. A key that the other lane moves is waited for, or urged on: others are wanted as well."""
         while True:
             place = await queue.get()
             under_way = self._under_way.get(place)
-            if under_way is not None:
-                await under_way.wait()
-            else:
+            if under_way is None:
                 under_way = self._under_way[place] = asyncio.Event()
                 try:
                     await lane.move(*place)
                 finally:
                     del self._under_way[place]
                     under_way.set()
+                    if urge is None:
+                        self._pace.relax()
+            elif urge is not None:
+                urge()
+            else:
+                await under_way.wait()
             queue.task_done()
 
     async def _listen(self) -> None:
@@ -135,7 +142,7 @@ class Lane:
         transfer: Transfer,
         manner: Manner,
         cutter: PieceCutter,
-        pace: Pace,
+        pace: Admits,
         progress: Progress,
         temporary: bytes,
     ) -> None:
@@ -150,7 +157,7 @@ class Lane:
         self._temporary = temporary
 
     @classmethod
-    async def open(cls, ends: Ends, pace: Pace, progress: Progress, manner: Manner, name: bytes) -> Lane:
+    async def open(cls, ends: Ends, pace: Admits, progress: Progress, manner: Manner, name: bytes) -> Lane:
         """Connect to both servers, and drop what a lane of that name left unfinished.
 
         Left to its expiry, a large copy would be freed at once, and nobody served meanwhile.
