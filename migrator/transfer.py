@@ -146,11 +146,13 @@ class Transfer:
             return None
         seconds = self._target.seconds
         with self._target.understood("EVALSHA"):
-            done, error = moving.placed(reply, len(taken.keys))
-        if done:
+            refused = moving.refused(reply, len(taken.keys))
+        moved = [key for place, key in enumerate(taken.keys) if place not in refused]
+        if moved:
             # What is not confirmed is not given back either: the next call renews the permit.
             await self._manner.confirmation.wait(self._target)
-        arguments = moving.drop_arguments(permit, database, self._mover, taken.keys, check=False, deletes=done)
+        keys = [*moved, *(taken.keys[place] for place in refused)]
+        arguments = moving.drop_arguments(permit, database, self._mover, keys, check=False, deletes=len(moved))
         # By now the target may have another master, which does not know of what was placed. The source may keep the
         # other batch waiting for long.
         reply = await _run(self._source, DROP, arguments, require=self._manner.require)
@@ -158,7 +160,7 @@ class Transfer:
             return None
         with self._source.understood("EVALSHA"):
             moving.dropped(reply, len(taken.keys))
-        if error:
+        for error in refused.values():
             raise self._target.refusal(hiredis.ReplyError(error.decode(errors="replace")))
         return seconds
 

@@ -48,9 +48,7 @@ CONFIRM_SECONDS = 1.0
 PIECES = b"-it goes in pieces"
 FULL = b"OOM"
 """Part of the error of a target that is at its maxmemory."""
-FOR_ALL = (FULL, b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"MISCONF")
-"""Parts of errors that a server has for any key; trying again soon does not help."""
-FINAL_ERRORS = (*FOR_ALL, b"Bad data format")
+FINAL_ERRORS = (FULL, b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"MISCONF", b"Bad data format")
 """Parts of errors that trying again soon does not help."""
 UNSETTLED = b"-" + moving.UNSETTLED.encode()
 
@@ -262,24 +260,20 @@ class Lane:
 
         try:
             if not are_current():
-                await self._drop(permit, taken, 0)
+                await self._drop(permit, taken, range(len(moves)))
                 raise _Refused(b"-a server was replaced")
-            placed, error = await self._place(permit, taken)
+            refused = await self._place(permit, taken)
             if not are_current():
                 raise _Refused(b"-a server was replaced")
-            await self._drop(permit, taken, placed)
+            await self._drop(permit, taken, refused)
         except (_Refused, NotUnderstood) as broken:
             return await self._broken_off(permit, left, broken)
-        for move in moves[:placed]:
+        for place, move in enumerate(moves):
             del left[move]
-            self._mover.finish(move, None)
-        # A full target takes none of the others either; another error may be that of one key.
-        refused = moves[placed:] if any(part in error for part in FOR_ALL) else moves[placed : placed + 1]
-        for move in refused:
-            del left[move]
-        if refused:
-            self._failed(refused, error)
-        # Before it, so that it is no harm to those that are moved with it.
+            if place not in refused:
+                self._mover.finish(move, None)
+        for place, error in refused.items():
+            self._failed([moves[place]], b"-" + error)
         self._put_back(left)
         return RETRY_SECONDS if refused else 0.0
 
@@ -300,14 +294,14 @@ class Lane:
         )
         return Taken.of(await self._source_end.run(TAKE, arguments), keys)
 
-    async def _place(self, permit: str, taken: Taken) -> tuple[int, bytes]:
-        """How many were placed, and the error of the next one, of the protocol."""
+    async def _place(self, permit: str, taken: Taken) -> dict[int, bytes]:
+        """The places of keys that were not placed, and the error for each."""
         keeps_target = self._origin.beginning.keeps_target(*processes_of(permit))
         arguments = partial(moving.place_arguments, permit, self._database, taken, keeps_target=keeps_target)
-        placed, error = moving.placed(await self._target_end.run(PLACE, arguments), len(taken.keys))
-        if placed and self._origin.min_replicas:
+        refused = moving.refused(await self._target_end.run(PLACE, arguments), len(taken.keys))
+        if len(refused) < len(taken.keys) and self._origin.min_replicas:
             await self._confirmed()
-        return placed, b"-" + error
+        return refused
 
     async def _confirmed(self) -> None:
         """Return once enough replicas of the target have what was placed."""
@@ -323,8 +317,11 @@ class Lane:
         if have < needed:
             raise _Refused(b"-%d replicas of the target have it, and migration_min_replicas is %d" % (have, needed))
 
-    async def _drop(self, permit: str, taken: Taken, placed: int) -> None:
-        arguments = partial(moving.drop_arguments, permit, self._database, self._name, taken.keys, deletes=placed)
+    async def _drop(self, permit: str, taken: Taken, refused: Collection[int]) -> None:
+        """Give the claims back, and delete the keys but those that were ``refused``."""
+        moved = [key for place, key in enumerate(taken.keys) if place not in refused]
+        keys = [*moved, *(taken.keys[place] for place in refused)]
+        arguments = partial(moving.drop_arguments, permit, self._database, self._name, keys, deletes=len(moved))
         held = moving.dropped(await self._source_end.run(DROP, arguments), len(taken.keys))
         if held < len(taken.keys):
             raise _Refused(b"-somebody flushed the source")
@@ -413,7 +410,10 @@ class Lane:
             log.debug(
                 "move_retried", source=self._origin.address, target=self._target, keys=len(again), reason=repr(reply)
             )
-            self._put_back(again)
+            # Behind all others: what is refused again and again is no harm to them.
+            for move in again:
+                move.ask_again()
+            self._waiting.extend(again)
 
     def _error(self, reply: bytes) -> bytes:
         return not_moved(self._origin.address, self._target, reply)

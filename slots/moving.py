@@ -143,7 +143,7 @@ PLACE = Script(BY_EFFECTS + HOLDS + _read("place"))
 
 KEYS are :data:`STATE` and the keys. ARGV: permit; check; database; ``1`` if a copy that the target has counts for more
 (:mod:`slots.beginning`), else ``0``; then for each key its payload and its deadline in milliseconds since 1970, or -1.
-Gives how many of them, from the first on, are there now, and the error for the next one, or nothing.
+Gives the places (from 1) of those that are not there now, and the error for each: another one may be placed.
 """
 DROP = Script(BY_EFFECTS + HOLDS + UNLINK + _read("drop"))
 """At a source: gives the claims on keys back, and deletes those that have moved, from the first on.
@@ -200,13 +200,14 @@ class Taken:
         )
 
 
-def placed(reply: object, keys: int) -> tuple[int, bytes]:
-    """How many of so many keys :data:`PLACE` placed, and the error for the next, if any. Raises NotUnderstood."""
-    said, error = items(reply, 2)
-    done = integer(said)
-    if not isinstance(error, bytes) or done > keys or (done < keys) != bool(error):
-        raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
-    return done, error
+def refused(reply: object, keys: int) -> dict[int, bytes]:
+    """Places (from 0) of those of so many keys that :data:`PLACE` did not place, and why. Raises NotUnderstood."""
+    said, errors = items(reply, 2)
+    found = places(said, keys)
+    whys = items(errors, len(found))
+    if not all(isinstance(why, bytes) and why for why in whys):
+        raise NotUnderstood(f"it does not say why it places no key: {errors!r:.50}")
+    return dict(zip(found, whys, strict=True))
 
 
 def dropped(reply: object, keys: int) -> int:

@@ -96,12 +96,15 @@ def test_absent_first_what_was_not_asked_for_was_not_taken(reply: Any) -> None:
     assert found == Taken(3, 7, (1,), (), (0, 2), [b"a", b"c"], [b"x", b"y"], [-1, 5])
 
 
-@pytest.mark.parametrize("reply", [*ODD, [4, b""], [2, b""], [3, b"OOM"], [-1, b"OOM"], [1, None], [b"3", b""]])
+@pytest.mark.parametrize(
+    "reply",
+    [*ODD, [4, []], [[4], [b"OOM"]], [[0], [b"OOM"]], [[1], []], [[1], [b""]], [[1], [None]], [[1, 1], [b"OOM"] * 2]],
+)
 def test_what_was_not_asked_for_was_not_placed(reply: Any) -> None:
     with pytest.raises(NotUnderstood):
-        moving.placed(reply, 3)
-    assert moving.placed([3, b""], 3) == (3, b"")
-    assert moving.placed([1, b"OOM"], 3) == (1, b"OOM")
+        moving.refused(reply, 3)
+    assert moving.refused([[], []], 3) == {}
+    assert moving.refused([[3, 1], [b"OOM", b"ERR"]], 3) == {2: b"OOM", 0: b"ERR"}
 
 
 @pytest.mark.parametrize("reply", [*ODD, [4, 0], [-1, 0], [b"3", 3]])

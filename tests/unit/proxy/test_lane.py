@@ -230,8 +230,8 @@ async def test_a_key_that_the_target_refuses_is_no_harm_to_those_that_are_moved_
 
     async def target(visit: Visit, words: list[bytes]) -> None:
         keys = words[4 : 3 + int(words[2])]
-        placed = next((place for place, key in enumerate(keys) if key in refused), len(keys))
-        visit.say(reply([placed, refused[keys[placed]] if placed < len(keys) else b""]))
+        places = [place for place, key in enumerate(keys, 1) if key in refused]
+        visit.say(reply([places, [refused[keys[place - 1]] for place in places]]))
 
     async with Server(source) as giving, Server(target) as taking:
         with engine(giving.address) as inside:
@@ -263,7 +263,7 @@ async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys()
         def call(self, payload: bytes, answer: Callable[[bytes], None]) -> None:
             def answers() -> None:
                 waits = b"WAIT" in payload
-                answer(b":1\r\n" if waits else reply([1, b""]))
+                answer(b":1\r\n" if waits else reply([[], []]))
                 self.connects += not waits
 
             asyncio.get_running_loop().call_soon(answers)
@@ -280,6 +280,38 @@ async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys()
             [(_, error)] = mover.finished
             assert (error or b"").startswith(b"-TRYAGAIN")
             giving_end.close()
+
+
+async def test_many_keys_that_the_target_refuses_do_not_hold_up_others() -> None:
+    """given more of them than go together, all tried again and again, a key that comes later moves soon."""
+
+    async def source(visit: Visit, words: list[bytes]) -> None:
+        keys = words[4 : 3 + int(words[2])]
+        if words[1] == TAKE.digest.encode():
+            places = tuple(range(1, len(keys) + 1))
+            visit.say(reply([len(keys), 1, [], [], [*places], [b"payload" for _ in keys], [-1 for _ in keys]]))
+        else:
+            visit.say(reply([len(keys), int(words[-1])]))
+
+    async def target(visit: Visit, words: list[bytes]) -> None:
+        keys = words[4 : 3 + int(words[2])]
+        bad = [place for place, key in enumerate(keys, 1) if key != b"good"]
+        visit.say(reply([bad, [b"ERR DUMP payload version or checksum are wrong" for _ in bad]]))
+
+    async with Server(source) as giving, Server(target) as taking:
+        with engine(giving.address) as inside:
+            mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
+            lane = Lane(mover, Origin(giving.address), taking.address, 0)
+            began = time.monotonic()
+            for number in range(300):
+                lane.add(Move(3, (1, 0, b"bad:%d" % number), began + 2.0))
+            lane.add(Move(3, (1, 0, b"good"), began + 2.0))
+            await until(lambda: bool(mover.finished))
+            [(move, error)] = mover.finished
+            assert (move.identity[2], error) == (b"good", None)
+            assert time.monotonic() - began < 1.0
+            for backend in lane.backends:
+                backend.close()
 
 
 def reply(said: int | bytes | list[Any]) -> bytes:
