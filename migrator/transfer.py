@@ -105,6 +105,8 @@ class Transfer:
                     continue
                 seconds = max(seconds, done, self._source.seconds)
             self.longest_seconds = max(self.longest_seconds, seconds)
+            for error in taken.refused.values():
+                raise self._source.refusal(hiredis.ReplyError(error.decode(errors="replace")))
             return Moved(taken.looked_at, len(taken.keys), taken.size, taken.big, taken.busy), seconds
         raise self.without_permit()
 

@@ -208,7 +208,7 @@ class Lane:
         self._schedule()
         for move in late:
             # bounded
-            why = PIECES if move.big_since else b"-others were moved before it, or hold it"
+            why = PIECES if move.big_since else move.refused or b"-others were moved before it, or hold it"
             self._mover.finish(move, self._error(why))
 
     def _is_current(self, move: Move) -> bool:
@@ -238,7 +238,7 @@ class Lane:
             taken = await self._take(permit, batch, asks)
         except (_Refused, NotUnderstood) as broken:
             return await self._broken_off(permit, left, broken)
-        gone = {*taken.places, *taken.busy, *taken.big}
+        here = {*taken.places, *taken.busy, *taken.big}
         for place, move in enumerate(batch[: taken.looked_at]):
             if place in taken.busy:
                 del left[move]
@@ -246,12 +246,15 @@ class Lane:
             elif place in taken.big:
                 del left[move]
                 self._found_big(move, asks)
-            elif place not in gone:
+            elif place in taken.refused:
+                del left[move]
+                self._failed([move], b"-" + taken.refused[place])
+            elif place not in here:
                 del left[move]
                 self._mover.finish(move, None)
         if not taken.keys:
             self._put_back(left)
-            return 0.0
+            return RETRY_SECONDS if taken.refused else 0.0
         moves = [batch[place] for place in taken.places]
 
         def are_current() -> bool:
@@ -275,7 +278,7 @@ class Lane:
         for place, error in refused.items():
             self._failed([moves[place]], b"-" + error)
         self._put_back(left)
-        return RETRY_SECONDS if refused else 0.0
+        return RETRY_SECONDS if refused or taken.refused else 0.0
 
     async def _take(self, permit: str, batch: list[Move], asks: bool) -> Taken:
         for move in batch:
@@ -412,6 +415,7 @@ class Lane:
             )
             # Behind all others: what is refused again and again is no harm to them.
             for move in again:
+                move.refused = reply
                 move.ask_again()
             self._waiting.extend(again)
 

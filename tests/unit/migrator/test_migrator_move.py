@@ -34,9 +34,9 @@ def text(part: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(part), part)
 
 
-TAKEN = b"*7\r\n:1\r\n:100\r\n*0\r\n*0\r\n*1\r\n:1\r\n" + array(PAYLOAD) + b"*1\r\n:-1\r\n"
-ABSENT = b"*7\r\n:1\r\n:0\r\n" + b"*0\r\n" * 5
-BUSY = b"*7\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 4
+TAKEN = b"*9\r\n:1\r\n:100\r\n*0\r\n*0\r\n*1\r\n:1\r\n" + array(PAYLOAD) + b"*1\r\n:-1\r\n*0\r\n*0\r\n"
+ABSENT = b"*9\r\n:1\r\n:0\r\n" + b"*0\r\n" * 7
+BUSY = b"*9\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 6
 DROPPED = b"*2\r\n:1\r\n:1\r\n"
 RELEASED = b"*2\r\n:1\r\n:0\r\n"
 PLACED = b"*2\r\n*0\r\n*0\r\n"
