@@ -9,7 +9,8 @@ The order that upholds **absent-first** and **one-way** for a key:
 5. delete it at the source and give the claim back, in one step there.
 
 Whoever stops between any two of these leaves a claim and an unfinished copy, or a finished one that the source's
-copy will replace. The next call renews the permit, with which the claims go, and begins anew.
+copy will replace. The next call renews the permit, with which the claims go, and begins anew. Where a server refuses a
+piece, the claim is given back before.
 
 **bounded**: :data:`MOST_WAITING` keys of each kind wait to be moved at a time, then the scan waits, or who hears what
 clients ask for (:mod:`migrator.wishes`).
@@ -26,7 +27,7 @@ import structlog
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
 from migrator.ends import Ends, temporary_name
-from migrator.errors import CannotBeCut, CopyLost, KeyGone
+from migrator.errors import CannotBeCut, CopyLost, KeyGone, Refused
 from migrator.manner import UNBOUNDED, Manner
 from migrator.pace import Admits, Pace, Urgeable
 from migrator.pieces.copying import Copied, copy
@@ -221,7 +222,12 @@ class Lane:
 
     async def _copy(self, database: int, key: bytes) -> None:
         began = time.monotonic()
-        copied = await copy(self._source, self._target, key, self._temporary, self._cutter, self._pace)
+        try:
+            copied = await copy(self._source, self._target, key, self._temporary, self._cutter, self._pace)
+        except Refused:
+            # The call ends, and whoever wants to delete the key need not wait for the next one, as at a full target.
+            await self._release(database, key, delete=False)
+            raise
         await self._place(database, key, copied)
         await self._manner.confirmation.wait(self._target)
         await self._release(database, key, delete=True)

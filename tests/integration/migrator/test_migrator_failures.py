@@ -27,6 +27,7 @@ from slotferry.redis_server import embedded_binary, start_redis
 from slots import permits
 from slots.connections import migrator_prefix, parse_client_list
 from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, permit_at, size
+from tests.integration.migrator.steps import claims
 
 ROOT = Path(__file__).parents[3]
 
@@ -239,6 +240,21 @@ async def test_nothing_is_dropped_once_a_server_is_replaced_while_the_permit_is_
     with pytest.raises(TargetUnavailable, match="another master"):
         await pair.migrate()
     assert await source.llen("key") == await target.llen("key") == 3000
+
+
+async def test_a_full_target_leaves_no_claim_on_a_big_key(fragile_pair: Pair) -> None:
+    """given a call that ends by that, a client can delete the key at the source."""
+    pair = fragile_pair
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await source.hset("big", mapping={f"field {number}": "x" * 100 for number in range(20_000)})
+        used = int((await target.info("memory"))["used_memory"])
+        await target.config_set("maxmemory", used + 500_000)
+        assert (await refused(pair)).reason is Refusal.MEMORY
+        assert await source.hlen("big") == 20_000
+        assert await claims(source) == {}
+        await target.config_set("maxmemory", 0)
+        await pair.migrate()
+        assert await target.hlen("big") == 20_000
 
 
 @pytest.mark.parametrize("elements", [3, 3000])
