@@ -9,7 +9,8 @@ The order that upholds **absent-first** and **one-way** for a key:
 5. delete it at the source and give the claim back, in one step there.
 
 Whoever stops between any two of these leaves a claim and an unfinished copy, or a finished one that the source's
-copy will replace. The next call renews the permit, with which the claims go, and begins anew.
+copy will replace. The next call renews the permit, with which the claims go, and begins anew. Where a server refuses a
+piece, the claim is given back before.
 
 **bounded**: :data:`MOST_WAITING` keys of each kind wait to be moved at a time, then the scan waits, or who hears what
 clients ask for (:mod:`migrator.wishes`).
@@ -26,9 +27,9 @@ import structlog
 from migrator.claims import Claimed, Claims
 from migrator.connection import Connection
 from migrator.ends import Ends, temporary_name
-from migrator.errors import CannotBeCut, CopyLost, KeyGone
+from migrator.errors import CannotBeCut, CopyLost, KeyGone, Refused
 from migrator.manner import UNBOUNDED, Manner
-from migrator.pace import Pace
+from migrator.pace import Admits, Pace, Urgeable
 from migrator.pieces.copying import Copied, copy
 from migrator.pieces.cutter import PieceCutter, PieceSettings
 from migrator.pieces.finishing import finish
@@ -52,8 +53,9 @@ class BigKeys:
     Use :meth:`open`.
     """
 
-    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane) -> None:
+    def __init__(self, wishes: Wishes, found: Lane, wanted: Lane, pace: Urgeable) -> None:
         self._wishes = wishes
+        self._pace = pace
         self._lanes = found, wanted
         self._found: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
         self._wanted: asyncio.Queue[Place] = asyncio.Queue(MOST_WAITING)
@@ -69,12 +71,13 @@ class BigKeys:
         is_ours: Callable[[bytes], bool],
     ) -> BigKeys:
         """Connect. ``is_ours`` says whether a key belongs to the slots that are moved."""
-        found = await Lane.open(ends, pace, progress, manner, b"found")
+        urgeable = Urgeable(pace)
+        found = await Lane.open(ends, urgeable, progress, manner, b"found")
         # What a client waits for is not held back.
         wanted = await Lane.open(ends, Pace(), progress, manner, b"wanted")
         # What is asked for and lost with the connection is asked for again.
         listening = await ends.at_source(leaves_quietly=False)
-        return cls(Wishes(listening, is_ours), found, wanted)
+        return cls(Wishes(listening, is_ours), found, wanted, urgeable)
 
     async def add(self, database: int, key: bytes) -> None:
         """Have a key moved; waits while too many do."""
@@ -90,7 +93,7 @@ class BigKeys:
             asyncio.ensure_future(work)
             for work in (
                 self._serve(self._lanes[0], self._found),
-                self._serve(self._lanes[1], self._wanted),
+                self._serve(self._lanes[1], self._wanted, self._pace.urge),
                 self._listen(),
             )
         ]
@@ -104,19 +107,24 @@ class BigKeys:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _serve(self, lane: Lane, queue: asyncio.Queue[Place]) -> None:
+    async def _serve(self, lane: Lane, queue: asyncio.Queue[Place], urge: Callable[[], None] | None = None) -> None:
+        """Move what comes. A key that the other lane moves is waited for, or urged on: others are wanted as well."""
         while True:
             place = await queue.get()
             under_way = self._under_way.get(place)
-            if under_way is not None:
-                await under_way.wait()
-            else:
+            if under_way is None:
                 under_way = self._under_way[place] = asyncio.Event()
                 try:
                     await lane.move(*place)
                 finally:
                     del self._under_way[place]
                     under_way.set()
+                    if urge is None:
+                        self._pace.relax()
+            elif urge is not None:
+                urge()
+            else:
+                await under_way.wait()
             queue.task_done()
 
     async def _listen(self) -> None:
@@ -135,7 +143,7 @@ class Lane:
         transfer: Transfer,
         manner: Manner,
         cutter: PieceCutter,
-        pace: Pace,
+        pace: Admits,
         progress: Progress,
         temporary: bytes,
     ) -> None:
@@ -150,7 +158,7 @@ class Lane:
         self._temporary = temporary
 
     @classmethod
-    async def open(cls, ends: Ends, pace: Pace, progress: Progress, manner: Manner, name: bytes) -> Lane:
+    async def open(cls, ends: Ends, pace: Admits, progress: Progress, manner: Manner, name: bytes) -> Lane:
         """Connect to both servers, and drop what a lane of that name left unfinished.
 
         Left to its expiry, a large copy would be freed at once, and nobody served meanwhile.
@@ -202,10 +210,11 @@ class Lane:
 
     async def _release(self, database: int, key: bytes, *, delete: bool) -> None:
         """Give the claim back. Without ``delete``, only where nothing was placed (docs/moving-keys.md)."""
-        if delete:
-            # By now the target may have another master, which does not have the key.
-            self._manner.require()
         for _ in range(MOST_SETTLINGS):
+            if delete:
+                # By now the target may have another master, which does not have the key; or since the permit was
+                # renewed.
+                self._manner.require()
             if await self._claims.release(database, key, self._transfer.permit, delete=delete):
                 return
             await self._transfer.renew()
@@ -213,7 +222,12 @@ class Lane:
 
     async def _copy(self, database: int, key: bytes) -> None:
         began = time.monotonic()
-        copied = await copy(self._source, self._target, key, self._temporary, self._cutter, self._pace)
+        try:
+            copied = await copy(self._source, self._target, key, self._temporary, self._cutter, self._pace)
+        except Refused:
+            # The call ends, and whoever wants to delete the key need not wait for the next one, as at a full target.
+            await self._release(database, key, delete=False)
+            raise
         await self._place(database, key, copied)
         await self._manner.confirmation.wait(self._target)
         await self._release(database, key, delete=True)

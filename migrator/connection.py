@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -173,19 +173,27 @@ class Connection(asyncio.Protocol):
         """:meth:`call`, under the name that :class:`slots.connections.RedisClient` wants."""
         return await self.call(*args)
 
-    async def send(self, commands: bytes, replies: int, limit: float | None = None) -> list[Any]:
+    async def send(
+        self,
+        commands: bytes,
+        replies: int,
+        limit: float | None = None,
+        require: Callable[[], None] = lambda: None,
+    ) -> list[Any]:
         """Send packed commands and give their replies; an error reply is a :class:`hiredis.ReplyError` in the list.
 
         A caller who is cancelled leaves the replies owed; see :meth:`quiet`.
 
         Args:
             limit: seconds to wait for all replies; by default ``reply_seconds``.
+            require: called once it is the commands' turn; what it raises is raised, and nothing is sent.
 
         Raises:
             unavailable: the connection is lost, or the replies do not come in time or are too large. Whether
                 the commands ran is unknown, and the connection is closed.
         """
         async with self._turn:
+            require()
             transport, waiter = self._expect(replies)
             sent = time.monotonic()
             transport.write(commands)

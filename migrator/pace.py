@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from migrator.feedback import QUIET_SECONDS, Window
 
@@ -91,6 +92,20 @@ class TokenBucket:
         now = self._clock()
         self._level = min(self.burst, self._level + (now - self._filled_at) * self._rate)
         self._filled_at = now
+
+
+class Admits(Protocol):
+    """What keeps a key that goes in pieces to a pace."""
+
+    @property
+    def batch_bytes(self) -> int:
+        """As :attr:`Pace.batch_bytes`."""
+
+    async def admit(self, keys: int, size: int) -> None:
+        """As :meth:`Pace.admit`."""
+
+    def charge(self, keys: int, size: int) -> None:
+        """As :meth:`Pace.charge`."""
 
 
 class Pace:
@@ -198,3 +213,37 @@ class Pace:
         # Everyone who waits holds the old event; a new one is for those who wait from now on.
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+class Urgeable:
+    """A pace to which one at a time keeps, until he is urged: from then on nothing holds him back."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._urged = asyncio.Event()
+
+    @property
+    def batch_bytes(self) -> int:
+        """As :attr:`Pace.batch_bytes`."""
+        return self._pace.batch_bytes
+
+    async def admit(self, keys: int, size: int) -> None:
+        """As :meth:`Pace.admit`; return at once when urged."""
+        waits = [asyncio.ensure_future(wait) for wait in (self._urged.wait(), self._pace.admit(keys, size))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def charge(self, keys: int, size: int) -> None:
+        """As :meth:`Pace.charge`."""
+        self._pace.charge(keys, size)
+
+    def urge(self) -> None:
+        """Let who is admitted now go on at once, and until :meth:`relax`."""
+        self._urged.set()
+
+    def relax(self) -> None:
+        """Keep to the pace again."""
+        self._urged.clear()

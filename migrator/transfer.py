@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import hiredis
@@ -104,6 +105,8 @@ class Transfer:
                     continue
                 seconds = max(seconds, done, self._source.seconds)
             self.longest_seconds = max(self.longest_seconds, seconds)
+            for error in taken.refused.values():
+                raise self._source.refusal(hiredis.ReplyError(error.decode(errors="replace")))
             return Moved(taken.looked_at, len(taken.keys), taken.size, taken.big, taken.busy), seconds
         raise self.without_permit()
 
@@ -145,19 +148,21 @@ class Transfer:
             return None
         seconds = self._target.seconds
         with self._target.understood("EVALSHA"):
-            done, error = moving.placed(reply, len(taken.keys))
-        if done:
+            refused = moving.refused(reply, len(taken.keys))
+        moved = [key for place, key in enumerate(taken.keys) if place not in refused]
+        if moved:
             # What is not confirmed is not given back either: the next call renews the permit.
             await self._manner.confirmation.wait(self._target)
-        # By now the target may have another master, which does not know of what was placed.
-        self._manner.require()
-        arguments = moving.drop_arguments(permit, database, self._mover, taken.keys, check=False, deletes=done)
-        reply = await _run(self._source, DROP, arguments)
+        keys = [*moved, *(taken.keys[place] for place in refused)]
+        arguments = moving.drop_arguments(permit, database, self._mover, keys, check=False, deletes=len(moved))
+        # By now the target may have another master, which does not know of what was placed. The source may keep the
+        # other batch waiting for long.
+        reply = await _run(self._source, DROP, arguments, require=self._manner.require)
         if reply is None:
             return None
         with self._source.understood("EVALSHA"):
             moving.dropped(reply, len(taken.keys))
-        if error:
+        for error in refused.values():
             raise self._target.refusal(hiredis.ReplyError(error.decode(errors="replace")))
         return seconds
 
@@ -198,12 +203,16 @@ class Transfer:
 
 
 async def _run(
-    server: Connection, script: Script, arguments: tuple[str | bytes | int, ...], limit: float | None = None
+    server: Connection,
+    script: Script,
+    arguments: tuple[str | bytes | int, ...],
+    limit: float | None = None,
+    require: Callable[[], None] = lambda: None,
 ) -> object:
     """The reply of a script; None if its permit does not hold. Raises what :meth:`Connection.call` does."""
-    (reply,) = await server.send(pack("EVALSHA", script.digest, *arguments), 1, limit)
+    (reply,) = await server.send(pack("EVALSHA", script.digest, *arguments), 1, limit, require)
     if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-        (reply,) = await server.send(pack("EVAL", script.text, *arguments), 1, limit)
+        (reply,) = await server.send(pack("EVAL", script.text, *arguments), 1, limit, require)
     if isinstance(reply, hiredis.ReplyError):
         if str(reply).startswith(UNSETTLED):
             return None

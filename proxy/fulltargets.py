@@ -210,7 +210,7 @@ class FullTargets:
             if state != MIGRATING or address is None or origin is None:
                 return None
             if request.name in DELETES:
-                reply = await self._delete(request, part, origin, address)
+                reply = await self._delete(request, part, origin, address, deadline)
             else:
                 reply = await self._read(request, part, origin, address)
             if reply is not None:
@@ -263,7 +263,9 @@ class FullTargets:
 
     # -- deletes -------------------------------------------------------------------------------------------
 
-    async def _delete(self, request: _Request, part: _Part, origin: Origin, target: str) -> bytes | None:
+    async def _delete(
+        self, request: _Request, part: _Part, origin: Origin, target: str, deadline: float
+    ) -> bytes | None:
         """Delete the keys that are left of a part; None to try again."""
         session = request.session
         permit = self._permits.get(origin.address, target)
@@ -287,7 +289,12 @@ class FullTargets:
             # Before anything was deleted.
             part.touched = part.deleted > 0
         if reply.startswith(b"-UNSETTLED"):
-            return None if await self._permits.renew(origin.address, target) is None else request.error
+            try:
+                # bounded: a renewal lets flushes end before, and goes on for others.
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    return None if await self._permits.renew(origin.address, target) is None else request.error
+            except TimeoutError:
+                return request.error
         if reply.startswith(b"-CLAIMED"):
             return None
         if reply.startswith(b"-COPIED"):

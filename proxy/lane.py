@@ -48,9 +48,7 @@ CONFIRM_SECONDS = 1.0
 PIECES = b"-it goes in pieces"
 FULL = b"OOM"
 """Part of the error of a target that is at its maxmemory."""
-FOR_ALL = (FULL, b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"MISCONF")
-"""Parts of errors that a server has for any key; trying again soon does not help."""
-FINAL_ERRORS = (*FOR_ALL, b"Bad data format")
+FINAL_ERRORS = (FULL, b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"MISCONF", b"Bad data format")
 """Parts of errors that trying again soon does not help."""
 UNSETTLED = b"-" + moving.UNSETTLED.encode()
 
@@ -105,6 +103,11 @@ class _End:
         # run-id: the connection, by its number, whose server has been compared with the permit.
         self._checked = 0
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether what is sent now goes over the connection by which a script was answered last, or nowhere."""
+        return self.backend.is_ready and self.backend.connects == self._checked
+
     async def run(self, script: Script, arguments: Callable[[bool], Arguments]) -> list[Any]:
         """The reply of a script; ``arguments`` is told whether the permit's run id has to be compared.
 
@@ -122,7 +125,7 @@ class _End:
 
     async def _ask(self, script: tuple[str, str], arguments: Callable[[bool], Arguments]) -> bytes:
         # In one step: what is sent over a connection that is ready goes to the process that was compared, or nowhere.
-        check = not self.backend.is_ready or self.backend.connects != self._checked
+        check = not self.is_compared
         answered = send(self.backend, command((*script, *arguments(check))))
         # Not later: by the time of the reply there may be another connection.
         number = self.backend.connects
@@ -205,7 +208,7 @@ class Lane:
         self._schedule()
         for move in late:
             # bounded
-            why = PIECES if move.big_since else b"-others were moved before it, or hold it"
+            why = PIECES if move.big_since else move.refused or b"-others were moved before it, or hold it"
             self._mover.finish(move, self._error(why))
 
     def _is_current(self, move: Move) -> bool:
@@ -235,7 +238,7 @@ class Lane:
             taken = await self._take(permit, batch, asks)
         except (_Refused, NotUnderstood) as broken:
             return await self._broken_off(permit, left, broken)
-        gone = {*taken.places, *taken.busy, *taken.big}
+        here = {*taken.places, *taken.busy, *taken.big}
         for place, move in enumerate(batch[: taken.looked_at]):
             if place in taken.busy:
                 del left[move]
@@ -243,12 +246,15 @@ class Lane:
             elif place in taken.big:
                 del left[move]
                 self._found_big(move, asks)
-            elif place not in gone:
+            elif place in taken.refused:
+                del left[move]
+                self._failed([move], b"-" + taken.refused[place])
+            elif place not in here:
                 del left[move]
                 self._mover.finish(move, None)
         if not taken.keys:
             self._put_back(left)
-            return 0.0
+            return RETRY_SECONDS if taken.refused else 0.0
         moves = [batch[place] for place in taken.places]
 
         def are_current() -> bool:
@@ -257,26 +263,22 @@ class Lane:
 
         try:
             if not are_current():
-                await self._drop(permit, taken, 0)
+                await self._drop(permit, taken, range(len(moves)))
                 raise _Refused(b"-a server was replaced")
-            placed, error = await self._place(permit, taken)
+            refused = await self._place(permit, taken)
             if not are_current():
                 raise _Refused(b"-a server was replaced")
-            await self._drop(permit, taken, placed)
+            await self._drop(permit, taken, refused)
         except (_Refused, NotUnderstood) as broken:
             return await self._broken_off(permit, left, broken)
-        for move in moves[:placed]:
+        for place, move in enumerate(moves):
             del left[move]
-            self._mover.finish(move, None)
-        # A full target takes none of the others either; another error may be that of one key.
-        refused = moves[placed:] if any(part in error for part in FOR_ALL) else moves[placed : placed + 1]
-        for move in refused:
-            del left[move]
-        if refused:
-            self._failed(refused, error)
-        # Before it, so that it is no harm to those that are moved with it.
+            if place not in refused:
+                self._mover.finish(move, None)
+        for place, error in refused.items():
+            self._failed([moves[place]], b"-" + error)
         self._put_back(left)
-        return RETRY_SECONDS if refused else 0.0
+        return RETRY_SECONDS if refused or taken.refused else 0.0
 
     async def _take(self, permit: str, batch: list[Move], asks: bool) -> Taken:
         for move in batch:
@@ -295,19 +297,22 @@ class Lane:
         )
         return Taken.of(await self._source_end.run(TAKE, arguments), keys)
 
-    async def _place(self, permit: str, taken: Taken) -> tuple[int, bytes]:
-        """How many were placed, and the error of the next one, of the protocol."""
+    async def _place(self, permit: str, taken: Taken) -> dict[int, bytes]:
+        """The places of keys that were not placed, and the error for each."""
         keeps_target = self._origin.beginning.keeps_target(*processes_of(permit))
         arguments = partial(moving.place_arguments, permit, self._database, taken, keeps_target=keeps_target)
-        placed, error = moving.placed(await self._target_end.run(PLACE, arguments), len(taken.keys))
-        if placed and self._origin.min_replicas:
+        refused = moving.refused(await self._target_end.run(PLACE, arguments), len(taken.keys))
+        if len(refused) < len(taken.keys) and self._origin.min_replicas:
             await self._confirmed()
-        return placed, b"-" + error
+        return refused
 
     async def _confirmed(self) -> None:
         """Return once enough replicas of the target have what was placed."""
         needed = self._origin.min_replicas
         limit = int(min(CONFIRM_SECONDS, self._mover.settings.move_seconds / 2) * 1000)
+        if not self._target_end.is_compared:
+            # WAIT is for what its own connection has written: over a new one, it is answered at once.
+            raise _Refused(b"-the connection to the target was lost before its replicas were asked")
         said = await ask(self._target_end.backend, command(("WAIT", needed, max(1, limit))))
         if not said.startswith(b":"):
             raise _Refused(said)
@@ -315,8 +320,11 @@ class Lane:
         if have < needed:
             raise _Refused(b"-%d replicas of the target have it, and migration_min_replicas is %d" % (have, needed))
 
-    async def _drop(self, permit: str, taken: Taken, placed: int) -> None:
-        arguments = partial(moving.drop_arguments, permit, self._database, self._name, taken.keys, deletes=placed)
+    async def _drop(self, permit: str, taken: Taken, refused: Collection[int]) -> None:
+        """Give the claims back, and delete the keys but those that were ``refused``."""
+        moved = [key for place, key in enumerate(taken.keys) if place not in refused]
+        keys = [*moved, *(taken.keys[place] for place in refused)]
+        arguments = partial(moving.drop_arguments, permit, self._database, self._name, keys, deletes=len(moved))
         held = moving.dropped(await self._source_end.run(DROP, arguments), len(taken.keys))
         if held < len(taken.keys):
             raise _Refused(b"-somebody flushed the source")
@@ -405,7 +413,11 @@ class Lane:
             log.debug(
                 "move_retried", source=self._origin.address, target=self._target, keys=len(again), reason=repr(reply)
             )
-            self._put_back(again)
+            # Behind all others: what is refused again and again is no harm to them.
+            for move in again:
+                move.refused = reply
+                move.ask_again()
+            self._waiting.extend(again)
 
     def _error(self, reply: bytes) -> bytes:
         return not_moved(self._origin.address, self._target, reply)

@@ -35,8 +35,8 @@ class Move:
 
     ``big_since`` is when it was found to go in pieces, or 0; ``asked_at`` when the migrator was asked for it last;
     ``read_at`` where it may be read meanwhile. ``busy_since`` is when it was found that somebody else moves it by
-    ``busy_permit``. ``asked``: the source has been asked, or is being; ``later`` are those who want to hear what it
-    says after that.
+    ``busy_permit``; ``refused`` why it could not be moved when it was tried last. ``asked``: the source has been asked,
+    or is being; ``later`` are those who want to hear what it says after that.
     """
 
     slot: int
@@ -48,6 +48,7 @@ class Move:
     read_at: Origin | None = None
     busy_since: float = 0.0
     busy_permit: str = ""
+    refused: bytes = b""
     asked: bool = False
     later: list["Waiter"] = field(default_factory=list)
 

@@ -19,7 +19,7 @@ leave. Scripts that place do not.
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from slots.connections import BY_EFFECTS, FENCED, RedisClient
@@ -143,7 +143,7 @@ PLACE = Script(BY_EFFECTS + HOLDS + _read("place"))
 
 KEYS are :data:`STATE` and the keys. ARGV: permit; check; database; ``1`` if a copy that the target has counts for more
 (:mod:`slots.beginning`), else ``0``; then for each key its payload and its deadline in milliseconds since 1970, or -1.
-Gives how many of them, from the first on, are there now, and the error for the next one, or nothing.
+Gives the places (from 1) of those that are not there now, and the error for each: another one may be placed.
 """
 DROP = Script(BY_EFFECTS + HOLDS + UNLINK + _read("drop"))
 """At a source: gives the claims on keys back, and deletes those that have moved, from the first on.
@@ -165,6 +165,7 @@ class Taken:
         keys, payloads, deadlines: of those taken: name, what DUMP gave, and when it expires, in milliseconds since
             1970, or -1.
         places: places of those taken.
+        refused: places of those that the server could not give, and why.
     """
 
     looked_at: int
@@ -175,14 +176,16 @@ class Taken:
     keys: list[bytes]
     payloads: list[bytes]
     deadlines: list[int]
+    refused: dict[int, bytes] = field(default_factory=dict)
 
     @classmethod
     def of(cls, reply: object, keys: Sequence[bytes]) -> "Taken":
         """Read a reply for these keys. Raises NotUnderstood."""
-        looked_at, size, busy, big, taken, payloads, deadlines = items(reply, 7)
+        looked_at, size, busy, big, taken, payloads, deadlines, *refusals = items(reply, 9)
         most = integer(looked_at)
+        errors = refused(refusals, most)
         elsewhere, in_pieces, found = (places(part, most) for part in (busy, big, taken))
-        named = (*elsewhere, *in_pieces, *found)
+        named = (*elsewhere, *in_pieces, *found, *errors)
         if most > len(keys) or len({*named}) < len(named):
             # absent-first: what is not named counts as absent.
             raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
@@ -197,16 +200,18 @@ class Taken:
             [keys[place] for place in found],
             payloads,
             [integer(deadline, least=-1) for deadline in items(deadlines, len(found))],
+            errors,
         )
 
 
-def placed(reply: object, keys: int) -> tuple[int, bytes]:
-    """How many of so many keys :data:`PLACE` placed, and the error for the next, if any. Raises NotUnderstood."""
-    said, error = items(reply, 2)
-    done = integer(said)
-    if not isinstance(error, bytes) or done > keys or (done < keys) != bool(error):
-        raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
-    return done, error
+def refused(reply: object, keys: int) -> dict[int, bytes]:
+    """Places (from 0) of those of so many keys that a server refused, and why. Raises NotUnderstood."""
+    said, errors = items(reply, 2)
+    found = places(said, keys)
+    whys = items(errors, len(found))
+    if not all(isinstance(why, bytes) and why for why in whys):
+        raise NotUnderstood(f"it does not say why it refuses a key: {errors!r:.50}")
+    return dict(zip(found, whys, strict=True))
 
 
 def dropped(reply: object, keys: int) -> int:

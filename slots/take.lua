@@ -18,9 +18,17 @@ local function deadline_of(key)
   return clock[1] * 1000 + math.floor(clock[2] / 1000) + left
 end
 
+local function look(key)
+  local bytes, elements = look_at(key, most_elements)
+  if not bytes or bytes > most_bytes or elements > most_elements then return bytes end
+  local payload = redis.call('DUMP', key)
+  return bytes, payload, payload and deadline_of(key)
+end
+
 redis.call('SELECT', database)
 local size, done = 0, 0
 local busy, big, taken, payloads, deadlines, new_claims, wish_for = {}, {}, {}, {}, {}, {}, {}
+local refused, errors = {}, {}
 for place = 1, #KEYS - 1 do
   if size >= enough_bytes then break end
   local key, claim = KEYS[place + 1], claims[place]
@@ -31,20 +39,21 @@ for place = 1, #KEYS - 1 do
   elseif claim then
     busy[#busy + 1] = place
   else
-    local bytes, elements = look_at(key, most_elements)
-    if bytes and (bytes > most_bytes or elements > most_elements) then
+    local fine, bytes, payload, deadline = pcall(look, key)
+    if not fine then
+      -- What one key has is no harm to the others.
+      refused[#refused + 1] = place
+      errors[#errors + 1] = plain(type(bytes) == 'table' and bytes.err or bytes)
+    elseif payload then
+      taken[#taken + 1] = place
+      payloads[#payloads + 1] = payload
+      deadlines[#deadlines + 1] = deadline
+      new_claims[#new_claims + 1] = fields[place]
+      new_claims[#new_claims + 1] = mover
+      size = size + math.max(bytes, #payload)  -- a guess may be far too low
+    elseif bytes and payload == nil then
       big[#big + 1] = place
       wish_for[#wish_for + 1] = key
-    elseif bytes then
-      local payload = redis.call('DUMP', key)
-      if payload then
-        taken[#taken + 1] = place
-        payloads[#payloads + 1] = payload
-        deadlines[#deadlines + 1] = deadline_of(key)
-        new_claims[#new_claims + 1] = fields[place]
-        new_claims[#new_claims + 1] = mover
-        size = size + math.max(bytes, #payload)  -- a guess may be far too low
-      end
     end
   end
 end
@@ -60,4 +69,4 @@ if wanted == '1' then
     if place <= room then redis.call('RPUSH', wishes, database .. ':' .. key) end
   end
 end
-return {done, size, busy, big, taken, payloads, deadlines}
+return {done, size, busy, big, taken, payloads, deadlines, refused, errors}

@@ -24,7 +24,7 @@ import structlog
 
 from migrator.connection import Connection, pack
 from migrator.errors import CannotBeCut, CopyLost, KeyGone, MigrationError, SourceRefused, unknown_command
-from migrator.pace import Pace
+from migrator.pace import Admits
 from migrator.pieces import hashes, lists, sets, sorted_sets, streams, strings
 from migrator.pieces.cutter import BYTES_PER_ELEMENT, PieceCutter
 from migrator.pieces.deadlines import read_deadline
@@ -90,7 +90,7 @@ class Copied:
 
 
 async def copy(
-    source: Connection, target: Connection, name: bytes, temporary: bytes, cutter: PieceCutter, pace: Pace
+    source: Connection, target: Connection, name: bytes, temporary: bytes, cutter: PieceCutter, pace: Admits
 ) -> Copied:
     """Copy key ``name`` of the source to ``temporary`` at the target and compare the two.
 

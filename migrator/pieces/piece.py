@@ -9,7 +9,7 @@ from typing import Any
 import hiredis
 
 from migrator.connection import Connection, pack
-from migrator.pace import Pace
+from migrator.pace import Admits
 from migrator.pieces.cutter import PieceCutter
 
 
@@ -50,7 +50,7 @@ class Key:
     temporary: bytes
     length: int
     cutter: PieceCutter
-    pace: Pace
+    pace: Admits
     passing: int = 0
     held: float = 0.0
 

@@ -166,15 +166,32 @@ class Steps:
         """
         state = await self._ledger.change(lambda stored, epoch: stored)
         batch.writing = False
+        had = batch.slots
         states = {slot: action.state for slot in batch.remaining(state) if (action := state.table.slots[slot].action)}
         # What left `pending` did so together, by a write of this batch that failed or was broken off.
         begun = {slot: found for slot, found in states.items() if found is not SlotState.PENDING}
         batch.slots = tuple(begun or states)
         if not batch.slots:
+            if batch.state is SlotState.MIGRATING and not state.skipped.keys().isdisjoint(had):
+                await self._let_go(batch)
             return False
         if begun:
             batch.state = begun[batch.slots[0]]
         return True
+
+    async def _let_go(self, batch: Batch) -> None:
+        """Give back what the mover has claimed, for the proxies that go on moving keys of slots that are skipped.
+
+        The claim on a key that goes in pieces ends with a call of the mover, and there is none to come.
+        """
+        source, target = self._ledger.table.master_of(batch.source_id), self._ledger.table.master_of(batch.target_id)
+        if source is None or target is None:
+            return
+        try:
+            await self._mover.settle(source, target)
+        except MigrationError as error:
+            # Not tried again: others wait for the groups, and a server that does not answer may be why it was skipped.
+            log.warning("claims_left", source=source, target=target, reason=str(error))
 
     async def take(self, batch: Batch) -> bool:
         """Take the batch one step on; whether there is another one. The store has every state it passes.

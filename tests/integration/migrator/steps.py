@@ -39,10 +39,13 @@ async def taken(source: Redis, permit: str, *keys: bytes) -> Taken:
 async def place(
     target: Redis, permit: str, found: Taken, *, check: bool = True, keeps_target: bool = False
 ) -> tuple[int, bytes] | None:
-    """How many were placed, and the error for the next; None if the permit does not hold."""
+    """How many were placed, and the error for the first that was not; None if the permit does not hold."""
     arguments = moving.place_arguments(permit, 0, found, check=check, keeps_target=keeps_target)
     reply = await _run(target, PLACE, arguments)
-    return None if reply is None else moving.placed(reply, len(found.keys))
+    if reply is None:
+        return None
+    refused = moving.refused(reply, len(found.keys))
+    return len(found.keys) - len(refused), next(iter(refused.values()), b"")
 
 
 async def drop(

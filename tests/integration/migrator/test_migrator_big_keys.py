@@ -74,6 +74,31 @@ async def test_a_key_that_a_client_asks_for_moves_though_all_is_paused(
     await assert_big(target, contents)
 
 
+async def test_a_key_that_a_client_asks_for_while_it_is_copied_is_not_held_back_and_holds_up_no_other(
+    pair: Pair, source: Redis, target: Redis
+) -> None:
+    """given a pause amid a key that was found, clients wait for that one and for others."""
+    contents = await fill_big(source)
+    pair.pace = Pace(PaceSettings(bytes_per_second=20_000))
+    call = asyncio.create_task(pair.migrate())
+    async with asyncio.timeout(30):
+        while not [key for key in await target.keys("*") if key.endswith(b":found")]:
+            await asyncio.sleep(0.005)
+    pair.pace.pause()
+    (claim,) = [field for field in await source.hkeys(moving.STATE) if field.startswith(b"claim:0:")]
+    copied = claim.removeprefix(b"claim:0:")
+    others = {name.encode() for name in contents} - {copied}
+    await source.rpush(moving.WANTED, *(b"0:" + name for name in (copied, *others)))
+    async with asyncio.timeout(10):
+        while await source.exists(copied, *others):
+            await asyncio.sleep(0.005)
+    await assert_big(target, contents)
+    pair.pace.change(PaceSettings())
+    pair.pace.resume()
+    await call
+    await assert_big(target, contents)
+
+
 async def test_a_key_that_has_become_small_since_a_client_asked_for_it_goes_all_the_same(
     pair: Pair, source: Redis, target: Redis
 ) -> None:

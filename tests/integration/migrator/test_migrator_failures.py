@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -19,10 +20,14 @@ from migrator.errors import (
     TargetRefused,
     TargetUnavailable,
 )
+from migrator.manner import Confirmation
 from migrator.pace import Pace, PaceSettings
+from migrator.transfer import Transfer
 from slotferry.redis_server import embedded_binary, start_redis
+from slots import permits
 from slots.connections import migrator_prefix, parse_client_list
-from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, size
+from tests.integration.migrator.pairs import INSTANCE, Pair, assert_moved, client_of, fill, permit_at, size
+from tests.integration.migrator.steps import claims
 
 ROOT = Path(__file__).parents[3]
 
@@ -206,6 +211,50 @@ async def test_a_target_out_of_memory_and_then_with_room(fragile_pair: Pair) -> 
         await target.config_set("maxmemory", 0)
         await pair.migrate()
         await assert_moved(source, target, 5000)
+
+
+async def test_nothing_is_dropped_once_a_server_is_replaced_while_the_permit_is_renewed(
+    pair: Pair, source: Redis, target: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """given a big key that the target has, and a proxy that has renewed the permit before it is dropped."""
+    await source.rpush("key", *range(3000))
+    renewals = 0
+    original = Transfer.renew
+
+    async def renew(transfer: Transfer, *arguments: Any, **options: Any) -> None:
+        nonlocal renewals
+        await original(transfer, *arguments, **options)
+        renewals += await target.exists("key")
+
+    class Renewed(Confirmation):
+        async def wait(self, connection: object) -> None:
+            if not renewals:
+                await permits.renew(source, target, "target", await permit_at(source))
+
+    def require() -> None:
+        if renewals:
+            raise TargetUnavailable("its group has another master")
+
+    monkeypatch.setattr(Transfer, "renew", renew)
+    pair.confirmation, pair.require = Renewed(), require
+    with pytest.raises(TargetUnavailable, match="another master"):
+        await pair.migrate()
+    assert await source.llen("key") == await target.llen("key") == 3000
+
+
+async def test_a_full_target_leaves_no_claim_on_a_big_key(fragile_pair: Pair) -> None:
+    """given a call that ends by that, a client can delete the key at the source."""
+    pair = fragile_pair
+    async with client_of(pair.source) as source, client_of(pair.target) as target:
+        await source.hset("big", mapping={f"field {number}": "x" * 100 for number in range(20_000)})
+        used = int((await target.info("memory"))["used_memory"])
+        await target.config_set("maxmemory", used + 500_000)
+        assert (await refused(pair)).reason is Refusal.MEMORY
+        assert await source.hlen("big") == 20_000
+        assert await claims(source) == {}
+        await target.config_set("maxmemory", 0)
+        await pair.migrate()
+        assert await target.hlen("big") == 20_000
 
 
 @pytest.mark.parametrize("elements", [3, 3000])

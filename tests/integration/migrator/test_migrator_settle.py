@@ -14,7 +14,7 @@ from slotferry.redis_server import RedisServer
 from slots import permits
 from slots.access import ServerAccess
 from slots.connections import migrator_prefix
-from slots.moving import STATE, WANTED
+from slots.moving import IN_PIECES, STATE, WANTED
 from tests.integration.migrator.pairs import INSTANCE, Pair
 from tests.integration.migrator.steps import drop, place, take, taken
 
@@ -63,6 +63,7 @@ async def test_no_step_of_before_does_anything(pair: Pair, source: Redis, target
     permit = await permits.renew(source, target, pair.target.address)
     found = await taken(source, permit, b"key")
     await source.rpush(WANTED, "0:big")
+    await source.hset(STATE, "claim:0:big", f"{IN_PIECES}a lane")
     await settled(pair)
     assert not await source.exists(STATE, WANTED)
     assert not await target.exists(STATE)

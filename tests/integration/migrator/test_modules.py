@@ -11,7 +11,9 @@ from structlog.testing import capture_logs
 from migrator import bigkeys
 from migrator.errors import TargetRefused
 from slotferry.redis_server import start_redis
+from slots import permits
 from tests.integration.migrator.pairs import Pair, client_of, size
+from tests.integration.migrator.steps import claims, take
 from tests.modules.compiling import compiled
 
 BIG = 5_000_000
@@ -66,3 +68,21 @@ async def test_a_target_without_the_module_refuses_them_and_the_source_keeps_the
     finally:
         await other.stop()
     assert await source.execute_command("PAGE.SUM", "page") == written
+
+
+async def test_a_key_that_the_source_cannot_give_is_no_harm_to_those_that_are_taken_with_it(
+    pages: str, target: Redis, tmp_path: Path
+) -> None:
+    """given a source that cannot tell how big a module's key is."""
+    server = await start_redis("older", tmp_path, extra=["--loadmodule", pages, "--rename-command", "MEMORY", ""])
+    try:
+        async with client_of(server) as source:
+            await source.execute_command("PAGE.WRITE", "page", 1000, 7)
+            await source.mset({"first": "value", "second": "value"})
+            permit = await permits.renew(source, target, "target")
+            found = await take(source, permit, b"first", b"page", b"none", b"second")
+            assert found is not None
+            assert (found.looked_at, found.places, [*found.refused]) == (4, (0, 3), [1])
+            assert {*await claims(source)} == {b"claim:0:first", b"claim:0:second"}
+    finally:
+        await server.stop()

@@ -9,7 +9,8 @@ import pytest
 import redis.asyncio
 import redis.exceptions
 
-from slots.moving import DELETE, STATE
+from slots.flushes import RELEASE, WITHHOLD
+from slots.moving import DELETE, IN_PIECES, STATE, WANTED
 from slots.states import SlotState
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
@@ -213,3 +214,24 @@ async def test_a_big_key_is_deleted_at_the_source_unless_somebody_carries_it(wor
             await source.hdel(STATE, f"claim:0:{bigs[2]}")
             assert await deleting == 3
             assert await client.exists(*bigs) == 0
+
+
+async def test_bounded_a_delete_does_not_wait_longer_because_a_flush_stands(start_worker: StartWorker) -> None:
+    """given a key that goes in pieces, and one who died amid a flush."""
+    worker = await start_worker(big_key_seconds=1.0, move_seconds=0.5)
+    async with worker.client() as client, worker.direct(1) as source:
+        await client.set(KEY, "0")
+        await source.hset(STATE, f"claim:0:{KEY}", f"{IN_PIECES}a lane")
+        await migrate_key(worker)
+        deleting = asyncio.create_task(client.delete(KEY))
+        async with asyncio.timeout(LIMIT):
+            while not await source.exists(WANTED):
+                await asyncio.sleep(0.005)
+        await source.execute_command("EVAL", WITHHOLD, 1, STATE, "flush:dead")
+        async with asyncio.timeout(3.0):
+            with pytest.raises(redis.exceptions.ResponseError, match=r"in pieces.*; nothing was run$"):
+                await deleting
+        assert await source.get(KEY) == b"0"
+        await source.execute_command("EVAL", RELEASE, 1, STATE, "flush:dead")
+        assert await client.delete(KEY) == 1
+        await worker.act([SLOT], SlotState.FINISHED)

@@ -75,6 +75,29 @@ async def test_a_server_that_accepts_and_is_silent(scripted: Start) -> None:
         await connect(server.address)
 
 
+async def test_what_has_to_hold_is_looked_at_when_it_is_a_commands_turn(scripted: Start) -> None:
+    """given a command that waits for another one, it is not sent where that has changed meanwhile."""
+    holds = True
+
+    def answer(command: list[bytes]) -> bytes:
+        nonlocal holds
+        holds = command != [b"FIRST"]
+        return b"+OK\r\n"
+
+    def require() -> None:
+        if not holds:
+            raise SourceUnavailable("it is another one by now")
+
+    server = await scripted(answer)
+    connection = await connect(server.address)
+    first = asyncio.create_task(connection.send(pack("FIRST"), 1))
+    with pytest.raises(SourceUnavailable, match="another one by now"):
+        await asyncio.gather(first, connection.send(pack("SECOND"), 1, require=require))
+    await connection.call("PING")
+    connection.close()
+    assert server.commands[-2:] == [[b"FIRST"], [b"PING"]]
+
+
 async def test_a_reply_that_does_not_come_ends_the_connection(scripted: Start) -> None:
     server = await scripted(lambda command: b"" if command[0] == b"SLOW" else b"+OK\r\n")
     connection = await connect(server.address)

@@ -34,12 +34,12 @@ def text(part: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(part), part)
 
 
-TAKEN = b"*7\r\n:1\r\n:100\r\n*0\r\n*0\r\n*1\r\n:1\r\n" + array(PAYLOAD) + b"*1\r\n:-1\r\n"
-ABSENT = b"*7\r\n:1\r\n:0\r\n" + b"*0\r\n" * 5
-BUSY = b"*7\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 4
+TAKEN = b"*9\r\n:1\r\n:100\r\n*0\r\n*0\r\n*1\r\n:1\r\n" + array(PAYLOAD) + b"*1\r\n:-1\r\n*0\r\n*0\r\n"
+ABSENT = b"*9\r\n:1\r\n:0\r\n" + b"*0\r\n" * 7
+BUSY = b"*9\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 6
 DROPPED = b"*2\r\n:1\r\n:1\r\n"
 RELEASED = b"*2\r\n:1\r\n:0\r\n"
-PLACED = b"*2\r\n:1\r\n$0\r\n\r\n"
+PLACED = b"*2\r\n*0\r\n*0\r\n"
 UNSETTLED = b"-UNSETTLED the permit to move keys has to be renewed\r\n"
 
 
@@ -258,7 +258,7 @@ async def test_who_refuses_is_told_apart(scripted: Start) -> None:
     at_source = await scripted(source)
     no_memory = b"OOM command not allowed when used memory > 'maxmemory'."
     with pytest.raises(TargetRefused, match="maxmemory"):
-        await run(at_source, await scripted(Target(lambda number: b"*2\r\n:0\r\n" + text(no_memory))))
+        await run(at_source, await scripted(Target(lambda number: b"*2\r\n*1\r\n:1\r\n" + array(no_memory))))
     dropped = [command for command in at_source.commands if command[:2] == [b"EVAL", moving.DROP.text.encode()]]
     assert [command[-1] for command in dropped] == [b"0"], "the claim was given back, and nothing deleted"
     at_source = await scripted(Source(lambda number: b"-NOPERM no DUMP for you\r\n"))

@@ -31,7 +31,7 @@ class Odd(Connection):
         super().__init__("odd:1", "test", *errors, Timeouts())
         self.reply = reply
 
-    async def send(self, commands: bytes, replies: int, limit: float | None = None) -> list[Any]:
+    async def send(self, commands: bytes, replies: int, limit: float | None = None, *_: object) -> list[Any]:
         return [self.reply] * replies
 
 
@@ -42,7 +42,7 @@ class Steps(Odd):
         super().__init__(None)
         self.replies = replies
 
-    async def send(self, commands: bytes, replies: int, limit: float | None = None) -> list[Any]:
+    async def send(self, commands: bytes, replies: int, limit: float | None = None, *_: object) -> list[Any]:
         return [self.replies.pop(0)]
 
 
@@ -72,36 +72,42 @@ async def test_claims(reply: Any) -> None:
     "reply",
     [
         *ODD,
-        [4, 0, [], [], [], [], []],
-        [3, 0, [], [], [4], [b"payload"], [-1]],
-        [3, 0, [0], [], [], [], []],
-        [3, 0, [], [0], [], [], []],
-        [3, 0, [4], [], [], [], []],
-        [3, 0, [], [], [1, 1], [b"payload"] * 2, [-1, -1]],
-        [3, 0, [1], [1], [], [], []],
-        [3, 0, [], [1], [1], [b"payload"], [-1]],
-        [3, 0, [], [], [1, 2], [b"payload"], [-1, -1]],
-        [3, 0, [], [], [1], [b"payload"], []],
-        [3, 0, [], [], [1], [None], [-1]],
-        [3, 0, [], [], [1], [b"payload"], [b"x"]],
-        [3, 0, [], [], [1], [b"payload"], [-2]],
-        [3, -1, [], [], [], [], []],
-        [2, 0, [], [], [3], [b"payload"], [-1]],
+        [4, 0, [], [], [], [], [], [], []],
+        [3, 0, [], [], [4], [b"payload"], [-1], [], []],
+        [3, 0, [0], [], [], [], [], [], []],
+        [3, 0, [], [0], [], [], [], [], []],
+        [3, 0, [4], [], [], [], [], [], []],
+        [3, 0, [], [], [1, 1], [b"payload"] * 2, [-1, -1], [], []],
+        [3, 0, [1], [1], [], [], [], [], []],
+        [3, 0, [], [1], [1], [b"payload"], [-1], [], []],
+        [3, 0, [], [], [1, 2], [b"payload"], [-1, -1], [], []],
+        [3, 0, [], [], [1], [b"payload"], [], [], []],
+        [3, 0, [], [], [1], [None], [-1], [], []],
+        [3, 0, [], [], [1], [b"payload"], [b"x"], [], []],
+        [3, 0, [], [], [1], [b"payload"], [-2], [], []],
+        [3, -1, [], [], [], [], [], [], []],
+        [2, 0, [], [], [3], [b"payload"], [-1], [], []],
+        [3, 0, [], [], [1], [b"payload"], [-1], [1], [b"ERR"]],
+        [3, 0, [], [], [], [], [], [1], []],
+        [2, 0, [], [], [], [], [], [3], [b"ERR"]],
     ],
 )
 def test_absent_first_what_was_not_asked_for_was_not_taken(reply: Any) -> None:
     with pytest.raises(NotUnderstood):
         Taken.of(reply, KEYS)
-    found = Taken.of([3, 7, [2], [], [1, 3], [b"x", b"y"], [-1, 5]], KEYS)
-    assert found == Taken(3, 7, (1,), (), (0, 2), [b"a", b"c"], [b"x", b"y"], [-1, 5])
+    found = Taken.of([3, 7, [], [], [1, 3], [b"x", b"y"], [-1, 5], [2], [b"ERR"]], KEYS)
+    assert found == Taken(3, 7, (), (), (0, 2), [b"a", b"c"], [b"x", b"y"], [-1, 5], {1: b"ERR"})
 
 
-@pytest.mark.parametrize("reply", [*ODD, [4, b""], [2, b""], [3, b"OOM"], [-1, b"OOM"], [1, None], [b"3", b""]])
+@pytest.mark.parametrize(
+    "reply",
+    [*ODD, [4, []], [[4], [b"OOM"]], [[0], [b"OOM"]], [[1], []], [[1], [b""]], [[1], [None]], [[1, 1], [b"OOM"] * 2]],
+)
 def test_what_was_not_asked_for_was_not_placed(reply: Any) -> None:
     with pytest.raises(NotUnderstood):
-        moving.placed(reply, 3)
-    assert moving.placed([3, b""], 3) == (3, b"")
-    assert moving.placed([1, b"OOM"], 3) == (1, b"OOM")
+        moving.refused(reply, 3)
+    assert moving.refused([[], []], 3) == {}
+    assert moving.refused([[3, 1], [b"OOM", b"ERR"]], 3) == {2: b"OOM", 0: b"ERR"}
 
 
 @pytest.mark.parametrize("reply", [*ODD, [4, 0], [-1, 0], [b"3", 3]])
@@ -116,7 +122,7 @@ async def test_small_keys(reply: Any) -> None:
     """given a source, or a target, that answers like that, nothing is dropped."""
     with pytest.raises((SourceUnavailable, TargetUnavailable), match="odd:1"):
         await transfer(Odd(reply), Odd(None, at_target=True)).move(0, KEYS, 1000)
-    taken = [3, 7, [], [], [1], [b"payload"], [-1]]
+    taken = [3, 7, [], [], [1], [b"payload"], [-1], [], []]
     source = Steps([taken])
     with pytest.raises(TargetUnavailable, match="odd:1"):
         await transfer(source, Odd(reply, at_target=True)).move(0, KEYS, 1000)

@@ -80,7 +80,7 @@ async def test_absent_first_an_odd_answer_moves_nothing() -> None:
     """given a source that answers for other keys than it was asked for, the key is not known to have left it."""
 
     async def odd(visit: Visit, words: list[bytes]) -> None:
-        visit.say(b"*7\r\n:1\r\n:0\r\n*0\r\n*1\r\n:7\r\n*0\r\n*0\r\n*0\r\n")
+        visit.say(b"*9\r\n:1\r\n:0\r\n*0\r\n*1\r\n:7\r\n" + b"*0\r\n" * 5)
 
     async with Server(odd) as server:
         with engine(server.address) as inside:
@@ -145,7 +145,7 @@ async def test_a_key_that_a_dead_mover_has_claimed_is_tried_by_another_permit_be
     """given little time, whoever waits does not give up before the permit, and with it the claim, is doubted."""
 
     async def busy(visit: Visit, words: list[bytes]) -> None:
-        visit.say(b"*7\r\n:1\r\n:0\r\n*1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n")
+        visit.say(b"*9\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 6)
 
     doubted: list[str] = []
 
@@ -180,7 +180,7 @@ async def test_one_way_a_claim_is_not_given_back_where_it_is_not_known_whether_t
         if words[5] != b"permit":
             visit.say(b"-UNSETTLED the permit has to be renewed\r\n")
         else:
-            visit.say(b"*7\r\n:1\r\n:9\r\n*0\r\n*0\r\n*1\r\n:1\r\n*1\r\n$4\r\ndump\r\n*1\r\n:-1\r\n")
+            visit.say(reply([1, 9, [], [], [1], [b"dump"], [-1], [], []]))
 
     async def target(visit: Visit, words: list[bytes]) -> None:
         visit.say(answer)
@@ -224,14 +224,14 @@ async def test_a_key_that_the_target_refuses_is_no_harm_to_those_that_are_moved_
         keys = words[4 : 3 + int(words[2])]
         if words[1] == TAKE.digest.encode():
             places = tuple(range(1, len(keys) + 1))
-            visit.say(reply([len(keys), 1, [], [], [*places], [b"payload" for _ in keys], [-1 for _ in keys]]))
+            visit.say(reply([len(keys), 1, [], [], [*places], [b"payload" for _ in keys], [-1 for _ in keys], [], []]))
         else:
             visit.say(reply([len(keys), int(words[-1])]))
 
     async def target(visit: Visit, words: list[bytes]) -> None:
         keys = words[4 : 3 + int(words[2])]
-        placed = next((place for place, key in enumerate(keys) if key in refused), len(keys))
-        visit.say(reply([placed, refused[keys[placed]] if placed < len(keys) else b""]))
+        places = [place for place, key in enumerate(keys, 1) if key in refused]
+        visit.say(reply([places, [refused[keys[place - 1]] for place in places]]))
 
     async with Server(source) as giving, Server(target) as taking:
         with engine(giving.address) as inside:
@@ -243,6 +243,113 @@ async def test_a_key_that_the_target_refuses_is_no_harm_to_those_that_are_moved_
             errors = {move.identity[2]: error for move, error in mover.finished}
             assert {name for name, error in errors.items() if error is not None} == set(refused)
             assert b"Bad data format" in (errors[b"bad"] or b"")
+            for backend in lane.backends:
+                backend.close()
+
+
+async def test_absent_first_a_key_that_the_source_cannot_give_is_not_absent_and_no_harm_to_others() -> None:
+    """given one that DUMP refuses, others go by the same permit."""
+    moved: list[bytes] = []
+
+    async def source(visit: Visit, words: list[bytes]) -> None:
+        keys = words[4 : 3 + int(words[2])]
+        if words[1] == TAKE.digest.encode():
+            bad = [place for place, key in enumerate(keys, 1) if key == b"bad"]
+            good = [place for place, key in enumerate(keys, 1) if key != b"bad"]
+            payloads, deadlines, errors = [b"payload" for _ in good], [-1 for _ in good], [b"ERR no" for _ in bad]
+            visit.say(reply([len(keys), 1, [], [], good, payloads, deadlines, bad, errors]))
+        else:
+            moved.extend(keys)
+            visit.say(reply([len(keys), int(words[-1])]))
+
+    async def target(visit: Visit, words: list[bytes]) -> None:
+        visit.say(reply([[], []]))
+
+    class Doubtless(OnePermit):
+        def doubt(self, source: str, target: str, permit: str) -> None:
+            raise AssertionError("every step is known to have been run")
+
+    async with Server(source) as giving, Server(target) as taking:
+        with engine(giving.address) as inside:
+            mover = Mover(inside.router, Doubtless(ProxySettings(), lambda: "name"))
+            lane = Lane(mover, Origin(giving.address), taking.address, 0)
+            for name in (b"first", b"bad", b"second"):
+                lane.add(Move(3, (1, 0, name), time.monotonic() + 0.2))
+            await until(lambda: len(mover.finished) == 3)
+            errors = {move.identity[2]: error for move, error in mover.finished}
+            assert errors[b"first"] is None
+            assert errors[b"second"] is None
+            assert b"ERR no" in (errors[b"bad"] or b"")
+            assert moved == [b"first", b"second"]
+            for backend in lane.backends:
+                backend.close()
+
+
+async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys() -> None:
+    """given one that is lost right after that, WAIT over another is about nothing, and no key is dropped."""
+    asked: list[bytes] = []
+
+    async def source(visit: Visit, words: list[bytes]) -> None:
+        asked.append(words[1])
+        visit.say(
+            reply([1, 1, [], [], [1], [b"payload"], [-1], [], []] if words[1] == TAKE.digest.encode() else [1, 1])
+        )
+
+    class Reconnects(Connection):
+        """To a target whose replicas have everything but what has just been placed."""
+
+        address = TARGET
+
+        def call(self, payload: bytes, answer: Callable[[bytes], None]) -> None:
+            def answers() -> None:
+                waits = b"WAIT" in payload
+                answer(b":1\r\n" if waits else reply([[], []]))
+                self.connects += not waits
+
+            asyncio.get_running_loop().call_soon(answers)
+
+    async with Server(source) as giving:
+        with engine(giving.address) as inside:
+            mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
+            lane = Lane(mover, Origin(giving.address, min_replicas=1), TARGET, 0)
+            giving_end, _ = lane.backends
+            lane._target_end = _End(cast(Backend, Reconnects()))
+            lane.add(Move(3, (1, 0, b"key"), time.monotonic() + 0.1))
+            await until(lambda: bool(mover.finished))
+            assert set(asked) == {TAKE.digest.encode()}
+            [(_, error)] = mover.finished
+            assert (error or b"").startswith(b"-TRYAGAIN")
+            giving_end.close()
+
+
+async def test_many_keys_that_the_target_refuses_do_not_hold_up_others() -> None:
+    """given more of them than go together, all tried again and again, a key that comes later moves soon."""
+
+    async def source(visit: Visit, words: list[bytes]) -> None:
+        keys = words[4 : 3 + int(words[2])]
+        if words[1] == TAKE.digest.encode():
+            places = tuple(range(1, len(keys) + 1))
+            visit.say(reply([len(keys), 1, [], [], [*places], [b"payload" for _ in keys], [-1 for _ in keys], [], []]))
+        else:
+            visit.say(reply([len(keys), int(words[-1])]))
+
+    async def target(visit: Visit, words: list[bytes]) -> None:
+        keys = words[4 : 3 + int(words[2])]
+        bad = [place for place, key in enumerate(keys, 1) if key != b"good"]
+        visit.say(reply([bad, [b"ERR DUMP payload version or checksum are wrong" for _ in bad]]))
+
+    async with Server(source) as giving, Server(target) as taking:
+        with engine(giving.address) as inside:
+            mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
+            lane = Lane(mover, Origin(giving.address), taking.address, 0)
+            began = time.monotonic()
+            for number in range(300):
+                lane.add(Move(3, (1, 0, b"bad:%d" % number), began + 2.0))
+            lane.add(Move(3, (1, 0, b"good"), began + 2.0))
+            await until(lambda: bool(mover.finished))
+            [(move, error)] = mover.finished
+            assert (move.identity[2], error) == (b"good", None)
+            assert time.monotonic() - began < 1.0
             for backend in lane.backends:
                 backend.close()
 

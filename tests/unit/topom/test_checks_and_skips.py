@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from migrator.errors import NotEnoughMemory, TargetUnavailable
+from migrator.errors import MigrationError, NotEnoughMemory, TargetUnavailable
 from slots.states import SlotState
 from slots.table import OFFLINE
 from tests.unit.topom.operators import Gate, cancel, eventually, groups_of, in_state, retry, send, skip
@@ -132,6 +132,25 @@ async def test_a_skipped_slot_lets_others_of_its_groups_pass(bench: MakeBench) -
     await retry(one)
     await one.at_rest()
     assert one.ledger.state.skipped == {}
+
+
+@pytest.mark.parametrize("error", [None, TargetUnavailable("s2:6379 is down")])
+async def test_what_is_claimed_is_given_back_once_all_slots_of_a_batch_are_skipped(
+    bench: MakeBench, error: MigrationError | None
+) -> None:
+    """given keys of which only those move that clients ask for, no claim of a mover that has gone is in the way."""
+    gate = Gate()
+    one = await bench(mover=FakeMover(gate))
+    one.mover.settle_errors = [error] if error else []
+    one.run()
+    await send(one, range(4))
+    await eventually(lambda: gate.entered == 1)
+    await skip(one, [0, 1])
+    await eventually(lambda: gate.entered == 2)
+    assert one.mover.settled == [], "the next call of the mover sees to it"
+    await skip(one, [2, 3])
+    await eventually(lambda: not one.actions.batches)
+    assert one.mover.settled == [("s1:6379", "s2:6379")]
 
 
 async def test_a_skip_outlives_a_restart(bench: MakeBench) -> None:
