@@ -16,9 +16,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.unit.topom.sofaregistry_scheme import Scheme, Table
 from topom.placement.planner import Copies, Node, Placement, Promotion, Rules, place
+from topom.placement.planner.greedy import Outcome, arrange
 from topom.placement.planner.watermarks import Band, watermarks
+
+Table = dict[int, tuple[str, tuple[str, ...]]]
+"""Leader and followers by slot."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +277,10 @@ def compare(one: Membership) -> tuple[Counter[str], Counter[str]]:
     table: Table = {}
     for before, nodes, placed in placements(one):
         check(before, nodes, placed, one.rules, one.datacenters)
-        step, table = their_step(one, nodes, table)
+        their = their_step(one, nodes, table)
+        if their is None:
+            break
+        step, table = their
         _add(theirs, step)
         _add(ours, our_step(placed, nodes))
     return theirs, ours
@@ -283,17 +289,43 @@ def compare(one: Membership) -> tuple[Counter[str], Counter[str]]:
 def steps_from_the_same_table(one: Membership) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
     """SOFARegistry's and our measures of each step, both from our table; where SOFARegistry's comes to rest as ours."""
     for before, nodes, placed in placements(one):
-        theirs, table = their_step(one, nodes, {slot: (held.leader, held.followers) for slot, held in before.items()})
+        their = their_step(one, nodes, {slot: (held.leader, held.followers) for slot, held in before.items()})
+        if their is None:
+            continue
+        theirs, table = their
         marks = watermarks(one.slots, min(one.replicas, len(nodes)), len(nodes), Rules(one.replicas).watermark)
         leads, follows = loads(_copies(table), nodes)
         if all(marks.leaders.holds(leads[node]) and marks.followers.holds(follows[node]) for node in nodes):
             yield theirs, our_step(placed, nodes)
 
 
-def their_step(one: Membership, nodes: Sequence[str], before: Table) -> tuple[dict[str, int], Table]:
-    """What SOFARegistry's scheme makes of a table, measured."""
-    table, tally = Scheme(one.replicas, one.slots).arrange(nodes, before)
-    return _measured(tally.leader_copies, tally.follower_copies, tally.rounds, _copies(table), nodes), table
+def their_step(one: Membership, nodes: Sequence[str], before: Table) -> tuple[dict[str, int], Table] | None:
+    """What SOFARegistry's scheme makes of a table, measured; None where it does not come to rest."""
+    made = by_scheme(one.replicas, one.slots, nodes, before)
+    if made is None:
+        return None
+    outcome, table = made
+    followers = outcome.copies - outcome.leader_copies
+    return _measured(outcome.leader_copies, followers, outcome.rounds, _copies(table), nodes), table
+
+
+def by_scheme(
+    replicas: int, slots: int, nodes: Sequence[str], before: Mapping[int, tuple[str, tuple[str, ...]]]
+) -> tuple[Outcome, Table] | None:
+    """What SOFARegistry's scheme makes of a table, and the table then; None where it does not come to rest."""
+    names = sorted(nodes)
+    number = {name: index for index, name in enumerate(names)}
+    held = [before.get(slot, ("", ())) for slot in range(slots)]
+    leaders = [number.get(leader, -1) for leader, _ in held]
+    followers = [[number[name] for name in others if name in number] for _, others in held]
+    outcome = arrange(len(names), leaders, followers, Rules(replicas))
+    if outcome is None:
+        return None
+    table = {
+        slot: (names[leader], tuple(sorted(names[node] for node in outcome.followers[slot])))
+        for slot, leader in enumerate(outcome.leaders)
+    }
+    return outcome, table
 
 
 def our_step(placed: Placement, nodes: Sequence[str]) -> dict[str, int]:

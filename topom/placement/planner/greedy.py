@@ -2,6 +2,8 @@
 
 It is what a plan of ours is held against: from the same table a plan should be worse in no count. Its table is used as
 well: reached by our rounds, in which a leader that is replaced stays as a follower, it costs no more than there.
+Without it, of 1,343 steps of 240 random sequences 93 make more copies than the scheme does, 22 leave followers further
+apart, and leaders are apart by a fifth more in sum; with it none makes more copies.
 
 Source: how SOFARegistry's meta server assigns and balances slots. Where it leaves an order to a hash table, the
 smallest slot or node comes first here. Of five kinds of change a round makes the first that finds anything to do.
