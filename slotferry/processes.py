@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -24,6 +25,8 @@ _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.02
 _PORTS = range(20000, 32000)
 """Below the range from which systems take the ports of outgoing connections, so that none takes ours."""
+_GIVEN: deque[int] = deque(maxlen=1000)
+"""Ports that were found free last. Who was given one may not have begun to listen there."""
 
 
 class ProcessError(RuntimeError):
@@ -53,7 +56,7 @@ def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> Non
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Different TCP ports on which nothing listens at ``host`` just now.
+    """Different TCP ports on which nothing listens at ``host`` just now, and which were not given of late.
 
     Raises:
         ProcessError: when so many free ones are not found.
@@ -63,8 +66,9 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             return found
-        if port_is_free(port, host):
+        if port not in _GIVEN and port_is_free(port, host):
             found.append(port)
+            _GIVEN.append(port)
     raise ProcessError(f"no {count} free TCP ports between {_PORTS[0]} and {_PORTS[-1]} on {host}; end what uses them")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slotferry import processes
 from slotferry.processes import ManagedProcess, ProcessError, free_ports, port_is_free, until
 from tests.forking import ROOT
 
@@ -127,7 +128,10 @@ def test_a_killed_test_leaves_nothing_that_was_forked() -> None:
     assert gone(forked)
 
 
-def test_free_ports_are_different_and_free() -> None:
+def test_free_ports_are_different_and_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of so few, some would be given twice.
+    monkeypatch.setattr(processes, "_PORTS", processes._PORTS[:60])
     ports = free_ports(20)
+    assert set(free_ports(20)).isdisjoint(ports), "whoever was given one may not have begun to listen there"
     assert len(set(ports)) == 20
     assert all(port_is_free(port) for port in ports)

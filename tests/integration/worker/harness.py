@@ -166,7 +166,10 @@ class WorkerHarness:
                         if consume:
                             self.messages.remove(message)
                         return message
-                assert not self._ended, f"the worker has ended:\n{self.process.tail()}"
+                if self._ended:
+                    while self.process.running:  # what it has to say comes after the end of its channel
+                        await asyncio.sleep(0.01)
+                    raise AssertionError(f"the worker has ended:\n{self.process.tail()}")
                 self._arrived.clear()
                 await self._arrived.wait()
 
