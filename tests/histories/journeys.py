@@ -167,8 +167,11 @@ class Journeys:
         self._cluster.server_links[place].catch(hold)
         try:
             before, killed = await self._losses.look(), self._now()
-            await self._restart(place, kept)
-            self._losses.older.append(Older(here, killed, self._now(), before, await self._losses.look()))
+            try:
+                await self._restart(place, kept)
+            finally:
+                # A run that ends in the middle leaves the server on its way back.
+                self._losses.older.append(Older(here, killed, self._now(), before, await self._losses.look()))
             async with asyncio.timeout(SWEEP_SECONDS):
                 await hold.caught.wait()
             self._step = "held up"
