@@ -15,16 +15,33 @@ from tests.integration.cluster.held import Move, migrating
 SLOTS = 1024
 OLD = next(key for key in (f"old:{n}" for n in range(9999)) if 342 <= slot("crc32", key.encode(), SLOTS) < 683)
 """A key of group 2."""
+CONNECTIONS = 24
+"""To a proxy: so many that each of its workers has some."""
 FIRST, SECOND, THIRD, FOURTH = "rack-1", "rack-2", "rack-3", "rack-4"
 """Nodes."""
 
 
 async def all_is_well(cluster: WholeCluster) -> None:
-    """All topoms are there, no slot has anything to do, and the proxies have the newest table."""
+    """All topoms are there, no slot has anything to do, and the proxies have the newest table and reach all masters."""
     await cluster.all_well()
     await cluster.api.set_migration(keys_per_second=0)
     await cluster.at_rest()
     await cluster.online(2)
+    await every_worker_reaches_every_group(cluster)
+
+
+async def every_worker_reaches_every_group(cluster: WholeCluster) -> None:
+    """Also where a server was killed by the feature before: a worker tries to connect again now and then only."""
+    names = [f"well:{number}" for number in range(64)]
+
+    async def ask_all() -> bool:
+        for address in cluster.proxy_addresses:
+            for _ in range(CONNECTIONS):
+                async with plain_client(address) as client:
+                    await client.exists(*names)
+        return True
+
+    await eventually(ask_all, bool, "every worker to reach every group")
 
 
 async def keys_nobody_touches(cluster: WholeCluster) -> None:
