@@ -1,4 +1,4 @@
-"""Measurements that are run by hand, beside other programs in the same run; README.md says how to read them.
+"""Measurements that are run by hand, with other programs in the same run for comparison. README.md explains them.
 
-Nothing here is part of the product or of its tests: what is timed depends on the machine.
+Nothing here is part of the product or of its tests: times depend on the machine.
 """

@@ -1,4 +1,4 @@
-"""Many clients at once: memory of an idle one, and what clients that never read cost the others.
+"""Measures many clients at once: the memory of an idle one, and the cost to others of clients that never read.
 
     python -m benchmarks.clients [--clients 10000] [--stuck 1000] [--quick]
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 if not __package__:
-    # Run as a file: this folder must not be searched, for proxy.py in it would hide the package `proxy`.
+    # Run as a file, this folder must not be searched, for its proxy.py would hide the package `proxy`.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
@@ -40,15 +40,15 @@ from slotferry.signals import until_signal
 
 SERVERS = 2
 WARM_CLIENTS = 200
-"""Connected before memory is read the first time, so that what is only made once is there."""
+"""Clients connected before memory is first read, so that memory that is allocated once is already there."""
 PROBE_KEYS = 1000
 PROBE_BYTES = 64
 PROBE_CONNECTIONS = 16
 LARGE_BYTES = 16384
 ROOM = 100
-"""Connections that the proxy has to allow beside."""
+"""Further connections that the proxy has to allow."""
 BACKEND_BYTES = 4 * MIB
-"""Of requests unsent to a server, and again of replies that it is expected to send at once."""
+"""The limit for unsent requests to a server, and for its expected replies."""
 _ANSWER_SECONDS = 120.0
 _WARM_SECONDS = 1.0
 _STEADY_SECONDS = 1.0
@@ -59,12 +59,12 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class ClientsFailed(RuntimeError):
-    """The holder of the clients or the probe could not do its part."""
+    """The process that holds the clients, or the probe, has failed."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """How many clients, and how they are measured. ``output_limit`` is the proxy's sessions_limit_bytes."""
+    """The number of clients, and how they are measured. ``output_limit`` is the proxy's sessions_limit_bytes."""
 
     clients: int
     stuck: int
@@ -75,7 +75,7 @@ class Scenario:
 
     @property
     def limit_bytes(self) -> int:
-        """What the worker may keep for clients that do not read."""
+        """The memory that the worker may keep for clients that do not read."""
         return self.output_limit + SERVERS * 2 * BACKEND_BYTES
 
 
@@ -94,7 +94,7 @@ def most_resident(pid: int) -> int:
 
 
 def kernel_memory() -> int:
-    """Bytes that the system keeps for all TCP connections of the machine, what waits to be read in them included."""
+    """Bytes that the system keeps for all TCP connections of the machine, including unread ones."""
     fields = next(
         line.split() for line in Path("/proc/net/sockstat").read_text().splitlines() if line.startswith("TCP:")
     )
@@ -111,12 +111,12 @@ def put_large(address: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """That of a child which finds this package wherever it is run."""
+    """The environment of a child that finds this package from any working directory."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
 class Clients:
-    """The process that holds the clients; :meth:`tell` is what it reads and answers."""
+    """The process that holds the clients. It reads and answers the messages of :meth:`tell`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -143,7 +143,7 @@ class Clients:
         return cls(process)
 
     async def tell(self, command: str) -> dict[str, int]:
-        """Have it do something and give its answer. Raises ClientsFailed."""
+        """Give an order to the process, and return its answer. Raises ClientsFailed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command}\n".encode())
@@ -156,7 +156,7 @@ class Clients:
 
 
 async def watch(worker: int, spell: str, seconds: float) -> Span:
-    """Let time pass, and note the most memory that was seen."""
+    """Let time pass, and note the highest memory in it."""
     begin = time.monotonic()
     most, kernel = resident(worker), kernel_memory()
     while (left := begin + seconds - time.monotonic()) > 0:
@@ -166,10 +166,10 @@ async def watch(worker: int, spell: str, seconds: float) -> Span:
 
 
 async def until_steady(worker: int, clients: Clients, quiet_cpu: float) -> Span:
-    """Wait until the stuck clients get rid of no more requests, and the worker has done with those it took.
+    """Wait until the stuck clients can send no more requests, and the worker has handled those it took.
 
     Args:
-        quiet_cpu: CPU seconds that it uses in a second while nobody is stuck.
+        quiet_cpu: CPU seconds that it uses in a second while no client is stuck.
     """
     begin = time.monotonic()
     spans: list[Span] = []
@@ -190,7 +190,7 @@ async def until_steady(worker: int, clients: Clients, quiet_cpu: float) -> Span:
 
 
 def start_probe(address: str, scenario: Scenario, directory: Path) -> tuple[ManagedProcess, Path]:
-    """Start the probe; give it and the file that it will write. Raises ProcessError."""
+    """Start the probe; give it and its output file. Raises ProcessError."""
     output = directory / "probe.times"
     arguments = [
         *(sys.executable, "-m", "benchmarks.probe", address, "--output", str(output), "--keys", str(PROBE_KEYS)),
@@ -202,7 +202,7 @@ def start_probe(address: str, scenario: Scenario, directory: Path) -> tuple[Mana
 
 
 async def measure(scenario: Scenario) -> Crowd:
-    """Start a cluster, measure, and end it. Raises what :func:`main` catches."""
+    """Start a cluster, measure, and end it. Raises the errors that :func:`main` catches."""
     settings = {
         "max_clients": scenario.clients + WARM_CLIENTS + ROOM,
         "sessions_limit_bytes": scenario.output_limit,
@@ -295,7 +295,7 @@ def show(crowd: Crowd, scenario: Scenario, console: Console) -> None:
 
 
 def verdicts(crowd: Crowd) -> Sequence[goals.Verdict]:
-    """Of the goals that are about clients."""
+    """Verdicts on the goals about clients."""
     return goals.judge([goal for goal in goals.GOALS if isinstance(goal.of, goals.Held)], (), (), crowd.values())
 
 

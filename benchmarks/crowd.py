@@ -1,4 +1,5 @@
-"""What many clients are measured by: stretches of a probe's time, the worker's memory in each, and what follows."""
+"""The measurements of many clients: spans of a probe's time, the worker's memory in each, and the figures made of
+them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,13 @@ FILLING = "filling"
 BESIDE = "beside"
 AFTER = "after"
 QUIET = (BEFORE, AFTER)
-"""The spells in which nobody is stuck."""
+"""The spells in which no client is stuck."""
 MIB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of the monotonic clock within a spell, and the most memory that was seen in it.
+    """A span of the monotonic clock within a spell, with the highest memory in it.
 
     ``kernel_bytes`` is what the system keeps for all TCP connections of the machine.
     """
@@ -33,7 +34,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Window:
-    """What the probe saw in one span; times are in milliseconds."""
+    """The probe's figures in one span; times are in milliseconds."""
 
     spell: str
     seconds: float
@@ -47,7 +48,7 @@ class Window:
 
     @classmethod
     def of(cls, requests: Sequence[Request], span: Span) -> "Window":
-        """Of the requests that began within the span."""
+        """The window of the requests that began within the span."""
         within = [request for request in requests if span.begin <= request.at < span.end]
         times = sorted(1e3 * request.seconds for request in within if request.kind is Kind.ANSWERED)
         p50, p99, maximum = (processes.percentile(times, percent) for percent in (50, 99, 100))
@@ -69,13 +70,14 @@ class Crowd:
     """The figures of one run.
 
     Attributes:
-        clients: how many are connected, those that are stuck for a while included.
-        stuck_requests: for a large value, that these sent as far as the proxy and the system took them.
-        stuck_left: of those, how many the proxy had not closed at the end of their spell.
+        clients: how many are connected, including those that are stuck for a while.
+        stuck_requests: requests for a large value that the stuck clients could send.
+        stuck_left: how many stuck clients the proxy had not closed at the end of their spell.
         idle_left: clients that never asked again and were still connected at the end.
         base_bytes: the worker's memory before they came; ``held_bytes`` with all of them idle.
-        most_bytes: the most that it ever had, by the system's own mark.
-        limit_bytes: what the settings let it keep beside: replies unsent, and requests and replies of its servers.
+        most_bytes: the most memory that it ever had, by the system's count.
+        limit_bytes: the further memory that the settings allow: unsent replies, and requests and replies of its
+            servers.
     """
 
     clients: int
@@ -90,24 +92,23 @@ class Crowd:
     windows: list[Window] = field(default_factory=list)
 
     def p99(self, *spells: str) -> list[float]:
-        """Of each window of some spells."""
+        """The p99 of each window of some spells."""
         return [window.p99 for window in self.windows if window.spell in spells and window.requests]
 
     @property
     def idle_client_bytes(self) -> float:
-        """What one more idle client costs the worker."""
+        """The worker's memory for one more idle client."""
         return (self.held_bytes - self.base_bytes) / self.clients
 
     @property
     def grown_bytes(self) -> int:
-        """By how much the worker grew beyond what it had with all clients idle."""
+        """The worker's growth above its memory with all clients idle."""
         return max(0, self.most_bytes - self.held_bytes)
 
     def values(self) -> dict[str, list[float]]:
-        """The series that goals are about.
+        """The series for the goals.
 
-        The noise is what the p99 of the quiet windows reaches: each window with stuck readers is divided by the
-        worst of them.
+        The noise is the p99 of the quiet windows: each window with stuck readers is divided by the worst of them.
         """
         quiet = max(self.p99(*QUIET), default=0.0)
         return {
@@ -117,7 +118,7 @@ class Crowd:
         }
 
     def describe(self) -> list[str]:
-        """In sentences."""
+        """The figures in sentences."""
         base, held = self.base_bytes / MIB, self.held_bytes / MIB
         lost = self.clients - self.stuck - self.idle_left
         lines = [

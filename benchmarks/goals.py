@@ -1,4 +1,4 @@
-"""The goals of speed and memory, each with its bound, and whether what was measured meets them."""
+"""The goals of speed and memory, each with its bound, and whether the measurements meet them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Held:
-    """One of the series that :mod:`benchmarks.clients` gives, by its name."""
+    """A series of :mod:`benchmarks.clients`, by its name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The median of what is measured is at most ``bound``."""
+    """A goal: the median of a measurement is at most ``bound``."""
 
     name: str
     bound: float
@@ -66,12 +66,12 @@ CONTROLS = tuple(
     Goal("two equal proxies, one to the other", 1.03, Ratio(STATISTICS, "cpu", depth, AGAIN, "slotferry"))
     for depth in (1, 16, 64)
 )
-"""No goals: equal proxies whose ratio should be 1. What theirs is off by, a ratio of different ones may be off by."""
+"""Not goals: the ratio of equal proxies should be 1. Its error is the possible error of other ratios."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was measured for a goal, and for one load where it is about loads."""
+    """The measurement for a goal; for a goal about loads, of one load."""
 
     goal: str
     load: str
@@ -85,23 +85,23 @@ class Verdict:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where the median would be of endlessly many repeats, but for 5% of doubt."""
+        """The interval of the median of infinitely many repeats, with 95% confidence."""
         return interval_of_median(self.values) if len(self.values) > 1 else None
 
     @property
     def sure(self) -> bool:
-        """Whether the bound is outside of :attr:`interval`, so that more repeats would hardly say anything else."""
+        """Whether the bound is outside of :attr:`interval`, so that more repeats would hardly change the verdict."""
         return self.interval is None or not self.interval[0] <= self.bound < self.interval[1]
 
     @property
     def word(self) -> str:
-        """As it stands in the table."""
+        """The verdict as a word for the table."""
         if self.met is None:
             return "not measured"
         return ("met" if self.met else "not met") + ("" if self.sure else ", unsure")
 
     def row(self) -> dict[str, object]:
-        """As it is kept."""
+        """The verdict as a row for the file."""
         return {
             "goal": self.goal,
             "load": self.load,
@@ -117,7 +117,7 @@ class Verdict:
 def judge(
     goals: Sequence[Goal], parts: Sequence[Part], samples: Sequence[Sample], held: Mapping[str, Sequence[float]]
 ) -> list[Verdict]:
-    """A verdict for each goal, or one for each of its loads; a goal of what was left out has one without values."""
+    """A verdict for each goal, or one for each of its loads. A goal without a measurement has one without values."""
     found = []
     for goal in goals:
         of = goal.of
@@ -138,12 +138,12 @@ def judge(
 
 
 def number(value: float) -> str:
-    """A ratio with three digits behind the point, bytes with none."""
+    """A ratio with three digits after the point, bytes with none."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3f}"
 
 
 def show(title: str, verdicts: Sequence[Verdict], console: Console, judged: bool = True) -> None:
-    """Print a table; without the bounds and words when nothing is to be judged."""
+    """Print a table. Without verdicts, leave out the bounds and words."""
     table = Table(title=title)
     table.add_column("goal" if judged else "control", no_wrap=True)
     table.add_column("load", no_wrap=True)

@@ -1,8 +1,8 @@
-"""The client ends of many connections, in a process of their own: the system's limit of open files is one a process.
+"""Holds the client ends of many connections, in a process of its own: the limit of open files is for each process.
 
     python -m benchmarks.holder HOST:PORT
 
-It does what each line of its input says and answers with a line of JSON; it ends with its input.
+It carries out each line of its input and answers with a line of JSON. It ends with its input.
 
     hold N    N more clients connect and have one reply each: {"clients": all there are}
     stick N   N of them begin to ask for a large value, over and over, and read nothing: {"stuck": N}
@@ -30,11 +30,13 @@ STUCK_REQUESTS = 64
 """Requests for the large value that a stuck client sends at a time."""
 SEND_BYTES = 65536
 SEGMENT_BYTES = 1448
-"""As over Ethernet. With the segments of the loopback interface, Linux keeps 4 MB of unread replies a connection."""
+"""The segment size of Ethernet. With the segments of the loopback interface, Linux keeps 4 MB of unread replies for
+each connection."""
 CONNECT_SECONDS = 10.0
 DESCRIPTORS_BESIDE = 50
 _PAUSE_SECONDS = 0.01
-"""After all stuck clients that can were let send: this process must not take the core from those it disturbs."""
+"""The pause after all stuck clients that could send have sent: this process must not take the core from the ones it
+disturbs."""
 
 
 class HolderFailed(RuntimeError):
@@ -62,7 +64,7 @@ def is_open(client: socket.socket) -> bool:
 
 
 class Holder:
-    """The connections, and those of them that are stuck."""
+    """The connections, including the stuck ones."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -95,9 +97,9 @@ class Holder:
         return {"clients": len(self._idle) + len(self._stuck)}
 
     def stick(self, count: int) -> dict[str, int]:
-        """Let some of the idle clients ask and never read."""
+        """Let some of the idle clients send requests and never read."""
         for client in self._idle[-count:]:
-            # As much unsent as that says enough; more would only fill the system's memory.
+            # So many unsent bytes are enough; more would only fill the system's memory.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
             self._stuck.add(client)
             self._selector.register(client, selectors.EVENT_WRITE)
@@ -109,7 +111,7 @@ class Holder:
         return {"idle": sum(map(is_open, self._idle)), "stuck": len(self._stuck), "requests": self._requests}
 
     def drop(self, _: int) -> dict[str, int]:
-        """Close the stuck ones."""
+        """Close the stuck clients."""
         for client in list(self._stuck):
             self._lose(client)
         return {"stuck": 0}
@@ -125,18 +127,18 @@ class Holder:
         except BlockingIOError:
             return
         except OSError:
-            # The proxy has closed it: one of its limits.
+            # The proxy has closed it because of a limit.
             self._lose(client)
 
     def run(self) -> None:
-        """Obey until the input ends. Raises HolderFailed, OSError."""
+        """Carry out orders until the input ends. Raises HolderFailed, OSError."""
         self._selector.register(sys.stdin, selectors.EVENT_READ)
         pending = b""
         while True:
             ready = self._selector.select()
             for chosen, _ in ready:
                 if isinstance(chosen.fileobj, socket.socket):
-                    # One that was closed a moment ago may still be among the ready.
+                    # A connection that was just closed may still be among the ready ones.
                     if chosen.fileobj in self._stuck:
                         self._push(chosen.fileobj)
                     continue

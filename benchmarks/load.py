@@ -1,4 +1,4 @@
-"""The load: keys put in beforehand, and runs of redis-benchmark whose figures are read back."""
+"""The load: keys that are stored beforehand, and runs of redis-benchmark with their figures."""
 
 import asyncio
 import csv
@@ -12,13 +12,13 @@ from slotferry.processes import end_with_parent
 
 KEY_PREFIX = "key:"
 KEY_DIGITS = 12
-"""redis-benchmark puts twelve digits for its ``__rand_int__``, so that its GET finds what is put in here."""
+"""redis-benchmark writes twelve digits for its ``__rand_int__``, so its GET finds the keys stored here."""
 SMALL_BYTES = 64
 """Size of the values whose keys have no size in their names."""
 MGET_KEYS = 10
 MIX = "mix"
 MIX_GETS = 0.8
-"""Part of a mix's requests, and of its clients, that are GET; the others are SET."""
+"""The share of GET in a mix's requests and clients; the others are SET."""
 COMMANDS = ("get", "set", "mget", MIX)
 SOCKET_SECONDS = 30.0
 _CHUNK_BYTES = 1_000_000
@@ -31,7 +31,7 @@ class LoadFailed(RuntimeError):
 
 
 def prefix_of(value_bytes: int) -> str:
-    """What the names of keys begin with whose values have this size: values of several sizes are there at once."""
+    """The prefix of keys whose values have this size: values of several sizes are stored at once."""
     return KEY_PREFIX if value_bytes == SMALL_BYTES else f"key{value_bytes}:"
 
 
@@ -41,17 +41,17 @@ def key(number: int, prefix: str = KEY_PREFIX) -> bytes:
 
 
 def set_request(name: bytes, value: bytes) -> bytes:
-    """A SET as it goes over the wire."""
+    """A SET in the form in which it is sent."""
     return b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(value), value)
 
 
 def get_request(name: bytes) -> bytes:
-    """A GET as it goes over the wire."""
+    """A GET in the form in which it is sent."""
     return b"*2\r\n$3\r\nGET\r\n$%d\r\n%b\r\n" % (len(name), name)
 
 
 def fill(address: str, keys: int, value_bytes: int, prefix: str = KEY_PREFIX) -> None:
-    """Put keys 0 to ``keys - 1`` in at a server, each with ``value_bytes`` bytes. Blocks.
+    """Store keys 0 to ``keys - 1`` at a server, each with ``value_bytes`` bytes. Blocks.
 
     Raises:
         LoadFailed: when the server answers anything but OK.
@@ -77,7 +77,7 @@ def fill(address: str, keys: int, value_bytes: int, prefix: str = KEY_PREFIX) ->
 
 @dataclass(frozen=True)
 class Load:
-    """One run of redis-benchmark, or of two at once. ``keys`` is the size of the range that random keys are of."""
+    """One run of redis-benchmark, or of two at once. ``keys`` is the size of the range of random keys."""
 
     command: str
     pipeline: int
@@ -88,7 +88,7 @@ class Load:
 
     @property
     def name(self) -> str:
-        """As it stands in the tables."""
+        """Its name in the tables."""
         size = f"{self.value_bytes // 1024} KiB" if self.value_bytes >= 1024 else f"{self.value_bytes} B"
         return f"{self.command} {size} -c {self.clients} -P {self.pipeline}"
 
@@ -125,7 +125,7 @@ def streams(load: Load) -> list[Stream]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What redis-benchmark reports of a run."""
+    """The report of redis-benchmark about a run."""
 
     requests_per_second: float
     p50_milliseconds: float
@@ -134,7 +134,7 @@ class Outcome:
 
 
 def together(parts: Sequence[tuple[Stream, Outcome]]) -> Outcome:
-    """The outcome of streams that ran at once: requests added up over the longest time, latencies of the worst.
+    """The outcome of streams that ran at once: all requests over the longest time, with the worst latencies.
 
     A percentile of all requests is not above the greatest of the streams' percentiles.
     """
@@ -184,7 +184,7 @@ async def _run(address: str, load: Load, stream: Stream) -> Outcome:
         stderr=asyncio.subprocess.PIPE,
         preexec_fn=lambda: end_with_parent(parent),
     )
-    # It waits for ever for a server that has gone away.
+    # Otherwise it waits for ever for a server that has gone.
     limit = _GRACE_SECONDS + stream.requests / _SLOWEST
     try:
         async with asyncio.timeout(limit):

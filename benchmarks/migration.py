@@ -1,11 +1,10 @@
-"""How fast slots move from one group to another, and what a client feels of it.
+"""Measures how fast slots move from one group to another, and how a client's latency changes.
 
     python -m benchmarks.migration [--quick]
 
-All slots and keys are on the first of two groups. A probe sends GET and SET through the proxy all the time:
-first in quiet, then while the upper half of the slots moves to the second group, then in quiet again.
-It does so once for each latency goal that it is told of, each time with a cluster of its own. README.md says how
-to read the figures.
+All slots and keys are on the first of two groups. A probe sends GET and SET through the proxy all the time: first in
+quiet, then while the upper half of the slots moves to the second group, then in quiet again. It does so once for each
+given latency goal, each time with a new cluster. README.md says how to read the figures.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from statistics import fmean
 from typing import Annotated, Any
 
 if not __package__:
-    # Run as a file: this folder must not be searched, for proxy.py in it would hide the package `proxy`.
+    # Run as a file, this folder must not be searched, for its proxy.py would hide the package `proxy`.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import redis
@@ -46,7 +45,7 @@ from slots.table import DEFAULT_SLOTS
 SOURCE = 1
 TARGET = 2
 OTHERS = "all others"
-"""Stands among the roles for whatever else the machine did, this program included."""
+"""The role of all other work of the machine, including this program's."""
 WARM_SECONDS = 2.0
 """The probe's first seconds, which are not counted."""
 _POLL_SECONDS = 0.1
@@ -61,7 +60,7 @@ class MigrationFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is moved, and how the probe asks meanwhile. 0 stands for topom's default or for no limit."""
+    """The move, and the probe's requests meanwhile. 0 means topom's default, or no limit."""
 
     keys: int
     value_bytes: int
@@ -81,7 +80,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Phase:
-    """What the probe saw in one stretch of time; times are in milliseconds."""
+    """The probe's figures in one span of time; times are in milliseconds."""
 
     seconds: float
     requests: int
@@ -93,7 +92,7 @@ class Phase:
 
     @classmethod
     def of(cls, requests: Sequence[Request], begin: float, end: float) -> "Phase":
-        """Of the requests that began between two moments of the monotonic clock."""
+        """The phase of the requests that began between two moments of the monotonic clock."""
         within = [request for request in requests if begin <= request.at < end]
         times = sorted(1000 * request.seconds for request in within)
         failed = {
@@ -109,8 +108,8 @@ class Phase:
 class Run:
     """One move from beginning to end. CPU is in seconds, by process, from the request to the end of the move.
 
-    ``goal`` is the latency goal in milliseconds, 0 for none; ``speeds`` are shares of the full speed, each time that
-    topom was asked how the move goes.
+    ``goal`` is the latency goal in milliseconds, 0 for none. ``speeds`` has the share of the full speed at each request
+    to topom for the state of the move.
     """
 
     goal: float
@@ -124,18 +123,18 @@ class Run:
 
     @property
     def keys_per_second(self) -> float:
-        """Over the whole move: barriers, scans and the last look for keys are in it."""
+        """The speed of the whole move, including barriers, scans and the last look for keys."""
         return self.keys_moved / self.seconds
 
     @property
     def slower(self) -> float:
-        """The client's p99 while the slots move, divided by that of the quiet around it."""
+        """The client's p99 while the slots move, divided by its p99 in the quiet around it."""
         around = fmean(self.phases[name].p99 for name in ("quiet", "after"))
         return self.phases["moving"].p99 / around
 
 
 def windows(requests: Sequence[Request], begin: float, end: float) -> list[dict[str, float]]:
-    """Requests and the longest of them in each tenth of a second, to draw the move over time."""
+    """The number of requests and the longest request in each tenth of a second, to draw the move over time."""
     longest: dict[int, float] = {}
     counts: dict[int, int] = {}
     for request in requests:
@@ -158,7 +157,7 @@ async def keys_at(address: str) -> int:
 
 
 def fill_big(address: str, count: int, fields: int) -> None:
-    """Put in hashes of so many fields, all in slots that will move. Raises redis.RedisError."""
+    """Store hashes of so many fields, all in slots that will move. Raises redis.RedisError."""
     host, _, port = address.rpartition(":")
     names = (f"big:{number}" for number in itertools.count())
     moving = (name for name in names if functions.slot("crc32", name.encode(), DEFAULT_SLOTS) >= DEFAULT_SLOTS // 2)
@@ -170,7 +169,7 @@ def fill_big(address: str, count: int, fields: int) -> None:
 
 
 def start_probe(address: str, scenario: Scenario, directory: Path) -> tuple[ManagedProcess, Path]:
-    """Start the probe; give it and the file that it will write. Raises ProcessError."""
+    """Start the probe; give it and its output file. Raises ProcessError."""
     output = directory / "probe.times"
     arguments = [
         *(sys.executable, "-m", "benchmarks.probe", address, "--output", str(output)),
@@ -198,7 +197,7 @@ async def move(
 ) -> tuple[float, float]:
     """Move the upper half of the slots by a latency goal; give the moments of the request and of the end.
 
-    ``speeds`` is told how fast it went, see :class:`Run`.
+    ``speeds`` gets the speeds, see :class:`Run`.
 
     Raises:
         MigrationFailed: when it is not done in time, or slots are not where they should be.
@@ -242,7 +241,8 @@ async def move(
 
 
 async def measure(scenario: Scenario, goal: float, console: Console) -> Run:
-    """Start a cluster, fill it, move half of it under the probe, and end it. Raises what :func:`main` catches."""
+    """Start a cluster, fill it, move half of it under the probe, and end it. Raises the errors that :func:`main`
+    catches."""
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(
             LocalCluster(groups=2, proxies=1, workers=scenario.workers, slots_on=[SOURCE])
@@ -302,7 +302,7 @@ def say_goal(goal: float) -> str:
 
 
 def show(runs: Sequence[Run], console: Console) -> None:
-    """Print the table, of every run, and the speed."""
+    """Print the table of every run, and the speed."""
     table = Table(title="what the client saw, in milliseconds")
     for heading in ("goal", "phase", "seconds", "requests", "p50", "p99", "p99.9", "max", "failed"):
         table.add_column(heading, justify="left" if heading in ("goal", "phase") else "right")
@@ -333,9 +333,9 @@ def show(runs: Sequence[Run], console: Console) -> None:
 
 
 async def benchmark(scenario: Scenario, repeats: int, output: Path | None, console: Console) -> list[Run]:
-    """Measure as often as asked, each time with a cluster of its own; print and save."""
+    """Measure as often as asked, each time with a new cluster; print and save."""
     before = report.machine()
-    # Goals take turns, so that a disturbance hits all alike.
+    # Goals take turns, so that a disturbance affects all alike.
     runs = [await measure(scenario, goal, console) for _ in range(repeats) for goal in scenario.latency_goals]
     show(runs, console)
     content = {

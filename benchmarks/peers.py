@@ -1,7 +1,7 @@
-"""The programs that a load is sent through, side by side: nothing, twemproxy, HAProxy, and proxies of Slotferry.
+"""Starts the programs that a load is sent through, side by side: nothing, twemproxy, HAProxy, and proxies of Slotferry.
 
-Each peer gets as much as one worker of Slotferry: one thread that carries requests, in front of the same kind
-and number of Redis servers. What is not installed is left out, with a note.
+Each peer gets as much as one worker of Slotferry: one thread that carries requests, in front of the same kind and
+number of Redis servers. A program that is not installed is left out, with a note.
 """
 
 import shutil
@@ -28,9 +28,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     PLAIN: {"workers": 1, "command_statistics": False},
     AGAIN: {"workers": 1},
 }
-"""Slotferry's proxies and what is set for each. One is there twice: it tells how much two equal ones differ."""
+"""Slotferry's proxies and their settings. One is there twice, to show how much two equal ones differ."""
 NAMES = tuple(dict.fromkeys((*PEERS, *VARIANTS)))
-"""Every target there is, in the order in which they take turns."""
+"""All targets, in the order of their turns."""
 SERVERS = 2
 """Redis servers behind each target."""
 START_SECONDS = 10.0
@@ -43,7 +43,8 @@ pool:
   servers:
 {servers}
 """
-# Hash and distribution are twemproxy's defaults, fnv1a_64 and ketama; so is one connection to each server.
+# Hash and distribution are twemproxy's defaults, fnv1a_64 and ketama. One connection to each server is also its
+# default.
 _TWEMPROXY_SERVER = "   - {server}:1"
 
 _HAPROXY = """\
@@ -64,7 +65,7 @@ _HAPROXY_SERVER = "  server redis{number} {server}"
 
 @dataclass(frozen=True)
 class Target:
-    """Where a load can be sent, and the process ids, by role, whose CPU time it costs."""
+    """A place to send a load to, and the process ids, by role, whose CPU time the load costs."""
 
     name: str
     address: str
@@ -80,7 +81,7 @@ def installed(name: str) -> str | None:
 
 
 def direct(server: str, server_version: str) -> Target:
-    """One of the servers itself: what the load and the server allow when nothing is in between."""
+    """One of the servers itself: the limit of the load and of the server with nothing in between."""
     return Target("direct", server, server_version, [server])
 
 
@@ -105,7 +106,7 @@ async def start_haproxy(stack: AsyncExitStack, program: str, directory: Path, se
     configuration = directory / "haproxy.cfg"
     lines = "\n".join(_HAPROXY_SERVER.format(number=n, server=server) for n, server in enumerate(servers, 1))
     configuration.write_text(_HAPROXY.format(address=address, servers=lines))
-    # -db: in the foreground and without a master process, so that this process is the one that works.
+    # -db: in the foreground and without a master process, so that this process does the work.
     arguments = [program, "-db", "-f", str(configuration)]
     process = await _start(stack, ManagedProcess("haproxy", arguments, directory / "haproxy.log"), address)
     return Target("haproxy", address, version(program, "-v"), servers, {PROXY: [process.pid]})
@@ -124,7 +125,7 @@ async def _start(stack: AsyncExitStack, process: ManagedProcess, address: str) -
 async def start_slotferry(stack: AsyncExitStack, names: Sequence[str]) -> list[Target]:
     """Start a cluster with one proxy for each name; it ends with ``stack``. Raises ProcessError.
 
-    They share topom and servers, so that nothing but their settings is different.
+    They share topom and servers, so that only their settings differ.
     """
     cluster = await stack.enter_async_context(LocalCluster(groups=SERVERS, proxies=0))
     addresses = [group[0] for group in cluster.groups.values()]
@@ -150,7 +151,7 @@ async def start_slotferry(stack: AsyncExitStack, names: Sequence[str]) -> list[T
 
 
 async def start(stack: AsyncExitStack, names: Sequence[str], console: Console) -> list[Target]:
-    """Start those of ``names`` that are installed; all end with ``stack``. Raises ProcessError."""
+    """Start the programs of ``names`` that are installed; all end with ``stack``. Raises ProcessError."""
     binary = find_binary()
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slotferry-benchmark-")))
     servers = []

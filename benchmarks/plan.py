@@ -1,4 +1,4 @@
-"""What a run of :mod:`benchmarks.proxy` measures: its parts, each some loads through some targets, several times."""
+"""The plan of a run of :mod:`benchmarks.proxy`: its parts, each with some loads through some targets, several times."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,15 +20,15 @@ CLIENTS = 50
 MIX_CLIENTS = 1000
 DEPTHS = (1, 16, 64)
 KEYS = {SMALL_BYTES: 100_000, 1024: 20_000, 16_384: 2_000}
-"""How many keys there are with values of each size: as many as a server holds without much memory."""
+"""How many keys have values of each size: as many as a server holds with little memory."""
 _DEPTHS = {1: 1, 16: 5, 64: 10}
-"""Pipeline depths, and how many times the unpipelined requests a run has: a request is cheaper then, and the CPU
-time of a run has to stay well above what its 50 new connections cost."""
+"""Pipeline depths, and how many times the unpipelined requests such a run has. A pipelined request is cheaper, and the
+CPU time of a run has to stay well above the cost of its 50 new connections."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Loads that go through the same targets; a ratio is made for each of ``yardsticks``."""
+    """Loads that go through the same targets; there is a ratio for each of ``yardsticks``."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ def loads(
     clients: int = CLIENTS,
     value_bytes: int = SMALL_BYTES,
 ) -> tuple[Load, ...]:
-    """Every command at every pipeline depth; ``requests`` are those of an unpipelined run."""
+    """Every command at every pipeline depth; ``requests`` is the number for an unpipelined run."""
     return tuple(
         Load(command, depth, max(clients, round(requests * _DEPTHS[depth])), clients, KEYS[value_bytes], value_bytes)
         for command in commands
@@ -55,11 +55,11 @@ def loads(
 
 
 def plan(requests: int, turns: int, pairs: int) -> list[Part]:
-    """All parts. ``requests`` are those of an unpipelined run with small values, the other runs have their share.
+    """All parts. ``requests`` is the number for an unpipelined run with small values; other runs have their share.
 
     Args:
-        turns: of what there are goals for; what has none is measured half as often.
-        pairs: turns of the part that has to tell a few percent.
+        turns: of loads with goals; loads without goals have half as many.
+        pairs: turns of the part that has to show differences of a few percent.
     """
     few = (turns + 1) // 2
     to_peers = ("twemproxy", "haproxy")
@@ -104,7 +104,7 @@ def only(
     depths: Sequence[int],
     targets: Sequence[str],
 ) -> list[Part]:
-    """What is left of ``parts`` when no more than that is asked for."""
+    """The parts that remain with these limits."""
     kept = [
         replace(
             part,
@@ -120,7 +120,7 @@ def only(
 def turns(part: Part) -> Iterator[tuple[int, Load, str]]:
     """The runs of a part, in order: every load through target after target, every other turn backwards.
 
-    So what grows or shrinks while the machine works hits each target first as often as last.
+    So an effect that grows or shrinks over time affects each target equally.
     """
     for turn in range(part.turns):
         for load in part.loads:

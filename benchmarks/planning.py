@@ -1,4 +1,4 @@
-"""Plans by bytes: how many bytes they move beside the fewest possible, and how long they take to make.
+"""Measures plans by bytes: how many bytes they move, compared with the fewest possible, and how long planning takes.
 
     python -m benchmarks.planning            # both sizes of fleet; less than a minute
     python -m benchmarks.planning --quick
@@ -33,23 +33,23 @@ SLOWEST_SECONDS = 2.0
 MOST_OVER_BOUND = 1.1
 """The goal for the smaller fleet: no plan moves more than this times the bound."""
 MOST_WEIGHED = 28
-"""Of a group of more slots than these only the bytes above its band count."""
+"""For a group with more slots than these, only the bytes above its band count."""
 
 Owners = Callable[[int, int, random.Random], list[int]]
 
 
 def scattered(slots: int, groups: int, rng: random.Random) -> list[int]:
-    """Every slot in a group of its own choice."""
+    """Each slot in a random group."""
     return [rng.randint(1, groups) for _ in range(slots)]
 
 
 def ranges(slots: int, groups: int, rng: random.Random) -> list[int]:
-    """As many slots in each group, one range after another."""
+    """The same number of slots in each group, one range after another."""
     return [1 + slot * groups // slots for slot in range(slots)]
 
 
 def grown(slots: int, groups: int, rng: random.Random) -> list[int]:
-    """The same, but that a tenth of the groups has just come and is empty."""
+    """The same, but a tenth of the groups is new and empty."""
     return ranges(slots, groups - groups // 10, rng)
 
 
@@ -61,9 +61,9 @@ class Run:
     """One plan.
 
     Attributes:
-        bound_bytes: what any plan has to move that brings all groups into their bands, see :func:`bound`.
-        outside: bytes outside the bands afterwards, as a part of all bytes.
-        oversized: slots that are larger than any group may be, which no plan can even out.
+        bound_bytes: the bytes that every plan has to move to bring all groups into their bands, see :func:`bound`.
+        outside: bytes outside the bands afterwards, as a share of all bytes.
+        oversized: slots that are larger than any group may be; no plan can even them out.
     """
 
     slots: int
@@ -84,7 +84,7 @@ class Run:
 
 
 def one(slots: int, groups: int, exponent: float, situation: str, seed: int) -> Run:
-    """Make a fleet, plan for it, and look at what the plan does."""
+    """Make a fleet, plan for it, and measure the plan."""
     rng = random.Random(seed)
     sizes = [round(LARGEST_BYTES / rank**exponent) for rank in range(1, slots + 1)]
     rng.shuffle(sizes)
@@ -125,10 +125,10 @@ def one(slots: int, groups: int, exponent: float, situation: str, seed: int) -> 
 
 
 def bound(owned: Mapping[int, Sequence[int]], bands: Mapping[int, tuple[int, int]]) -> int:
-    """The larger of two sums, of which every plan that brings all groups into their bands moves at least the larger.
+    """A lower bound for every plan that brings all groups into their bands: the larger of two sums.
 
-    What groups above their bands give up: each the lightest set of its slots that is enough. What groups below
-    theirs get: each what it lacks, and no less than the smallest slot.
+    The first sum is for groups above their bands: each gives up the lightest set of its slots that is enough. The
+    second is for groups below theirs: each gets the bytes it lacks, and at least the smallest slot.
 
     Args:
         owned: sizes of each group's slots.
@@ -143,14 +143,15 @@ def bound(owned: Mapping[int, Sequence[int]], bands: Mapping[int, tuple[int, int
 
 
 def lightest(sizes: Sequence[int], need: int) -> int:
-    """The least sum of some of these sizes that is ``need`` or more; ``need`` itself for more than MOST_WEIGHED."""
+    """The least sum of some of these sizes that is at least ``need``; ``need`` itself for more than MOST_WEIGHED
+    sizes."""
     if need <= 0:
         return 0
     if len(sizes) > MOST_WEIGHED:
         return need
     half = len(sizes) // 2
     first, second = sums(sizes[:half]), sums(sizes[half:])
-    # For each sum of the one half the least of the other half's that is enough with it.
+    # For each sum of one half, the least sum of the other half that is enough with it.
     found = ((one, bisect_left(second, need - one)) for one in first)
     return min(one + second[position] for one, position in found if position < len(second))
 

@@ -1,13 +1,13 @@
-"""One client's view of the cluster: a steady stream of GET and SET, each request timed.
+"""Measures one client's view of the cluster: a steady stream of GET and SET, with the time of each request.
 
     python -m benchmarks.probe HOST:PORT --keys N --output FILE ...
 
-A process of its own, so that what it measures is not disturbed by what measures it, and as thin as plain
-Python goes: a few sockets, one request in flight on each, prepared bytes out, lengths counted in.
+It is a process of its own, so that the benchmark does not disturb the measurement. It is as thin as plain Python
+allows: a few sockets, one request in flight on each, prepared bytes to send, and only the length of replies checked.
 
-With a rate, requests become due at even intervals whatever the replies do. One that finds no connection free
-is timed from when it was due, so a stall counts for every request that it held up and not just for the first;
-one that was sent late because this process woke up late is timed from when it was sent. Without a rate, each
+With a rate, requests become due at even intervals, independent of the replies. If no connection is free, the time of a
+request counts from when it was due. So a stall counts for every request that it held up, and not only for the first. If
+a request was sent late because this process woke up late, its time counts from when it was sent. Without a rate, each
 connection sends its next request as soon as it has its reply.
 
 Every key must exist with a value of the given size: a missing key counts as one lost.
@@ -33,7 +33,7 @@ import typer
 from benchmarks.load import get_request, key, set_request
 
 REPLY_SECONDS = 15.0
-"""A connection that gets no reply for this long is given up and opened again."""
+"""If a connection gets no reply for this long, it is closed and opened again."""
 _IDLE_SECONDS = 0.05
 _RECEIVE_BYTES = 65536
 _REPORTED_ERRORS = 20
@@ -48,7 +48,7 @@ class Kind(IntEnum):
     MISSING = 2
     """The key was not there, or its value was of another size."""
     LOST = 3
-    """No reply: the connection ended or was given up."""
+    """No reply: the connection ended or was closed."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Record:
         self._errors = 0
 
     def add(self, at: float, seconds: float, kind: Kind, reason: str = "") -> None:
-        """Note one request; ``reason`` tells what went wrong with one that was not answered."""
+        """Add one request; ``reason`` says what went wrong with an unanswered one."""
         self._values.extend((at, seconds, kind))
         if kind != Kind.ANSWERED:
             self._errors += 1
@@ -95,7 +95,7 @@ class Connection:
 
     socket: socket.socket
     since: float = 0.0
-    """When the request in flight began; when there is none, since when there is none."""
+    """When the request in flight began; if there is none, since when there is none."""
     busy: bool = False
     writes: bool = False
     received: bytearray = field(default_factory=bytearray)
@@ -119,7 +119,7 @@ class Probe:
         self.record = Record()
 
     def stop(self) -> None:
-        """Have :meth:`run` return after what is in flight."""
+        """Have :meth:`run` return after the requests in flight."""
         self._stopping = True
 
     def run(self, limit: float) -> None:
@@ -136,7 +136,8 @@ class Probe:
                 break
             while self._idle and (not self._interval or due <= now):
                 connection = self._idle.popleft()
-                # Free when this was due: what passed since is this process's own delay, not the cluster's.
+                # The connection was free when this was due: the time since then is this process's own delay, not the
+                # cluster's.
                 waited = self._interval and connection.since > due
                 self._send(connection, due if waited else time.monotonic())
                 due += self._interval
@@ -227,7 +228,7 @@ def main(
     """Send GET and SET until SIGTERM and write down how long each took."""
     probe = Probe(address, keys, value_bytes, connections, rate, writes)
     signal.signal(signal.SIGTERM, lambda *_: probe.stop())
-    # A collection takes milliseconds, which would be taken for the cluster's; nothing here makes cycles.
+    # A collection takes milliseconds, which would look like the cluster's delay; few cycles are made here.
     gc.disable()
     try:
         probe.run(limit)

@@ -1,8 +1,8 @@
-"""What a running process has cost, read from the system: CPU time, and which processes another one started.
+"""Reads the CPU time of running processes from the system, and finds the processes that another one started.
 
-Linux only: it reads /proc, and takes CPU time from the process's own clock. That clock counts what the user
-and system time of /proc/PID/stat count together, in nanoseconds instead of hundredths of a second, which a
-short run at a few hundred nanoseconds a request needs.
+Linux only: it reads /proc, and takes CPU time from the process's own clock. That clock counts the sum of the user and
+system time of /proc/PID/stat, but in nanoseconds instead of hundredths of a second. Short runs at a few hundred
+nanoseconds a request need that.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class ProcessGone(RuntimeError):
-    """A process whose cost is to be read has ended."""
+    """A process has ended before its cost was read."""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -38,12 +38,12 @@ def cpu_by_role(roles: Mapping[str, Iterable[int]]) -> dict[str, float]:
 
 
 def spent(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """What was used between two answers of :func:`cpu_by_role`."""
+    """The use between two answers of :func:`cpu_by_role`."""
     return {role: after[role] - seconds for role, seconds in before.items()}
 
 
 def machine_busy_seconds() -> float:
-    """CPU seconds that the machine's cores together have spent on anything at all since it started."""
+    """CPU seconds that all cores of the machine have spent on any work since its start."""
     fields = Path("/proc/stat").read_text().partition("\n")[0].split()
     # user, nice, system, idle, waiting for disks, interrupts, soft interrupts, taken by other virtual machines
     user, nice, system, _, _, *interrupted = (int(field) for field in fields[1:9])
@@ -57,7 +57,7 @@ def children(pid: int) -> list[int]:
         if not entry.name.isdecimal():
             continue
         try:
-            # The name, in parentheses, may hold anything: what follows the last of them is state and parent.
+            # The name, in parentheses, may contain anything; state and parent follow its last parenthesis.
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended since
@@ -85,12 +85,12 @@ def command_line(pid: int) -> list[str]:
 
 
 def running(pid: int, module: str) -> list[int]:
-    """Those below ``pid`` that run ``python -m module``."""
+    """The processes below ``pid`` that run ``python -m module``."""
     return [child for child in descendants(pid) if module in command_line(child)]
 
 
 def percentile(ascending: Sequence[float], percent: float) -> float:
-    """The smallest value that ``percent`` of 100 of the ``ascending`` values do not exceed; 0.0 of none."""
+    """The smallest value that ``percent`` of 100 of the ``ascending`` values do not exceed; 0.0 if there are none."""
     if not ascending:
         return 0.0
     place = -(-len(ascending) * percent // 100)  # rounded up: the nearest-rank method

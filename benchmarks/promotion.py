@@ -1,10 +1,10 @@
-"""How long clients wait while another server becomes the master of their group, planned or because the master died.
+"""Measures how long clients wait while another server becomes their group's master, planned or after the master died.
 
     python -m benchmarks.promotion [--quick]
 
-A group of a master and two replicas, two proxies, and writers that count up keys of their own, half of them through
-each proxy. First replicas are promoted one after the other; then, in a second cluster, three real Sentinels watch the
-group and the master is killed. README.md says how to read the figures.
+The cluster has a group of a master and two replicas, and two proxies. Writers count up keys of their own, half of them
+through each proxy. First, replicas are promoted one after the other. Then, in a second cluster, three real Sentinels
+watch the group and the master is killed. README.md says how to read the figures.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ PROXIES = 2
 PAUSE_GOAL_MILLISECONDS = 100.0
 SWITCH_GOAL_SECONDS = 1.0
 REST_SECONDS = 0.002
-"""Of each writer between a reply and the next request."""
+"""A writer's pause between a reply and the next request."""
 AFTERWARDS_SECONDS = 0.3
-"""For which a promotion's waits are still counted after it is over."""
+"""Seconds after a promotion for which its waits still count."""
 POLL_SECONDS = 0.05
 LIMIT_SECONDS = 60.0
-"""For everything that is waited for."""
+"""Limit of every wait."""
 PRODUCT = "bench"
 DOWN_AFTER_MILLISECONDS = 1500
 SWITCH = "+switch-master"
@@ -50,7 +50,7 @@ SWITCH = "+switch-master"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One INCR, in seconds of the monotonic clock; ``error`` is empty where it was answered."""
+    """One INCR, in seconds of the monotonic clock; ``error`` is empty if it was answered."""
 
     begun: float
     ended: float
@@ -58,7 +58,7 @@ class Request:
 
 
 class Writer:
-    """Counts a key up through one proxy, one request at a time, and knows what was acknowledged."""
+    """Counts a key up through one proxy, one request at a time, and knows which requests were acknowledged."""
 
     def __init__(self, proxy: str, key: str) -> None:
         self.proxy = proxy
@@ -67,7 +67,7 @@ class Writer:
         self.stopped = False
 
     async def run(self) -> None:
-        """Until it is stopped. It is not cancelled: redis-py may take that for a failure of its own."""
+        """Run until it is stopped. It is not cancelled: redis-py may take that for a failure of its own."""
         async with connected(self.proxy) as client:
             while not self.stopped:
                 begun, error = time.monotonic(), ""
@@ -79,13 +79,13 @@ class Writer:
                 await asyncio.sleep(REST_SECONDS)
 
     def acknowledged(self) -> int:
-        """Requests that were answered."""
+        """The number of answered requests."""
         return sum(not request.error for request in self.requests)
 
 
 @dataclass
 class Planned:
-    """Of planned promotions: the longest wait of any writer in each, how long each took, and what went wrong."""
+    """Planned promotions: the longest wait of any writer in each, how long each took, and the errors."""
 
     pause_milliseconds: list[float]
     took_milliseconds: list[float]
@@ -96,7 +96,7 @@ class Planned:
 
 @dataclass
 class Switched:
-    """Of a master that died: seconds from its death to the announcement, and from that to each proxy's answer."""
+    """A master that died: seconds from its death to the announcement, and from then to each proxy's answer."""
 
     announced_seconds: float
     answered_seconds: list[float]
@@ -105,7 +105,7 @@ class Switched:
 
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[Redis]:
-    """A client that repeats nothing."""
+    """A client that never repeats a request."""
     host, _, port = address.rpartition(":")
     client: Redis = Redis(host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=LIMIT_SECONDS)
     async with client:
@@ -149,7 +149,7 @@ async def all_follow(topom: TopomClient) -> None:
 
 @asynccontextmanager
 async def writing(cluster: LocalCluster, count: int) -> AsyncIterator[list[Writer]]:
-    """So many writers, spread over the proxies, that all had an answer."""
+    """So many writers, spread over the proxies; each has had an answer."""
     writers = [Writer(cluster.proxy_addresses[n % PROXIES], f"writer:{n}") for n in range(count)]
     tasks = [asyncio.create_task(writer.run()) for writer in writers]
     try:
@@ -164,7 +164,7 @@ async def writing(cluster: LocalCluster, count: int) -> AsyncIterator[list[Write
 
 
 async def lost(cluster: LocalCluster, writers: list[Writer]) -> int:
-    """Acknowledged increments that are not there."""
+    """The number of acknowledged increments that are missing."""
     missing = 0
     async with connected(cluster.proxy_addresses[0]) as client:
         for writer in writers:
@@ -194,7 +194,7 @@ async def planned(promotions: int, count: int) -> Planned:
 
 @asynccontextmanager
 async def sentinels(cluster: LocalCluster, topom: TopomClient) -> AsyncIterator[list[str]]:
-    """Three Sentinels that watch the group and know each other and its replicas; their addresses."""
+    """Three Sentinels that watch the group and know each other and its replicas; gives their addresses."""
     async with AsyncExitStack() as stack:
         found = []
         for number in range(3):
@@ -245,7 +245,7 @@ async def switched(count: int) -> Switched:
         found = await stack.enter_async_context(sentinels(cluster, topom))
         writers = await stack.enter_async_context(writing(cluster, count))
         announced: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        # Whichever is the first to say it.
+        # The first Sentinel to say it counts.
         for address in found:
             subscription = (await stack.enter_async_context(connected(address))).pubsub(ignore_subscribe_messages=True)
             await subscription.subscribe(SWITCH)
@@ -270,7 +270,7 @@ async def _first(subscription: Any, announced: asyncio.Future[float]) -> None:
 
 
 def _answered(writers: list[Writer], proxy: str, at: float) -> float:
-    """When a proxy gave its first answer from the new master, which is any after the announcement; 0 before."""
+    """When a proxy gave its first answer from the new master, which is any answer after the announcement; 0 if none."""
     ended = [
         request.ended
         for writer in writers
@@ -282,7 +282,7 @@ def _answered(writers: list[Writer], proxy: str, at: float) -> float:
 
 
 async def benchmark(promotions: int, count: int, switches: int, output: Path | None, console: Console) -> bool:
-    """Measure both, print and save; whether the goals are met."""
+    """Measure both, print and save; say whether the goals are met."""
     before = report.machine()
     of_plans = await planned(promotions, count)
     of_deaths = [await switched(count) for _ in range(switches)]

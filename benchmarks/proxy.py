@@ -1,10 +1,11 @@
-"""What a request costs in Slotferry's proxy, beside twemproxy, HAProxy and nothing; and whether the goals are met.
+"""Measures the cost of a request in Slotferry's proxy, compared with twemproxy, HAProxy and no proxy, and checks the
+goals.
 
     python -m benchmarks.proxy [--quick]
 
-All of them run at the same time, and take turns with short runs of redis-benchmark, so that whatever else
-the machine does hits all alike; a ratio is made of two runs of the same turn. At the end many clients are held, and
-what was measured is compared with the goals. README.md says how to read it.
+All of them run at the same time, and take turns with short runs of redis-benchmark. So the machine's other work affects
+all alike, and a ratio is made of two runs of the same turn. At the end many clients are held, and the figures are
+compared with the goals. README.md says how to read them.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Annotated
 
 if not __package__:
-    # Run as a file: this folder must not be searched, for this file would hide the package `proxy`.
+    # Run as a file, this folder must not be searched, for this file would hide the package `proxy`.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
@@ -39,7 +40,7 @@ _SETTLE_SECONDS = 0.1
 
 @dataclass
 class Measured:
-    """What a run has given so far; ``failures`` are runs that gave nothing, in words."""
+    """The results of a run so far; ``failures`` describes runs without a result."""
 
     versions: dict[str, str] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
@@ -69,7 +70,7 @@ async def measure_parts(parts: Sequence[plan.Part], measured: Measured, console:
         measured.versions = {name: target.version for name, target in targets.items()}
         progress.update(task, description="filling")
         for server in sorted({server for target in targets.values() for server in target.servers}):
-            # At every server all keys: HAProxy sends a GET to either.
+            # Every server has all keys: HAProxy sends a GET to any of them.
             for count, value_bytes in keys:
                 await asyncio.to_thread(fill, server, count, value_bytes, prefix_of(value_bytes))
         for target in targets.values():
@@ -81,12 +82,12 @@ async def measure_parts(parts: Sequence[plan.Part], measured: Measured, console:
             try:
                 measured.samples.append(await measure(part, turn, load, targets[name]))
             except LoadFailed as error:
-                # The rest of the run is worth having.
+                # The rest of the run is still useful.
                 measured.failures.append(f"{name}: {error}")
 
 
 async def measure_clients(scenario: clients.Scenario, measured: Measured, console: Console) -> None:
-    """Hold many clients, if that can be done here."""
+    """Hold many clients, if that is possible here."""
     with console.status(f"{scenario.clients} clients"):
         try:
             measured.crowd = await clients.measure(scenario)

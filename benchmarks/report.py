@@ -1,4 +1,4 @@
-"""Figures of repeated runs in one line each, the machine they were had on, and the file they are kept in."""
+"""Prints figures of repeated runs, one line each, describes the machine, and saves the results in a file."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TABLE_WIDTH = 184
-"""Columns of the tables where the output is no terminal that says how wide it is."""
+"""Columns of the tables if the output is not a terminal with a known width."""
 _VERSION_SECONDS = 10.0
 
 
@@ -28,7 +28,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of at least one value."""
+        """The spread of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 
     def show(self, digits: int = 2) -> str:
@@ -37,10 +37,10 @@ class Spread:
 
 
 def interval_of_median(values: Sequence[float], doubt: float = 0.05) -> tuple[float, float]:
-    """Where the median of endlessly many such values is, but for a ``doubt`` of 5%, whatever their distribution.
+    """The interval of the median of infinitely many such values, with a ``doubt`` of 5%, for any distribution.
 
-    By ranks: that it is below the k-th of n values means that fewer than k of them fell below it, each with a chance
-    of a half. Of five values or fewer, no two are that sure; then it is the least and the greatest.
+    It goes by ranks: the median is below the k-th of n values if fewer than k of them fell below it, each with a chance
+    of a half. With five values or fewer, no interval is that certain; then it is the least and the greatest value.
     """
     ascending = sorted(values)
     count = len(ascending)
@@ -52,7 +52,7 @@ def interval_of_median(values: Sequence[float], doubt: float = 0.05) -> tuple[fl
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold of a value with dataclasses in it."""
+    """A value with dataclasses in it, in a form that JSON can hold."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def version(program: Path | str, *arguments: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were had on. A load well above none says that others were at work meanwhile."""
+    """The machine of the figures. A load well above zero means that other programs were at work meanwhile."""
     processor = platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Runs that were measured, and the ratios between runs of the same turn."""
+"""Measured runs, and the ratios between runs of the same turn."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from benchmarks.plan import Part
 from benchmarks.report import Spread
 
 PROXY = "proxy"
-"""The role of the processes that requests pass through; what they use is what a request is said to cost."""
+"""The role of the processes that requests pass through; their CPU time is the cost of a request."""
 Figure = Literal["cpu", "p50", "p99"]
 
 
@@ -25,7 +25,7 @@ class Sample:
     cpu_microseconds: dict[str, float]
 
     def figure(self, name: Figure) -> float | None:
-        """One of its figures; None where it has none: a direct connection costs no proxy anything."""
+        """One of its figures; None if it has none: a direct connection uses no proxy."""
         if name == "cpu":
             return self.cpu_microseconds.get(PROXY)
         return self.outcome.p50_milliseconds if name == "p50" else self.outcome.p99_milliseconds
@@ -41,7 +41,7 @@ def select(samples: Iterable[Sample], part: str, target: str, load: Load) -> dic
 def ratios(
     samples: Sequence[Sample], part: str, load: Load, figure: Figure, target: str, yardstick: str
 ) -> list[float]:
-    """A figure of one target divided by another's, turn by turn; a turn that lacks either gives none."""
+    """A figure of one target divided by another's, turn by turn; a turn without one of them gives none."""
     above, below = (select(samples, part, name, load) for name in (target, yardstick))
     found = []
     for turn in sorted(above.keys() & below.keys()):

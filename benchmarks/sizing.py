@@ -1,16 +1,18 @@
-"""What sizing every key of a server costs, beside ``redis-cli --memkeys``, and what another client notices of it.
+"""Measures the cost of sizing every key of a server, compared with ``redis-cli --memkeys``, and its effect on another
+client.
 
     python -m benchmarks.sizing
 
-One server, a million keys of mixed types. In turns: ``redis-cli --memkeys``; slot, key and bytes by the data source's
-own reading, as fast as it goes and at the default throttle, and with the type besides; and by Spark, from its start on,
-after a run with ``--warm``.
-Then the p99 of another client, quiet and while keys are read at the default throttle; and the memory of a process that
-reads a fifth of the keys and all of them.
+One server has a million keys of mixed types. In turns, they are sized by ``redis-cli --memkeys``; by the data source's
+own reading of slot, key and bytes, as fast as possible, at the default throttle, and with the type as well; and by
+Spark, including its start, after a run with ``--warm``. Then the p99 of another client is measured, in quiet and while
+keys are read at the default throttle. Last comes the memory of a process that reads a fifth of the keys, and of one
+that reads all.
 
-What another client waits for is the server. It has a processor of its own as a rule; where server, reader and client
-share two, it waits up to a time slice of milliseconds for the reader, too, or does not, as the scheduler has it. So the
-client goes ahead of them (SCHED_FIFO, which needs CAP_SYS_NICE), quiet and not. Without, its figures stand beside.
+The client's wait for the server is to be measured. As a rule a client has a processor of its own. If server, reader and
+client share two, the client may also wait for the reader, up to a time slice of milliseconds, as the scheduler decides.
+So the client has priority over them (SCHED_FIFO, which needs CAP_SYS_NICE), in both cases. Its figures without priority
+are also given.
 """
 
 import asyncio
@@ -38,11 +40,11 @@ from slotferry.redis_server import RedisServer, start_redis
 
 COLUMNS = "slot,key,bytes"
 MORE_COLUMNS = {"columns": "slot,key,type,bytes"}
-"""What redis-cli knows of keys, too."""
+"""The columns that redis-cli knows, too."""
 UNTHROTTLED = {"milliseconds_per_call": "1000", "scan_count": "500"}
 SPARK = {
-    # For a job of seconds: a JVM that compiles less leaves the server its core. Nor is a query that runs once worth
-    # making Java of.
+    # For a job of seconds: a JVM that compiles less leaves the server its core. A query that runs once is also not
+    # worth compiling to Java.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -63,7 +65,7 @@ GOALS = {
 
 
 def fill(server: RedisServer, first: int, last: int) -> None:
-    """Keys ``first`` to ``last - 1``, of every type and many sizes, a third with a deadline."""
+    """Store keys ``first`` to ``last - 1``, of every type and many sizes, a third with a deadline."""
     draw = random.Random(first)
     with redis.Redis(port=server.port, protocol=2) as client:
         for begin in range(first, last, CHUNK):
@@ -88,14 +90,14 @@ def _add(pipe: Any, draw: random.Random, number: int) -> None:
 
 
 def read_here(address: str, options: dict[str, str], seconds: float = 0.0) -> tuple[int, float]:
-    """Read all keys in this process, again and again for as long as ``seconds``; how many, and how long it took."""
+    """Read all keys in this process, again and again for ``seconds``; give how many, and how long it took."""
     from sizing.cluster import Cluster
     from sizing.options import ReadOptions
     from sizing.partitions import plan_partitions
     from sizing.scan import read_partition
     from sizing.selection import Selection
 
-    # One after the other: what reads in this process is one task.
+    # One after the other: the reading in this process is one task.
     given = ReadOptions.of({"servers": address, "partitions_per_server": "1", "columns": COLUMNS, **options})
     chosen = Selection(tuple((name, True) for name in given.columns))
     began, keys = time.monotonic(), 0
@@ -108,7 +110,7 @@ def read_here(address: str, options: dict[str, str], seconds: float = 0.0) -> tu
 
 
 def read_with_spark(address: str, options: dict[str, str], warm: bool = False) -> dict[str, float]:
-    """Start Spark, and sum up bytes by slot. ``warm``: leave Java's classes as ``slotferry sizing run --warm`` does."""
+    """Start Spark, and sum up bytes by slot. ``warm``: keep Java's classes, like ``slotferry sizing run --warm``."""
     began = time.monotonic()
     from pyspark.sql.functions import count
     from pyspark.sql.functions import sum as total
@@ -128,13 +130,13 @@ def read_with_spark(address: str, options: dict[str, str], warm: bool = False) -
 
 
 def most_megabytes() -> float:
-    """The most memory that this process has had; what getrusage says includes its parent's."""
+    """The most memory of this process so far; getrusage would include its parent's."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def in_a_process(what: str, address: str, options: dict[str, str]) -> dict[str, float]:
-    """Do one of the above in a process of its own, whose memory is its own, too."""
+    """Run one of these functions in a process of its own, with its own memory."""
     command = [sys.executable, "-m", "benchmarks.sizing", "--only", what, "--address", address]
     command += ["--options", json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
@@ -154,9 +156,9 @@ def memkeys(server: RedisServer, keys: int) -> float:
 
 
 def p99(server: RedisServer, folder: Path, meanwhile: Callable[[], object], ahead: bool) -> float:
-    """Milliseconds within which another client has 99 of 100 replies, while something else goes on.
+    """Milliseconds within which another client has 99 of 100 replies, while ``meanwhile`` runs.
 
-    ``ahead``: the client has a processor whenever it wants one, if this user may have it so.
+    ``ahead``: the client has priority for a processor, if this user may set that.
     """
     output = folder / "probe"
     arguments = ["--output", str(output), "--keys", str(PROBE_KEYS), "--value-bytes", str(PROBE_BYTES)]
@@ -173,7 +175,7 @@ def p99(server: RedisServer, folder: Path, meanwhile: Callable[[], object], ahea
     finally:
         other.kill()
         other.wait()
-    # Its first second is its own start.
+    # The first second is its own start.
     requests = list(probe.read(output))
     took = sorted(each.seconds for each in requests if each.at > requests[0].at + 1)
     return 1000 * percentile(took, 99)

@@ -1,10 +1,10 @@
-"""What connections without the token cost topom, and an operator beside them.
+"""Measures what connections without the token cost topom, and how they affect an operator.
 
     python -m benchmarks.strangers [--quick]
 
 A cluster of one group and one proxy. An operator asks for the status again and again, first alone and then beside 2,000
-connections without the token, half of them with half a head, half with a head and a part of a body. What is closed
-dials again about a second later. README.md says how to read the figures.
+connections without the token. Half of them send half a head, the others a head and a part of a body. A connection that
+is closed connects again about a second later. README.md says how to read the figures.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ from slots.openfiles import raise_limit
 CONNECTIONS = 2000
 REDIAL_SECONDS = 1.0
 SPREAD_SECONDS = 10.0
-"""Over which they come."""
+"""Seconds over which they come."""
 BODY = b" " * 100_000
 HEAD = b"POST /api/v1/groups HTTP/1.1\r\nHost: topom\r\nContent-Type: application/json\r\n"
 MEMORY_GOAL_BYTES = 50 * 1024 * 1024
 LATENCY_GOAL = 2.0
-"""Times the p99 without them."""
+"""A factor for the p99 without them."""
 
 
 def memory(pid: int) -> int:
@@ -47,7 +47,7 @@ def memory(pid: int) -> int:
 
 
 async def stranger(host: str, port: int, sends: bytes) -> None:
-    """Dial at some time, send what has no end, and wait to be cut off; for ever."""
+    """Connect at some time, send a request that never ends, and wait to be cut off; for ever."""
     await asyncio.sleep(random.uniform(0, SPREAD_SECONDS))
     while True:
         with suppress(OSError):
@@ -62,7 +62,7 @@ async def stranger(host: str, port: int, sends: bytes) -> None:
 
 
 async def be_strangers(host: str, port: int) -> None:
-    """All of them, in a process that gives way to others: it stands for other machines."""
+    """Be all of them, in a process of low priority: it plays other machines."""
     os.nice(10)
     raise_limit(CONNECTIONS + 256)
     bodies = HEAD + b"Content-Length: 1000000\r\n\r\n" + BODY
@@ -85,7 +85,7 @@ async def latencies(cluster: LocalCluster, requests: int) -> list[float]:
 
 
 async def benchmark(requests: int, output: Path | None, console: Console) -> bool:
-    """Measure, print and save; whether the goals are met."""
+    """Measure, print and save; say whether the goals are met."""
     before = report.machine()
     async with LocalCluster(groups=1, proxies=1) as cluster:
         url = urlsplit(cluster.topom_url)
@@ -140,7 +140,7 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="100 requests: shows that all works.")] = False,
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
-    """What connections without the token cost topom, and an operator beside them."""
+    """Measure what connections without the token cost topom, and how they affect an operator."""
     console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
     try:
         met = asyncio.run(until_signal(benchmark(100 if quick else requests, output, console)))

@@ -1,4 +1,4 @@
-"""Rows of :func:`benchmarks.samples.summarise`, printed."""
+"""Prints rows of :func:`benchmarks.samples.summarise`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def ratio_cell(row: dict[str, Any], yardstick: str) -> str:
 
 
 def show(part: Part, rows: Sequence[dict[str, Any]], console: Console) -> None:
-    """Print a part's table, and below it what runs beside the workers."""
+    """Print a part's table, and below it the CPU time of other processes beside the workers."""
     table = Table(
         title=f"{part.title}: median (least-greatest) of {part.turns} turns; CPU is that of the proxy process"
     )

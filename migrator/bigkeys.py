@@ -1,19 +1,21 @@
-"""Keys that go one at a time: those too big for one step, in pieces, and those that a client waits for, first.
+"""Moves the keys that go one at a time: keys too big for one step go in pieces, and keys that clients wait for go
+first.
 
-The order that upholds **absent-first** and **one-way** for a key:
+The steps for one key, in the order that upholds **absent-first** and **one-way**:
 
-1. claim it (:mod:`migrator.claims`): from now on it counts as present at the source, whatever becomes of it there;
-2. copy it under a temporary name (:mod:`migrator.pieces`); the source owns it and is read from;
-3. look whether the claim is held still: who flushed the source since is about to flush the target, with the copy;
-4. make the copy the key, in one step at the target, by the permit that held at that look, and have replicas confirm it;
-5. delete it at the source and give the claim back, in one step there.
+1. Claim it (:mod:`migrator.claims`). From now on it counts as present at the source, even if it is gone there.
+2. Copy it under a temporary name (:mod:`migrator.pieces`). The source owns the key and serves reads.
+3. Check that the claim is still held. If the source was flushed meanwhile, the target is about to be flushed, and the
+   copy with it.
+4. Make the copy the key, in one step at the target, by the permit that held at that check. Have replicas confirm it.
+5. Delete the key at the source and give the claim back, in one step there.
 
-Whoever stops between any two of these leaves a claim and an unfinished copy, or a finished one that the source's
-copy will replace. The next call renews the permit, with which the claims go, and begins anew. Where a server refuses a
-piece, the claim is given back before.
+A process that stops between two of these steps leaves a claim and a copy. The copy is unfinished, or the source's key
+will replace it. The next call renews the permit, which removes the claims, and begins again. Where a server refuses a
+piece, the claim is given back first.
 
-**bounded**: :data:`MOST_WAITING` keys of each kind wait to be moved at a time, then the scan waits, or who hears what
-clients ask for (:mod:`migrator.wishes`).
+**bounded**: at most :data:`MOST_WAITING` keys of each kind wait to be moved. Beyond that the scan waits, or the
+listener for clients' wishes does (:mod:`migrator.wishes`).
 """
 
 from __future__ import annotations
@@ -42,13 +44,14 @@ log = structlog.get_logger()
 
 MOST_WAITING = 1000
 MOST_ATTEMPTS = 5
-"""How often in a row a key's copy may get lost."""
+"""How many times in a row the copy of one key may get lost."""
 SLOW_SECONDS = 0.005
 """A key that goes whole and takes longer than this is logged."""
 
 
 class BigKeys:
-    """Moves the big keys of one call, over two lanes: those that the scan finds, and those that clients ask for.
+    """Moves the big keys of one call over two lanes: one for keys that the scan finds, one for keys that clients ask
+    for.
 
     Use :meth:`open`.
     """
@@ -73,14 +76,14 @@ class BigKeys:
         """Connect. ``is_ours`` says whether a key belongs to the slots that are moved."""
         urgeable = Urgeable(pace)
         found = await Lane.open(ends, urgeable, progress, manner, b"found")
-        # What a client waits for is not held back.
+        # The pace does not hold back a key that a client waits for.
         wanted = await Lane.open(ends, Pace(), progress, manner, b"wanted")
-        # What is asked for and lost with the connection is asked for again.
+        # A wish that is lost with the connection will be sent again.
         listening = await ends.at_source(leaves_quietly=False)
         return cls(Wishes(listening, is_ours), found, wanted, urgeable)
 
     async def add(self, database: int, key: bytes) -> None:
-        """Have a key moved; waits while too many do."""
+        """Have a key moved; wait while too many keys wait."""
         await self._found.put((database, key))
 
     async def idle(self) -> None:
@@ -108,7 +111,8 @@ class BigKeys:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, lane: Lane, queue: asyncio.Queue[Place], urge: Callable[[], None] | None = None) -> None:
-        """Move what comes. A key that the other lane moves is waited for, or urged on: others are wanted as well."""
+        """Move the keys of one queue. A key that the other lane moves is waited for, or urged on, since a client wants
+        it."""
         while True:
             place = await queue.get()
             under_way = self._under_way.get(place)
@@ -159,9 +163,9 @@ class Lane:
 
     @classmethod
     async def open(cls, ends: Ends, pace: Admits, progress: Progress, manner: Manner, name: bytes) -> Lane:
-        """Connect to both servers, and drop what a lane of that name left unfinished.
+        """Connect to both servers, and drop the unfinished copy that a lane of that name left.
 
-        Left to its expiry, a large copy would be freed at once, and nobody served meanwhile.
+        If a large copy expired by itself, the server would free it in one step and serve nobody meanwhile.
         """
         source = await ends.at_source()
         target = await ends.at_target()
@@ -181,7 +185,7 @@ class Lane:
             if not await self._claimed(database, key):
                 return
             if self._transfer.keeps_target and await self._target.call("EXISTS", key):
-                # The source is not the one that the action began with: what it has may be from before.
+                # The source is not the process that the action began with: its data may be from before.
                 await self._release(database, key, delete=True)
                 return
             try:
@@ -209,11 +213,11 @@ class Lane:
         raise self._transfer.without_permit()
 
     async def _release(self, database: int, key: bytes, *, delete: bool) -> None:
-        """Give the claim back. Without ``delete``, only where nothing was placed (docs/moving-keys.md)."""
+        """Give the claim back. Without ``delete``, this is allowed only where nothing was placed
+        (docs/moving-keys.md)."""
         for _ in range(MOST_SETTLINGS):
             if delete:
-                # By now the target may have another master, which does not have the key; or since the permit was
-                # renewed.
+                # By now the target may have another master, without the key, or the permit may have been renewed.
                 self._manner.require()
             if await self._claims.release(database, key, self._transfer.permit, delete=delete):
                 return
@@ -225,7 +229,7 @@ class Lane:
         try:
             copied = await copy(self._source, self._target, key, self._temporary, self._cutter, self._pace)
         except Refused:
-            # The call ends, and whoever wants to delete the key need not wait for the next one, as at a full target.
+            # The call ends. A client that wants to delete the key need not wait for the next call, as at a full target.
             await self._release(database, key, delete=False)
             raise
         await self._place(database, key, copied)
@@ -249,7 +253,9 @@ class Lane:
             looked = await self._claims.look(database, key, permit)
             if looked is Claimed.ABSENT:
                 await self._target.call("UNLINK", self._temporary)
-                raise CopyLost(f"the claim on {key!r} has gone from source {self._source.address}: somebody flushed it")
+                raise CopyLost(
+                    f"the claim on {key!r} has gone from source {self._source.address}: the source was flushed"
+                )
             if looked is Claimed.HELD and await finish(
                 self._target, database, key, self._temporary, copied, permit, keeps_target=keeps_target
             ):

@@ -1,14 +1,14 @@
-"""Looks before a slot is touched whether its keys can go where they are to go.
+"""Checks, before a slot is touched, whether its keys can go to the target.
 
-What a server says of itself comes first, for it costs nothing; then a key of our own is moved
-(:mod:`migrator.trial`). What fails is a :class:`~migrator.errors.MigrationError` that says what to do; what an operator
-should know, and what is no reason to stop, comes back as notes.
+The servers' own figures come first, for they cost nothing. Then a key of our own is moved (:mod:`migrator.trial`). A
+failed check raises a :class:`~migrator.errors.MigrationError` that says what to do. Facts that the operator should
+know, and that do not stop the move, are returned as notes.
 
-Eviction. A target that evicts deletes keys to make room for those that come. If the source keeps its keys whatever
-happens (``noeviction``), that is refused where the keys surely do not fit, and noted where they do. If the source
-evicts as well, it holds a cache, which its clients know to lose keys at any time: then it is noted and never refused,
-since a cache is full as a rule. Keys that a source evicts while their slot is on its way are gone, as they would be
-at rest: nothing waits for them.
+Eviction: a target that evicts deletes keys to make room for those that come. If the source never evicts
+(``noeviction``), such a target is refused where the keys surely do not fit, and noted where they do. If the source
+evicts as well, it holds a cache, and its clients know that keys may go at any time. Then an evicting target is noted
+and never refused, since a cache is full as a rule. Keys that a source evicts while their slot moves are gone, as they
+would be at rest: nothing waits for them.
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ from migrator.facts import Facts, facts_of
 from migrator.trial import try_a_key
 from slots.access import ServerAccess
 from slots.connections import PREFIX
+from slots.kinds import Kind
 from slots.permits import run_id_of
 
 HEADROOM = 1.1
-"""How many times the estimate has to fit: keys of one slot are larger than those of another."""
+"""The estimate has to fit so many times: keys of one slot may be larger than those of another."""
 
 ENGINES = frozenset({"lua"})
-"""Modules that run scripts, which other servers do without a module: no key is of a type of theirs."""
+"""Modules that run scripts, which other servers do without a module. No key has a type of such a module."""
 
 SAME_SECONDS = 1.0
-"""How long a server has to say that it is still there; slots are locked meanwhile."""
+"""How long a server has to confirm that it is the same process; slots are locked meanwhile."""
 
 _numbers = count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a check found: sentences that the operator should know, how many of the target's replicas are to have a key
-    before it is dropped at the source, and which processes the servers are."""
+    """The result of a check: notes for the operator, how many of the target's replicas have to have a key before it is
+    dropped at the source, and the run ids of both servers."""
 
     notes: tuple[str, ...] = ()
     min_replicas: int = 0
@@ -80,11 +81,11 @@ async def check(
     Args:
         source: ``host:port``; None if there are no keys to move.
         target: ``host:port``.
-        share: how much of what the source holds, from 0 to 1.
+        share: the part of the source's keys that moves, from 0 to 1.
         databases: that clients may use.
-        access: how to get in at both servers.
+        access: how to log in at both servers.
         instance: id of the process that calls; part of the names of the connections.
-        min_replicas: of the target, that have to have a key before it is dropped at the source.
+        min_replicas: how many of the target's replicas have to have a key before it is dropped at the source.
         timeouts: limits of waiting.
 
     Raises:
@@ -130,7 +131,7 @@ class Watch:
         self.run_ids = run_ids
 
     async def same(self) -> None:
-        """Return if both are there still. Raises SourceUnavailable, TargetUnavailable, SourceRefused, TargetRefused."""
+        """Return if both are still there. Raises SourceUnavailable, TargetUnavailable, SourceRefused, TargetRefused."""
         for connection in self._connections:
             await connection.call("PING", limit=SAME_SECONDS)
 
@@ -139,7 +140,8 @@ class Watch:
 async def watch(
     source: str | None, target: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None
 ) -> AsyncIterator[Watch]:
-    """Look who both servers are, and watch that they stay it. Arguments and errors are those of :func:`check`."""
+    """Find out which processes both servers are, and watch that they stay the same. Arguments and errors are as for
+    :func:`check`."""
     limits = timeouts or Timeouts()
     name = f"{PREFIX}.check.{instance}.{next(_numbers)}"
     ends = ((source, SourceUnavailable, SourceRefused), (target, TargetUnavailable, TargetRefused))
@@ -163,17 +165,17 @@ async def watch(
 
 
 def judge_target(target: Facts) -> None:
-    """Whether it can take anything at all. Raises :class:`NotMaster` and :class:`StillLoading`."""
+    """Check that it can take keys at all. Raises :class:`NotMaster` and :class:`StillLoading`."""
     _require_master(target, "target")
     if target.loading:
-        raise StillLoading(f"target {target.address} is still loading its data from disk; this passes")
+        raise StillLoading(f"target {target.address} is still loading its data from disk", kind=Kind.BUSY)
 
 
 def judge(source: Facts, target: Facts, share: float) -> list[str]:
-    """Notes on a move of ``share`` of the source's keys, by what both servers say of themselves.
+    """Notes on a move of ``share`` of the source's keys, by the figures of both servers.
 
     Raises:
-        NotApart, NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot go well.
+        NotApart, NotMaster, StillLoading, ModuleMissing, NotEnoughMemory: it cannot succeed.
     """
     _require_two(source, target)
     judge_target(target)
@@ -181,35 +183,37 @@ def judge(source: Facts, target: Facts, share: float) -> list[str]:
     missing = sorted(set(source.modules) - set(target.modules) - ENGINES)
     if missing:
         raise ModuleMissing(
-            f"target {target.address} lacks modules of source {source.address}: {', '.join(missing)}; it would know "
-            "neither their keys nor their commands. Load the same ones there, or unload at the source what nobody uses"
+            f"target {target.address} lacks modules of source {source.address}: {', '.join(missing)}, so "
+            "it would know neither their keys nor their commands",
+            "load the same ones there, or unload at the source what nobody uses",
         )
     return _judge_memory(source, target, round(source.dataset_bytes * share))
 
 
 def judge_replicas(target: Facts, needed: int) -> None:
-    """Whether so many replicas follow it. Raises :class:`ReplicasMissing`."""
+    """Check that so many replicas follow it. Raises :class:`ReplicasMissing`."""
     if target.replicas_online < needed:
         raise ReplicasMissing(
             f"target {target.address} has {target.replicas_online} replicas online, and migration_min_replicas is "
-            f"{needed}; add replicas there, or set another number with 'slotferry migration set --min-replicas'"
+            f"{needed}",
+            "add replicas there, or set another number with 'slotferry migration set --min-replicas'",
         )
 
 
 def _require_two(source: Facts, target: Facts) -> None:
-    # run-id: keys that move from a server to itself are deleted by the step that takes them off the source.
+    # run-id: if both were one server, the step that takes keys off the source would delete them for good.
     if (source.run_id and source.run_id == target.run_id) or source.address == target.address:
         raise NotApart(
-            f"source {source.address} and target {target.address} are one server, with the run id {source.run_id}; "
-            "remove one of the two names from its group"
+            f"source {source.address} and target {target.address} are one server, with the run id {source.run_id}",
+            "remove one of the two names from its group",
         )
 
 
 def _require_master(server: Facts, role: str) -> None:
     if server.role != "master":
         raise NotMaster(
-            f"{role} {server.address} is a replica of {server.follows}; put the group's master first in its list of "
-            "servers"
+            f"{role} {server.address} is a replica of {server.follows}",
+            "put the group's master first in its list of servers",
         )
 
 
@@ -224,16 +228,16 @@ def _judge_memory(source: Facts, target: Facts, needed: int) -> list[str]:
     if not target.evicts:
         if needed * HEADROOM > free:
             raise NotEnoughMemory(
-                f"target {target.address} has too little memory: {said}; raise its maxmemory, free memory there, or "
-                "move fewer slots at a time"
+                f"target {target.address} has too little memory: {said}",
+                "raise its maxmemory, free memory there, or move fewer slots at a time",
             )
         return []
     if needed > free:
         if source.evicts:
             return [f"target {target.address} will evict keys ({target.policy}) to take these: {said}"]
         raise NotEnoughMemory(
-            f"target {target.address} would evict keys ({target.policy}) to take these: {said}; raise its maxmemory, "
-            f"or set its maxmemory-policy to {source.policy} as at source {source.address}"
+            f"target {target.address} would evict keys ({target.policy}) to take these: {said}",
+            f"raise its maxmemory, or set its maxmemory-policy to {source.policy} as at source {source.address}",
         )
     if source.evicts:
         return []
@@ -244,12 +248,12 @@ def _judge_memory(source: Facts, target: Facts, needed: int) -> list[str]:
 
 
 async def _count_databases(target: Connection, source: Facts, databases: int) -> list[str]:
-    """Notes on the target's databases. Raises :class:`TooFewDatabases`, and what the connection does."""
+    """Notes on the target's databases. Raises :class:`TooFewDatabases`, and the errors of the connection."""
     needed = max(source.keys, default=0)
     if not await _has_database(target, needed):
         raise TooFewDatabases(
-            f"target {target.address} has no database {needed}, and source {source.address} has keys in its own; "
-            f"set `databases` to {databases} or more in its configuration, and restart it"
+            f"target {target.address} has no database {needed}, and source {source.address} has keys in its own",
+            f"set `databases` to {databases} or more in its configuration, and restart it",
         )
     if databases - 1 > needed and not await _has_database(target, databases - 1):
         return [
@@ -263,7 +267,7 @@ async def _has_database(target: Connection, number: int) -> bool:
     try:
         await target.select(number)
     except TargetRefused as error:
-        if error.reason is Refusal.DATABASE:
+        if error.refusal is Refusal.DATABASE:
             return False
         raise
     await target.select(0)

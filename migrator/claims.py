@@ -1,10 +1,10 @@
-"""Claims on keys that are copied in pieces: while one is held, nobody runs a command on the key at the target.
+"""Claims on keys that are copied in pieces: while a claim is held, no command on the key runs at the target.
 
-The scripts that move keys take a claimed key for one that is at the source, even when it has expired there meanwhile
-(**absent-first**): else a client could make it anew at the target, and the last step of the copy would replace that.
-A claim is a field of the hash :data:`slots.moving.STATE` at the source and is given back in the same step in which the
-key is deleted there. It outlives the permit under which it was made (:mod:`slots.permits`), for copying takes long;
-those of earlier calls go when a call begins.
+The scripts that move keys treat a claimed key as present at the source, even if it has expired there meanwhile
+(**absent-first**). Otherwise a client could create it again at the target, and the last step of the copy would replace
+the new key. A claim is a field of the hash :data:`slots.moving.STATE` at the source. It is given back in the same step
+that deletes the key there. A claim outlives the permit that it was made with (:mod:`slots.permits`), for copying takes
+long. When a call begins, it removes the claims of earlier calls.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ return redis.call('HGET', state, 'claim:' .. ARGV[2] .. ':' .. KEYS[2]) == ARGV[
 
 
 class Claimed(Enum):
-    """What came of asking for a claim, or of looking at it."""
+    """The answer to a request for a claim, or to a look at it."""
 
     HELD = b"held"
     ABSENT = b"absent"
@@ -51,14 +51,14 @@ class Claimed(Enum):
 
 
 class Claims:
-    """The claims that one connection to the source asks for. Each is asked for by the permit that holds."""
+    """The claims that one connection to the source asks for. Each request carries the permit that holds."""
 
     def __init__(self, source: Connection) -> None:
         self._source = source
         self._claimant = IN_PIECES + secrets.token_hex(8)
 
     async def take(self, database: int, key: bytes, permit: str) -> Claimed:
-        """Claim a key, if it is there and nobody else has claimed it."""
+        """Claim a key, if it is there and not claimed yet."""
         said = await self._call("EVAL", _CLAIM, 2, STATE, key, permit, database, self._claimant)
         if said is None:
             return Claimed.UNSETTLED
@@ -66,7 +66,7 @@ class Claims:
             return Claimed(said)
 
     async def look(self, database: int, key: bytes, permit: str) -> Claimed:
-        """Whether the claim is there still: HELD, ABSENT or UNSETTLED. A flush by a client takes it away."""
+        """Whether the claim is still there: HELD, ABSENT or UNSETTLED. A flush by a client removes it."""
         said = await self._call("EVAL", _HELD, 2, STATE, key, permit, database, self._claimant)
         if said is None:
             return Claimed.UNSETTLED
@@ -74,7 +74,8 @@ class Claims:
             return Claimed.HELD if integer(said) else Claimed.ABSENT
 
     async def release(self, database: int, key: bytes, permit: str, *, delete: bool) -> bool:
-        """Give the claim back, and delete the key in the same step if it has moved. False if the permit is another."""
+        """Give the claim back. If the key has moved, delete it in the same step. False if the permit no longer
+        holds."""
         arguments = moving.drop_arguments(
             permit, database, self._claimant, [key], check=False, deletes=1 if delete else 0
         )

@@ -1,4 +1,4 @@
-"""A connection to one Redis server that costs little a command: one write and one wait a pipeline.
+"""A fast connection to one Redis server: each pipeline costs one write and one wait.
 
 redis-py spends more time on a command than a server does. A migration sends few kinds of commands and many
 of each, so it packs them itself and takes the replies as hiredis parses them.
@@ -28,9 +28,9 @@ class Timeouts:
     """Limits of waiting.
 
     Attributes:
-        connect_seconds: to connect, and to be let in.
+        connect_seconds: to connect and log in.
         reply_seconds: for a reply.
-        whole_seconds: for the reply to a step of a key that goes whole, however big it is.
+        whole_seconds: for the reply to a step of a key that goes whole, of any size.
     """
 
     connect_seconds: float = 2.0
@@ -39,11 +39,11 @@ class Timeouts:
 
 
 REPLY_BYTES = 768 * 1024 * 1024
-"""Limit of all replies to one pipeline. One element of a big key can have 512 MB."""
+"""The most bytes of all replies to one pipeline. One element of a big key can have 512 MB."""
 
 
 def pack(*arguments: str | bytes | int) -> bytes:
-    """A command as it goes over the wire."""
+    """A command in the form in which it is sent."""
     packed: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type]  # its stub says a tuple of one
     return packed
 
@@ -57,12 +57,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 class Connection(asyncio.Protocol):
-    """One command, or one pipeline of commands, at a time; who comes meanwhile waits for its turn.
+    """Runs one command, or one pipeline of commands, at a time; other callers wait for their turn.
 
     Attributes:
         address: ``host:port`` of the server.
-        name: what CLIENT LIST there shows.
-        refused: what an error reply is raised as.
+        name: the connection's name in CLIENT LIST.
+        refused: the exception for an error reply.
         seconds: from sending the last command to its reply, without the wait for its turn.
     """
 
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         self._received = 0
         self._writable = asyncio.Event()  # whether the kernel has taken all that was written
         self._writable.set()
-        self._lost = ""  # why the connection is of no more use
+        self._lost = ""  # why the connection can no longer be used
 
     @classmethod
     async def open(
@@ -101,8 +101,8 @@ class Connection(asyncio.Protocol):
         """Connect, authenticate and take a name, by which a successor finds and ends this connection.
 
         Raises:
-            unavailable: nobody answers there.
-            refused: the server does not let us in.
+            unavailable: no server answers there.
+            refused: the server refuses the login.
         """
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
         return reply
 
     async def info(self, *sections: str) -> Info:
-        """What the server says of itself. Raises as :meth:`call` and :meth:`understood` do."""
+        """The server's reply to INFO. Raises as :meth:`call` and :meth:`understood` do."""
         reply = await self.call("INFO", *sections)
         with self.understood("INFO"):
             return Info.parse(reply)
@@ -147,7 +147,8 @@ class Connection(asyncio.Protocol):
 
     @contextmanager
     def understood(self, command: str) -> Iterator[None]:
-        """What is made of a reply within. Raises ``unavailable`` where it is none that a Redis server gives."""
+        """Code in this block reads a reply. Raises ``unavailable`` if the reply is not one that a Redis server
+        gives."""
         try:
             with understood(command):
                 yield
@@ -166,7 +167,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def reply_seconds(self) -> float:
-        """How long replies are waited for, if not said otherwise."""
+        """How long to wait for replies, unless a call says otherwise."""
         return self._timeouts.reply_seconds
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -182,11 +183,12 @@ class Connection(asyncio.Protocol):
     ) -> list[Any]:
         """Send packed commands and give their replies; an error reply is a :class:`hiredis.ReplyError` in the list.
 
-        A caller who is cancelled leaves the replies owed; see :meth:`quiet`.
+        If the caller is cancelled, the replies are still owed; see :meth:`quiet`.
 
         Args:
             limit: seconds to wait for all replies; by default ``reply_seconds``.
-            require: called once it is the commands' turn; what it raises is raised, and nothing is sent.
+            require: called when it is the commands' turn. If it raises, nothing is sent, and the error goes to the
+                caller.
 
         Raises:
             unavailable: the connection is lost, or the replies do not come in time or are too large. Whether
@@ -204,11 +206,11 @@ class Connection(asyncio.Protocol):
     async def stream(self, parts: AsyncIterator[bytes]) -> Any:
         """Send one command whose bytes come in parts, and give its reply, which may be a :class:`hiredis.ReplyError`.
 
-        A part is asked for once the kernel has taken the one before, so no more than one is held here. Whoever
-        breaks off in the middle, by a cancellation or because ``parts`` raises, closes the connection.
+        A part is asked for once the kernel has taken the one before, so no more than one is held here. A break in the
+        middle, by a cancellation or by an error of ``parts``, closes the connection.
 
         Raises:
-            unavailable: as :meth:`send` does; the wait for the kernel is limited as that for the reply is.
+            unavailable: as :meth:`send` does. The wait for the kernel has the same limit as the wait for the reply.
             refused: the server answers before it has all of the command; the connection is closed.
         """
         async with self._turn:
@@ -235,11 +237,11 @@ class Connection(asyncio.Protocol):
             return reply
 
     def _expect(self, replies: int) -> tuple[asyncio.Transport, asyncio.Future[list[Any]]]:
-        """Whom to write to, and what will hold so many replies."""
+        """The transport to write to, and the future for so many replies."""
         if self._lost or self._transport is None:
             raise self._unavailable(f"{self.address}: {self._lost or 'not connected'}")
         if self._waiter is not None:
-            raise RuntimeError(f"the connection to {self.address} owes replies to a caller who was cancelled")
+            raise RuntimeError(f"the connection to {self.address} still owes replies to a cancelled caller")
         self._owed = replies
         self._received = 0
         self._replies = []
@@ -248,7 +250,7 @@ class Connection(asyncio.Protocol):
 
     async def _replied(self, waiter: asyncio.Future[list[Any]], limit: float | None) -> None:
         seconds = self._timeouts.reply_seconds if limit is None else limit
-        # Unlike asyncio.timeout, wait() leaves the future alone when we are cancelled.
+        # Unlike asyncio.timeout, wait() leaves the future alone when this task is cancelled.
         await asyncio.wait((waiter,), timeout=seconds)
         if not waiter.done():
             self._lose(f"no reply within {seconds:g} s")
@@ -262,20 +264,21 @@ class Connection(asyncio.Protocol):
             raise self._unavailable(f"{self.address}: {self._lost}") from None
 
     async def quiet(self, limit: float) -> bool:
-        """Wait until no reply is owed, for at most ``limit`` seconds; say whether that is so."""
+        """Wait until no reply is owed, for at most ``limit`` seconds; say whether that was reached."""
         if self._waiter is not None:
             await asyncio.wait((self._waiter,), timeout=limit)
         return self._waiter is None
 
     def close(self) -> None:
-        """Close at once; nothing more is sent. What the server has received it may still run."""
+        """Close at once; nothing more is sent. The server may still run what it has received."""
         self._lose("closed")
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is there."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        # uvloop's transport does not inherit from asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
         connected = transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -321,7 +324,7 @@ class Connection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_exception(self._unavailable(f"{self.address}: {self._lost}"))
-            waiter.exception()  # whoever was cancelled does not come back for it
+            waiter.exception()  # a cancelled caller does not come back for it
         if self._transport is not None:
             self._transport.abort()
             self._transport = None

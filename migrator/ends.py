@@ -1,9 +1,9 @@
-"""The connections of one call to its source and its target, and the end of those of earlier calls.
+"""Opens the connections of one call to its source and its target, and ends the connections of earlier calls.
 
-A migrator that died, was paused or given up may have left commands in a server's socket buffer. What moves keys does
-nothing any more once the permit was renewed (:mod:`slots.permits`); but a piece of a big key would be written into the
-copy that a later call makes. Closing a socket is no proof; the servers themselves end such connections here, by their
-names.
+A migrator that died, was paused or was cancelled may have left commands in a server's socket buffer. Steps that move
+keys do nothing once the permit was renewed (:mod:`slots.permits`). But a piece of a big key would be written into the
+copy that a later call makes. Closing a socket is no proof that the server has stopped reading. So the servers
+themselves end such connections, by their names.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from slots.permits import run_id_of
 log = structlog.get_logger()
 
 QUIET_SECONDS = 2.0
-"""How long a call that fails or is cancelled waits for a command under way, which lasts milliseconds."""
+"""How long a call that fails or is cancelled waits for a command under way. Such a command takes milliseconds."""
 
 WRITING = f"{PREFIX}.migrator-writing."
-"""What the names of connections to a target begin with. A server may be the source of another call, which is not to end
-these."""
+"""The prefix of the names of connections to a target. The same server may be the source of another call, which must not
+end these."""
 
 TEMPORARY = RESERVED + b"piece:"
 
@@ -52,9 +52,9 @@ class Ends:
 
     Args:
         source, target: ``host:port``.
-        access: how to get in at both.
+        access: how to log in at both.
         instance: id of the process that calls; part of the names of the connections.
-        term: of the topom that calls, see :mod:`migrator.terms`.
+        term: the term of the topom that calls, see :mod:`migrator.terms`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Ends:
         self._run_ids: dict[str, str] = {}
 
     async def at_source(self, *, leaves_quietly: bool = True) -> Connection:
-        """A connection to the source; ``leaves_quietly`` unless its commands change nothing that matters later.
+        """A connection to the source. Set ``leaves_quietly`` unless its commands change nothing that matters later.
 
         Raises SourceUnavailable, SourceRefused, NotApart, Superseded.
         """
@@ -114,23 +114,25 @@ class Ends:
         return connection
 
     async def _identify(self, connection: Connection, unavailable: type[MigrationError]) -> None:
-        """See to it that all connections to an end lead to one process, and those to the other end to another one.
+        """Make sure that all connections to an end lead to one process, and those to the other end to another one.
 
-        run-id: a connection does not outlive its process, so whatever goes over it is checked in the same step.
+        run-id: a connection does not outlive its process, so the check holds for every later command over it.
         """
         run_id = run_id_of(await connection.call("INFO", "server"))
         if not run_id:
-            raise unavailable(f"{connection.address} does not say in INFO what its run id is; it has to")
+            raise unavailable(f"{connection.address} gives no run id in INFO; it has to")
         if self._run_ids.setdefault(connection.address, run_id) != run_id:
-            raise unavailable(f"another process than a moment ago answers at {connection.address}; it is begun anew")
+            raise unavailable(
+                f"another process than a moment ago answers at {connection.address}; the move starts again"
+            )
         if self.source != self.target and self._run_ids.get(self.source) == self._run_ids.get(self.target):
             raise NotApart(
-                f"{self.source} and {self.target} are one server under two names; no key was touched. Remove one of "
-                "them from its group"
+                f"{self.source} and {self.target} are one server under two names; no key was touched",
+                "remove one of them from its group",
             )
 
     async def end_earlier(self, connection: Connection, prefix: str) -> None:
-        """Have a server end every connection whose name begins so and that is not one of this call's."""
+        """Have a server end every connection whose name begins so and that does not belong to this call."""
         ended = await end_connections(connection, prefix, keep=self._names.__contains__)
         if ended:
             log.info("earlier_migrators_ended", server=connection.address, connections=ended)
@@ -147,6 +149,6 @@ class Ends:
 
 
 async def _leave_quietly(connection: Connection) -> None:
-    # Whoever cancels a call may turn the slot round next: nothing should be under way by then.
+    # The process that cancels a call may turn the slot round next: no command should be under way by then.
     if not await connection.quiet(QUIET_SECONDS):
         log.warning("command_left_under_way", server=connection.address, waited_seconds=QUIET_SECONDS)

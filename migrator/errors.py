@@ -1,21 +1,25 @@
-"""What can go wrong in a migration, as types whose message tells an operator what happened and what to do."""
+"""The errors of a migration, as types. Each message tells an operator what happened and what to do."""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
 
+from slots.kinds import Explained, Kind
 
-class MigrationError(Exception):
-    """A migration did not reach **complete**. What has moved stays moved; the call may be made again."""
 
+class MigrationError(Explained):
+    """A migration did not reach **complete**. Keys that have moved stay there; the call may be made again."""
+
+    kind = Kind.SERVER
     passing = True
-    """Whether it is likely to pass by itself, so that calling again after a short while makes sense."""
+    """Whether the error is likely to pass by itself, so that another call after a short while makes sense."""
 
 
 class Superseded(MigrationError):
-    """A server was taken by a topom that leads in a later term: this one may do nothing there any more."""
+    """A topom of a later term has used a server: this topom may do nothing there any more."""
 
+    kind = Kind.STORE
     passing = False
 
 
@@ -32,17 +36,17 @@ class ServerUnavailable(MigrationError):
 
 
 class TargetUnfit(MigrationError):
-    """The target as it is cannot take the slots; nothing was sent to it."""
+    """The target cannot take the slots as it is; nothing was sent to it."""
 
     passing = False
 
 
 class NotMaster(TargetUnfit):
-    """A server that keys are to move from or to is a replica."""
+    """The source or the target is a replica."""
 
 
 class NotApart(TargetUnfit):
-    """Source and target are one server by two names, or nobody is sure that they are two."""
+    """Source and target are one server with two addresses, or it is not certain that they are two."""
 
 
 class StillLoading(TargetUnfit):
@@ -52,7 +56,7 @@ class StillLoading(TargetUnfit):
 
 
 class TooFewDatabases(TargetUnfit):
-    """Keys are in databases of the source that the target does not have."""
+    """Keys are in source databases that the target does not have."""
 
 
 class ModuleMissing(TargetUnfit):
@@ -60,45 +64,55 @@ class ModuleMissing(TargetUnfit):
 
 
 class ReplicasMissing(TargetUnfit):
-    """Fewer replicas follow the target than are to confirm keys."""
+    """The target has fewer replicas than have to confirm keys."""
 
     passing = True
 
 
 class ForeignKeys(TargetUnfit):
-    """A server holds keys of slots that it does not own, and nobody but the operator knows what they are for."""
+    """A server holds keys of slots that it does not own, and only the operator can know what they are for."""
+
+    kind = Kind.DATA
 
 
 class NotEnoughMemory(TargetUnfit):
-    """The keys would not fit below the target's maxmemory, or would have it evict others."""
+    """The keys would not fit below the target's maxmemory, or the target would evict other keys for them."""
 
 
 class TooFewReplicas(MigrationError):
-    """Fewer replicas of the target confirm keys than an operator wants; the source has the keys still."""
+    """Fewer replicas of the target confirm keys than an operator wants; the source still has the keys."""
 
 
 class SweepOvertaken(MigrationError):
-    """A sweep of a server was broken off by another one, or because a slot came to the server."""
+    """A sweep of a server was stopped by another sweep, or because a slot came to the server."""
+
+    kind = Kind.BUSY
 
 
 class KeysRemain(MigrationError):
-    """Pass after pass finds keys that do not go away: something outside writes them, or they cannot move."""
+    """Pass after pass finds keys that stay: something outside writes them, or they cannot move."""
 
+    kind = Kind.DATA
     passing = False
 
 
 class CannotBeCut(MigrationError):
-    """A key of a type that no commands can take apart; it has to go whole, in one step."""
+    """No commands can take apart a key of this type; it has to go whole, in one step."""
 
+    kind = Kind.DATA
     passing = False
 
 
 class KeyGone(MigrationError):
     """A key expired or was evicted at the source while it was copied in pieces; nothing of it is left to move."""
 
+    kind = Kind.BUSY
+
 
 class CopyLost(MigrationError):
-    """What was copied in pieces is not whole at the target; the source still has the key, and it goes again."""
+    """A copy in pieces is not whole at the target. The source still has the key, and the copy is made again."""
+
+    kind = Kind.BUSY
 
 
 class Refusal(StrEnum):
@@ -117,44 +131,47 @@ class Refusal(StrEnum):
     OTHER = "other"
 
 
-# What an error reply begins with, why that is, and what to do about it. The first that fits counts.
-_KINDS: tuple[tuple[str, Refusal, str], ...] = (
-    ("OOM", Refusal.MEMORY, "it is at its maxmemory; raise that or free memory"),
-    ("READONLY", Refusal.READ_ONLY, "it is a read-only replica; put the group's master first in its list of servers"),
-    ("LOADING", Refusal.LOADING, "it is still loading its data from disk; this passes"),
-    ("MASTERDOWN", Refusal.LOADING, "it is a replica that lost its master; put the group's master first"),
-    ("BUSY ", Refusal.BUSY, "it runs a script that does not end; wait, or SCRIPT KILL it"),
-    ("ERR DUMP payload version or checksum", Refusal.VERSION, "it cannot read the source's format; upgrade it"),
-    ("ERR Bad data format", Refusal.VERSION, "it cannot read the source's format or lacks a module; upgrade it"),
-    ("NOAUTH", Refusal.AUTHENTICATION, "it wants a password and none is configured"),
-    ("WRONGPASS", Refusal.AUTHENTICATION, "the configured password is wrong"),
-    ("ERR invalid password", Refusal.AUTHENTICATION, "the configured password is wrong"),
-    ("ERR AUTH", Refusal.AUTHENTICATION, "a password is configured and the server has none"),
-    ("ERR Client sent AUTH", Refusal.AUTHENTICATION, "a password is configured and the server has none"),
-    ("NOPERM", Refusal.PERMISSION, "its user may not run a command that is needed; see the ACL of that server"),
-    ("ERR DB index is out of range", Refusal.DATABASE, "it has fewer databases than are in use; raise `databases`"),
-    ("ERR invalid DB index", Refusal.DATABASE, "it has fewer databases than are in use; raise `databases`"),
-    ("NOREPLICAS", Refusal.REPLICAS, "it has too few good replicas for its min-replicas-to-write; see to them"),
-    ("MISCONF", Refusal.PERSISTENCE, "it cannot save to its disk and takes no writes until it can"),
+_PASSWORD = "set the same password in the server and in the settings"
+
+# What an error reply begins with, why that is, what it means, and what to do about it. The first that fits counts.
+_KINDS: tuple[tuple[str, Refusal, str, str], ...] = (
+    ("OOM", Refusal.MEMORY, "it is at its maxmemory", "raise that or free memory"),
+    ("READONLY", Refusal.READ_ONLY, "it is a read-only replica", "put the group's master first in its list of servers"),
+    ("LOADING", Refusal.LOADING, "it is still loading its data from disk", ""),
+    ("MASTERDOWN", Refusal.LOADING, "it is a replica that lost its master", "put the group's master first"),
+    ("BUSY ", Refusal.BUSY, "it runs a script that does not end", "wait, or SCRIPT KILL it"),
+    ("ERR DUMP payload version or checksum", Refusal.VERSION, "it cannot read the source's format", "upgrade it"),
+    ("ERR Bad data format", Refusal.VERSION, "it cannot read the source's format or lacks a module", "upgrade it"),
+    ("NOAUTH", Refusal.AUTHENTICATION, "it wants a password and none is configured", _PASSWORD),
+    ("WRONGPASS", Refusal.AUTHENTICATION, "the configured password is wrong", _PASSWORD),
+    ("ERR invalid password", Refusal.AUTHENTICATION, "the configured password is wrong", _PASSWORD),
+    ("ERR AUTH", Refusal.AUTHENTICATION, "a password is configured and the server has none", _PASSWORD),
+    ("ERR Client sent AUTH", Refusal.AUTHENTICATION, "a password is configured and the server has none", _PASSWORD),
+    ("NOPERM", Refusal.PERMISSION, "its user may not run a command that is needed", "see the ACL of that server"),
+    ("ERR DB index is out of range", Refusal.DATABASE, "it has fewer databases than are in use", "raise `databases`"),
+    ("ERR invalid DB index", Refusal.DATABASE, "it has fewer databases than are in use", "raise `databases`"),
+    ("NOREPLICAS", Refusal.REPLICAS, "it has too few good replicas for its min-replicas-to-write", "see to them"),
+    ("MISCONF", Refusal.PERSISTENCE, "it cannot save to its disk and takes no writes until it can", "see to its disk"),
 )
 
 
 _IN_SCRIPT = re.compile(r"(?:ERR Error running script \(call to \w+\): )?(?:@user_script: ?\d*:? ?)+-?")
-"""What servers before Redis 7 put before an error of a command that a script ran."""
+"""The text that servers before Redis 7 put in front of an error of a command in a script."""
 
 
-def kind_of(reply: str) -> tuple[Refusal, str]:
-    """The reason behind an error reply, and a clause that says what to do."""
+def refusal_of(reply: str) -> tuple[Refusal, str, str]:
+    """What an error reply refuses for, a clause that says so, and one that says what to do."""
     in_script = _IN_SCRIPT.match(reply)
     own = reply[in_script.end() :] if in_script else reply
-    for beginning, refusal, advice in _KINDS:
+    for beginning, refusal, what, to_do in _KINDS:
         if own.startswith(beginning):
-            return refusal, advice
-    return Refusal.OTHER, "see the server's log"
+            return refusal, what, to_do
+    return Refusal.OTHER, "it gives no ground that is known", "see the server's log"
 
 
 def unknown_command(reply: str) -> bool:
-    """Whether an error reply says that the server has no such command: it is older, or it was renamed."""
+    """Whether an error reply says that the server does not know the command: it is older, or the command was
+    renamed."""
     return reply.startswith("ERR unknown command")
 
 
@@ -164,7 +181,7 @@ class Refused(MigrationError):
     Attributes:
         address: ``host:port`` of the server.
         reply: its words, without the leading ``-``.
-        reason: what kind of refusal it is.
+        refusal: what it refuses for.
     """
 
     role = "server"
@@ -172,9 +189,9 @@ class Refused(MigrationError):
     def __init__(self, address: str, reply: str, detail: str = "") -> None:
         self.address = address
         self.reply = reply
-        self.reason, advice = kind_of(reply)
-        self.passing = self.reason in (Refusal.LOADING, Refusal.BUSY)
-        super().__init__(f'{self.role} {address} refuses: {advice}{detail} (it said "{reply}")')
+        self.refusal, what, to_do = refusal_of(reply)
+        self.passing = self.refusal in (Refusal.LOADING, Refusal.BUSY)
+        super().__init__(f'{self.role} {address} refuses: {what}{detail} (it said "{reply}")', to_do)
 
 
 class SourceRefused(Refused):
@@ -184,6 +201,6 @@ class SourceRefused(Refused):
 
 
 class TargetRefused(Refused):
-    """The target does not take keys, or does not let us in."""
+    """The target does not take keys, or refuses the login."""
 
     role = "target"

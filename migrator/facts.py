@@ -1,4 +1,4 @@
-"""What a server says of itself that matters to who wants to move keys from it or to it."""
+"""A server's figures about itself that matter for moving keys from it or to it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Facts:
         maximum_bytes: its maxmemory; 0 is no limit.
         policy: its maxmemory-policy.
         keys: how many keys each database holds that holds any.
-        modules: version of each module that is loaded, by name.
-        replicas_online: how many replicas follow it and take what it sends.
+        modules: the version of each loaded module, by name.
+        replicas_online: how many replicas follow it and receive its stream (state ``online``).
     """
 
     address: str
@@ -46,15 +46,15 @@ class Facts:
 
     @property
     def evicts(self) -> bool:
-        """Whether it deletes keys by itself when its memory is used up."""
+        """Whether it evicts keys when its memory is used up."""
         return self.maximum_bytes > 0 and self.policy != "noeviction"
 
     @classmethod
     def from_info(cls, address: str, info: Info, modules: Mapping[str, int] | None = None) -> Facts:
-        """From the reply to INFO. What a server does not say counts as what is usual.
+        """From the reply to INFO. A field that the server does not give counts as usual.
 
         Raises:
-            NotUnderstood: it says what no Redis server says.
+            NotUnderstood: the reply is not one that a Redis server gives.
         """
         master = info.following if "role" in info else None
         used = info.number("used_memory", 0)
@@ -65,7 +65,7 @@ class Facts:
             role="master" if master is None else "slave",
             follows="" if master is None else f"{master[0]}:{master[1]}",
             loading=bool(info.number("loading", 0) or info.number("async_loading", 0)),
-            # What goes to replicas and to the append-only file is not counted by maxmemory either.
+            # maxmemory does not count the buffers for replicas and for the append-only file either.
             used_bytes=max(0, used - info.number("mem_not_counted_for_evict", 0)),
             dataset_bytes=info.number("used_memory_dataset", used),
             maximum_bytes=info.number("maxmemory", 0),
@@ -82,7 +82,7 @@ async def facts_of(connection: Connection) -> Facts:
     try:
         listed = await connection.call("MODULE", "LIST")
     except Refused:
-        listed = []  # not for this user, or renamed: then the first key that needs one tells
+        listed = []  # the command is forbidden or renamed: the first key that needs a module will tell
     with connection.understood("MODULE LIST"):
         modules = {}
         for entry in listed:

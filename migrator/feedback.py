@@ -1,16 +1,16 @@
-"""Steers a speed so that 99 of 100 requests to a server are answered within a goal. Pure logic: no clock, no network.
+"""Adjusts a speed so that a server answers 99 of 100 requests within a goal. Pure logic: no clock, no network.
 
-The law is the *weighted up-down method* (C. Kaernbach, "Simple adaptive testing with the weighted up-down
-method", Perception & Psychophysics 49, 1991), a case of stochastic approximation (H. Robbins and S. Monro,
-1951): a sample over the goal takes the speed down by a step, one within it takes it up by a 99th of that step.
-The two balance where exactly one sample of 100 is over the goal, which is what a p99 at the goal means. Nothing
-has to be known of how the server's latency comes about, and no percentile is computed from a few samples.
+The law is the *weighted up-down method* (C. Kaernbach, "Simple adaptive testing with the weighted up-down method",
+Perception & Psychophysics 49, 1991), a case of stochastic approximation (H. Robbins and S. Monro, 1951): a sample over
+the goal takes the speed down by a step, one within it takes it up by a 99th of that step. The two balance where exactly
+one sample of 100 is over the goal: that is a p99 at the goal. The law needs no model of the server's latency, and
+computes no percentile from a few samples.
 
-Steps are factors of the speed, so a fast migration and a slow one settle in the same number of samples; going
-down much faster than up is what makes several senders that share a bottleneck agree (D. Chiu and R. Jain,
-"Analysis of the increase and decrease algorithms for congestion avoidance", 1989). Two things are taken from
-TCP: a stall that many samples saw counts as one, for nothing can be learned of a new speed before it is in
-force; and the climb is fast before the first sample over the goal, and again after long without one.
+Steps are factors of the speed, so a fast migration and a slow one settle in the same number of samples. The speed goes
+down much faster than up, so that several senders that share a bottleneck agree (D. Chiu and R. Jain, "Analysis of the
+increase and decrease algorithms for congestion avoidance", 1989). Two ideas come from TCP. A stall that many samples
+saw counts once, for nothing can be learned about a new speed before it is in force. And the climb is fast before the
+first sample over the goal, and again after a long time without one.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from collections import deque
 from dataclasses import dataclass, field
 
 PERCENT = 99
-"""The percentile that the goal is about."""
+"""The percentile that the goal limits."""
 
 FLOOR = 0.02
-"""The least speed, as a share of the full one: however slow a server answers, keys go on moving."""
+"""The least speed, as a share of the full one. Keys go on moving even if a server answers slowly."""
 
 START = 0.25
 """The speed to begin with."""
 
 STEP = 0.25
-"""What a sample over the goal takes from the logarithm of the speed: it becomes 0.78 of what it was."""
+"""The step of the speed's logarithm for a sample over the goal: the speed falls to 0.78 of its value."""
 
 REACTION_SECONDS = 0.3
-"""Within this time the speed falls to no less than half, whatever samples say: a stall is seen by many of them."""
+"""Within this time the speed falls to half at most, for many samples see the same stall."""
 
 FAST_CLIMB = 10.0
-"""How many times faster the speed rises before the first sample over the goal, and at most."""
+"""How many times faster the speed rises before the first sample over the goal; also the largest such factor."""
 
 LONG_WITHOUT = 400
 """Samples in a row within the goal after which the speed rises twice as fast. At the goal, 100 are usual."""
 
 TOLERANCE = 1.5
-"""A server whose p99 is beyond the goal without any migration may have one so many times larger meanwhile."""
+"""A server's p99 may be over the goal even without a migration. During one, it may then be so many times larger."""
 
 WINDOW_SECONDS = 5.0
-"""Over which a p99 is told."""
+"""The time over which a p99 is reported."""
 
 QUIET_SECONDS = 300.0
-"""For which it is remembered how a server answered while nothing moved."""
+"""How long the latencies of quiet times are remembered."""
 
 QUIET_ENOUGH = 40
-"""Quiet samples that say something."""
+"""The least number of quiet samples that count as evidence."""
 
 MOST_SAMPLES = 1000
-"""Samples kept in a window, whatever its length."""
+"""The most samples kept in a window of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Sample:
 
     @property
     def at_server(self) -> float:
-        """How much of it was the server's for sure."""
+        """The part of it that was certainly the server's."""
         return max(0.0, self.seconds - self.doubt)
 
     def exceeds(self, goal: float) -> bool | None:
@@ -90,13 +90,13 @@ class Window:
         self._samples: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
 
     def add(self, at: float, seconds: float) -> None:
-        """Note one."""
+        """Add one sample."""
         self._samples.append((at, seconds))
 
     def percentile(self, now: float, least: int = 1) -> float | None:
-        """The latency in seconds that 99 of 100 do not exceed; None of fewer than ``least`` samples.
+        """The latency in seconds that 99 of 100 samples do not exceed; None if there are fewer than ``least`` samples.
 
-        Of fewer than 200 it is the second longest: a single one is chance.
+        With fewer than 200 samples it is the second longest, for a single one is chance.
         """
         while self._samples and self._samples[0][0] < now - self._seconds:
             self._samples.popleft()
@@ -109,7 +109,7 @@ class Window:
 
 @dataclass
 class ServerSpeed:
-    """The speed that one server allows, and what is known of its latency.
+    """The speed that one server allows, and its known latency.
 
     Attributes:
         quiet: latencies while nothing moved; may be shared with later migrations of the same server.
@@ -124,7 +124,7 @@ class ServerSpeed:
     """Samples within the goal since the last one over it."""
     _lowered_at: float = -math.inf
     _lowest: float = FLOOR
-    """How far the speed may fall in the reaction time that runs."""
+    """How far the speed may still fall in the present reaction time."""
 
     @property
     def held_back(self) -> bool:
@@ -132,16 +132,17 @@ class ServerSpeed:
         return not self._climbing and self.speed < 1.0
 
     def allowed(self, goal: float, now: float) -> float:
-        """The seconds that count as within the goal: more, where the server does not keep to it by itself."""
+        """The seconds that count as within the goal. They are more if the server misses the goal even without a
+        migration."""
         quiet = self.quiet.percentile(now, QUIET_ENOUGH)
         return goal if quiet is None else max(goal, TOLERANCE * quiet)
 
     def p99(self, now: float) -> float | None:
-        """Of the last few seconds; in seconds."""
+        """The p99 of the last few seconds, in seconds."""
         return self._recent.percentile(now)
 
     def learn(self, sample: Sample, goal: float) -> None:
-        """Let a sample that was taken while keys move, or rest between two batches, raise or lower the speed.
+        """Raise or lower the speed by a sample that was taken while keys move, or rest between two batches.
 
         Args:
             goal: in seconds.

@@ -1,14 +1,13 @@
-"""Asks a server again and again how long a request takes there, as its clients feel it.
+"""Measures again and again how long a request to a server takes, as its clients feel it.
 
-A PING on a connection of its own waits in the server's event loop as any client's request does, behind whatever
-the server is busy with. What has to be kept out is this process's own delay: a reply that lies in the socket
-while our event loop is busy, or our process waits for a processor, looks like a slow server. So the moments are
-taken when the request is handed to the transport and when the protocol is given the reply; and timers that run
-in between tell how late our loop was, which is the sample's ``doubt``.
+A PING on a connection of its own waits in the server's event loop like any client's request, behind the server's other
+work. This process's own delay must not count: a server looks slow if its reply lies in the socket while our event loop
+is busy, or while our process waits for a processor. So the clock is read when the request is handed to the transport,
+and when the protocol receives the reply. Timers in between show how late our loop was. That is the sample's ``doubt``.
 
-Requests become due at irregular intervals, so that they do not keep step with what they measure. One that is
-still not answered when others become due counts for them too, as clients do not stay away because one of them
-waits (G. Tene calls leaving that out "coordinated omission").
+Requests become due at irregular intervals, so that they do not keep step with the thing they measure. If one is not
+answered when others become due, it counts for those as well: clients do not stay away because one of them waits (G.
+Tene calls leaving that out "coordinated omission").
 
 **bounded**: one request is under way at a time, and each has a limit.
 """
@@ -33,17 +32,17 @@ log = structlog.get_logger()
 PING = pack("PING")
 
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 4.0
-"""Until a server that could not be asked is asked again. The migration itself says what is wrong with it."""
+"""Seconds until an unreachable server is asked again. The migration itself reports what is wrong with the server."""
 
 FINEST_SECONDS = 0.001
 """The shortest timer that event loops have."""
 
 MOST_MISSED = 250
-"""Requests at most that one long one counts for."""
+"""The most requests that one long one counts for."""
 
 
 class LoopDelay:
-    """How late the event loop runs its timers between two moments: at least by so much does it see a reply late."""
+    """How late the event loop runs its timers between two moments. It sees a reply at least that late."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -57,7 +56,7 @@ class LoopDelay:
         self._schedule()
 
     def end(self, moment: float) -> float:
-        """Stop; give the longest delay in seconds, the one that was running at ``moment`` included."""
+        """Stop; give the longest delay in seconds, including the one that was running at ``moment``."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -65,7 +64,7 @@ class LoopDelay:
 
     def _schedule(self) -> None:
         now = self._clock()
-        # As fine as it matters: the longer the request takes, the less a millisecond of ours counts.
+        # The timer is only as exact as needed: the longer the request takes, the less a millisecond of ours counts.
         seconds = max(FINEST_SECONDS, (now - self._began) / 16)
         self._due = now + seconds
         self._timer = asyncio.get_running_loop().call_later(seconds, self._late)
@@ -76,7 +75,7 @@ class LoopDelay:
 
 
 class _PingConnection(Connection):
-    """Notes when a reply was there, before anything else is made of it."""
+    """Notes when a reply arrives, before the reply is parsed."""
 
     heard_at = 0.0
 
@@ -92,7 +91,7 @@ class LatencyProbe:
         address: ``host:port``.
         name: of the connection.
         interval: the mean of seconds between two requests from now on; None to stop.
-        take: is given each sample.
+        take: called with each sample.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class LatencyProbe:
         self._delay = LoopDelay()
 
     async def run(self) -> None:
-        """Sample until ``interval`` says None. A server that cannot be asked is asked again after a while."""
+        """Sample until ``interval`` says None. A server that cannot be reached is asked again after a while."""
         backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         while self._interval() is not None:
             try:
@@ -143,12 +142,12 @@ class LatencyProbe:
             connection.close()
 
     async def _ask(self, connection: _PingConnection, interval: float) -> float:
-        """Take one sample, and those that it counts for; give the moment from which the next becomes due."""
+        """Take one sample, and the samples that it also counts for; give the moment from which the next becomes due."""
         connection.heard_at = 0.0
         sent = time.monotonic()
         self._delay.begin()
         try:
-            # An error reply says as much about the time as any other.
+            # An error reply tells as much about the time as any other.
             await connection.send(PING, 1)
         except MigrationError:
             self._delay.end(time.monotonic())

@@ -1,4 +1,4 @@
-"""How the keys of one call go: which in one step and which in pieces, and who has to have them first."""
+"""How the keys of one call go: which in one step, which in pieces, and which replicas have to have them first."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from slots.beginning import Beginning
 from slots.replies import integer
 
 UNBOUNDED = 1 << 52
-"""More than any key has; scripts count in doubles."""
+"""More than the size of any key; scripts count in doubles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How big a key may be that goes in one step, by a look that takes a server no time.
+    """How big a key may be to go in one step. The size is measured in a way that takes a server no time.
 
     Attributes:
         elements: of a hash, list, set, sorted set or stream.
@@ -35,13 +35,14 @@ WHOLE = Bounds(UNBOUNDED, UNBOUNDED)
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """How many of a target's replicas have to have a key before it is deleted at its source, and how long they have."""
+    """How many of a target's replicas have to have a key before it is deleted at its source, and how long they may
+    take."""
 
     replicas: int = 0
     seconds: float = 2.0
 
     async def wait(self, target: Connection) -> None:
-        """Return once they have all that was written over this connection. Raises :class:`TooFewReplicas`."""
+        """Return once they have all writes of this connection. Raises :class:`TooFewReplicas`."""
         if not self.replicas:
             return
         limit = self.seconds + target.reply_seconds
@@ -51,8 +52,8 @@ class Confirmation:
         if have < self.replicas:
             raise TooFewReplicas(
                 f"target {target.address} has {have} replicas that took the last keys within {self.seconds:g} s, and "
-                f"migration_min_replicas is {self.replicas}; the source has the keys still. See to the replicas, or "
-                "set another number with 'slotferry migration set --min-replicas'"
+                f"migration_min_replicas is {self.replicas}; the source still has the keys",
+                "check the replicas, or set another number with 'slotferry migration set --min-replicas'",
             )
 
 
@@ -61,11 +62,11 @@ class Manner:
     """How keys go.
 
     Attributes:
-        bounds: of a key that goes in one step; others go in pieces.
-        beginning: what the action began with; it tells whose copy counts of a key on both servers.
+        bounds: of keys that go in one step; others go in pieces.
+        beginning: the run ids that the action began with; they decide whose copy of a key on both servers counts.
         confirmation: by replicas of the target, before a key is dropped at the source.
-        require: called right before keys are dropped at the source; raises if source or target is not what it was.
-            A target that has been replaced may have acknowledged what its successor does not have.
+        require: called right before keys are dropped at the source. It raises if source or target is no longer the same
+            process: a replaced target may have acknowledged keys that its successor does not have.
     """
 
     bounds: Bounds = field(default_factory=Bounds)

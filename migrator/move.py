@@ -1,11 +1,11 @@
 """Moves all keys of some slots from a source to a target, and upholds **complete**.
 
-A call makes passes over the source until one finds nothing. Each pass scans the databases that hold keys,
-one after the other, and moves what it finds; while a page moves, the next is being found.
+A call makes passes over the source until one finds nothing. Each pass scans the databases that hold keys, one after the
+other, and moves the keys that it finds. While one page of keys moves, the next page is found.
 
-All of it goes over one connection to the source, one command at a time. So a client of the source waits for
-one SCAN or one step of a batch at most, and there is a turn of the server's event loop between any two. What does
-overlap is the source's work with the target's and with ours: two batches are under way at a time.
+All commands use one connection to the source, one at a time. So a client of the source waits for one SCAN or one step
+of a batch at most, and the server's event loop turns between any two. The source's work does overlap with the target's
+and with ours: two batches are under way at a time.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from slots.connections import migrator_prefix
 log = structlog.get_logger()
 
 MOST_FRUITLESS_PASSES = 3
-"""Passes in a row that find keys and move none."""
+"""The most passes in a row that find keys and move none."""
 
 MOST_PASSES = 100
-"""Passes of one call."""
+"""The most passes of one call."""
 
 LOOK_SECONDS = 0.02
-"""How soon keys that somebody else is moving are looked for again."""
+"""Seconds before keys that another mover is moving are looked for again."""
 
 BUSY_SECONDS = 2.0
-"""How long somebody else may be moving a key before he is taken for dead."""
+"""Seconds after which another mover that is moving a key is taken for dead."""
 
 ENDING_SECONDS = 2.0
-"""How long the other batch may take where one is refused; it may be held back by the pace."""
+"""Seconds for the other batch to end when one is refused; the pace may hold it back."""
 
 
 async def migrate(
@@ -67,30 +67,30 @@ async def migrate(
 ) -> None:
     """Move every key of ``slots`` from ``source`` to ``target``; return once **complete** holds.
 
-    It may be called again after any error, and after a cancellation, here or in another process. There has
-    to be one call at a time for a source; a later one ends the connections of those before it.
+    It may be called again after any error, and after a cancellation, here or in another process. A source may have only
+    one call at a time; a later call ends the connections of earlier ones.
 
-    Nor should a server be the target of two calls at the same time: it accepts keys by one permit, and each would
-    renew that of the other. Nothing is lost by it, but both stand still.
+    A server should not be the target of two calls at the same time. It accepts keys by one permit, and each call would
+    renew the permit of the other. Nothing would be lost, but both would stand still.
 
     Args:
         source: ``host:port`` of the server that has the keys.
-        target: ``host:port`` of the server that is to have them.
+        target: ``host:port`` of the server that gets them.
         slots: ids of the slots; their keys are moved in one pass.
         function: the product's slot function, see :mod:`slots.functions`.
         number_of_slots: of the product.
-        access: how to get in at both servers.
+        access: how to log in at both servers.
         pace: how fast; may be shared between calls.
-        progress: is kept up to date; the same object again for a call that is made again.
+        progress: is kept up to date. Pass the same object when the call is made again.
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
         manner: how keys go.
-        term: of the topom that calls, see :mod:`migrator.terms`.
+        term: the term of the topom that calls, see :mod:`migrator.terms`.
 
     Raises:
         Superseded: a topom of a later term has been at one of the servers.
         NotApart: source and target are one server.
-        CopyLost: a copy that was written here does not last at the target.
+        CopyLost: a copy that was written here gets lost at the target.
         TooFewReplicas: replicas of the target do not confirm keys in time.
         SourceUnavailable, TargetUnavailable: a server cannot be reached or does not answer in time.
         SourceRefused, TargetRefused: a server answers with an error; ``reason`` says which kind.
@@ -119,7 +119,7 @@ async def migrate(
 
 
 class _Run:
-    """One call: its connections, and what it has learned of the servers' speed."""
+    """One call, with its connections and the learned speed of the servers."""
 
     def __init__(
         self,
@@ -144,13 +144,13 @@ class _Run:
     async def open(
         cls, ends: Ends, function: str, wanted: bytes, pace: Pace, progress: Progress, manner: Manner
     ) -> _Run:
-        """Connect to both servers, once nothing of an earlier call can run any more at either."""
+        """Connect to both servers, and make sure that nothing of an earlier call can run any more at either."""
         source = await ends.at_source()
         await ends.end_earlier(source, migrator_prefix())
         target = await ends.at_target()
         await ends.end_earlier(target, WRITING)
         transfer = Transfer(source, target, ends, manner)
-        # one-way: nothing that an earlier call has sent does anything from here on.
+        # one-way: from here on, nothing that an earlier call has sent has an effect.
         await transfer.renew(anew=True)
         big_keys = await BigKeys.open(
             ends,
@@ -162,7 +162,7 @@ class _Run:
         return cls(source, transfer, big_keys, function, wanted, pace, progress)
 
     async def until_complete(self) -> int:
-        """Make passes until one finds nothing, and move big keys meanwhile; say how many."""
+        """Make passes until one finds nothing, and move big keys meanwhile; give the number of passes."""
         passes = asyncio.ensure_future(self._passes())
         big_keys = asyncio.ensure_future(self._big_keys.run())
         try:
@@ -190,23 +190,24 @@ class _Run:
                 longest_milliseconds=round(self._transfer.longest_seconds * 1000, 1),
             )
             if not found:
-                # complete: a whole scan of every database, begun after this call, found none; and none can arrive
-                # that had been on its way when it went from the source by itself.
+                # complete: a whole scan of every database, begun after this call, found no key. The permit is
+                # withdrawn, so that no key can still arrive that was on its way when its source lost it.
                 await self._transfer.withdraw()
                 return number
             fruitless = 0 if moved else fruitless + 1
             if fruitless == MOST_FRUITLESS_PASSES:
                 raise KeysRemain(
                     f"source {self._source.address} still lists {found} keys of these slots after {fruitless} "
-                    "passes in which none could be moved; look at them there with SCAN"
+                    "passes in which none could be moved",
+                    "look at them there with SCAN",
                 )
         raise KeysRemain(
-            f"source {self._source.address} had keys of these slots in each of {MOST_PASSES} passes: "
-            "find the client that writes to it directly, not through a proxy"
+            f"source {self._source.address} had keys of these slots in each of {MOST_PASSES} passes",
+            "find the client that writes to it directly, not through a proxy",
         )
 
     async def _pass(self) -> int:
-        """Scan every database that holds keys and move what is found; say how much was found."""
+        """Scan every database that holds keys and move the keys found; give their number."""
         databases = await occupied_databases(self._source)
         self._progress.pass_began(sum(databases.values()))
         found = 0
@@ -230,24 +231,24 @@ class _Run:
                 await self._move_page(database, [], busy)
         finally:
             upcoming.cancel()
-            # Who is cancelled here, while an error is on its way, ends all the same.
+            # A task that is cancelled here, while an error is on its way, ends all the same.
             await asyncio.gather(upcoming, return_exceptions=True)
         return scanner.found
 
     async def _move_page(self, database: int, keys: list[bytes], busy: dict[bytes, float]) -> None:
-        """Move keys, and again those that others were moving: ``busy``, with the time since when."""
+        """Move keys, and try again those that others were moving. ``busy`` has these, with the time since when."""
         left = await self._move_once(database, list(dict.fromkeys([*busy, *keys])))
         now = time.monotonic()
         before = dict(busy)
         busy.clear()
         busy.update((key, before.get(key, now)) for key in left)
         if busy and now - min(busy.values()) > BUSY_SECONDS:
-            # Whoever died amid a move has left a claim, which goes with the permit.
+            # A mover that died in the middle has left a claim, which goes with the permit.
             await self._transfer.renew()
             busy.update(dict.fromkeys(busy, time.monotonic()))
 
     async def _move_once(self, database: int, keys: list[bytes]) -> list[bytes]:
-        """Move keys; give those that others are moving."""
+        """Move keys; give the keys that others are moving."""
         busy: list[bytes] = []
         start = 0
         under_way: asyncio.Task[int] | None = None
@@ -257,13 +258,13 @@ class _Run:
                 batch = keys[start : start + count]
                 start += len(batch)
                 before, under_way = under_way, asyncio.create_task(self._move_batch(database, batch, busy))
-                # bounded: what is left of a batch for want of bytes goes before anything else.
+                # bounded: keys left out of a batch for their bytes go before any others.
                 if before is not None:
                     await before
             if under_way is not None:
                 await under_way
         except Refused:
-            # Both servers answer: the other batch ends by itself, and leaves no claims to a target that is full.
+            # Both servers answer, so the other batch ends by itself. It leaves no claims for a target that is full.
             if under_way is not None:
                 await asyncio.wait((under_way,), timeout=ENDING_SECONDS)
             raise

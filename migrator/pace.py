@@ -1,6 +1,6 @@
-"""How fast keys may move: pause, limits per second, and the bounds of one batch; all may change live.
+"""How fast keys may move: pause, limits per second, and the bounds of one batch. All may change during a migration.
 
-One :class:`Pace` may be shared by several migrations in one event loop; the limits hold for their sum.
+Several migrations in one event loop may share one :class:`Pace`; the limits then hold for their sum.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from migrator.feedback import QUIET_SECONDS, Window
 Clock = Callable[[], float]
 
 BURST_SECONDS = 0.1
-"""A bucket holds what its rate gives in this time, so a limit holds within any second, not only on average."""
+"""A bucket holds the amount of this time at its rate. So a limit holds within any second, not only on average."""
 
 MOST_SERVERS = 100
-"""Servers whose latency is remembered."""
+"""The most servers whose latency is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaceSettings:
-    """What an operator sets.
+    """The settings of an operator.
 
     Attributes:
         keys_per_second: limit; 0 is no limit.
         bytes_per_second: limit, of memory the keys take at the source; 0 is no limit.
         batch_keys: most keys in one step.
         batch_bytes: most bytes in one step, unless a single key is larger.
-        batch_milliseconds: how long one step should hold up a server. The number of keys adapts to it,
-            but does not fall below :data:`migrator.batch.LEAST_COST`; ``batch_keys`` can say less.
-        latency_goal_milliseconds: within which each server should answer 99 of 100 requests while keys move;
+        batch_milliseconds: how long one step should hold up a server. The number of keys adapts to it, but does not
+            fall below :data:`migrator.batch.LEAST_COST`; ``batch_keys`` can say less.
+        latency_goal_milliseconds: the time within which each server should answer 99 of 100 requests while keys move.
             :mod:`migrator.steering` slows down to hold it. 0 is no goal.
     """
 
@@ -55,7 +55,8 @@ class PaceSettings:
 
 
 class TokenBucket:
-    """A rate limit per second with a bounded burst. What is larger than the burst leaves a debt to wait off."""
+    """A rate limit per second with a bounded burst. An amount above the burst leaves a debt, which later calls wait
+    for."""
 
     def __init__(self, rate: float, clock: Clock) -> None:
         self._clock = clock
@@ -69,14 +70,14 @@ class TokenBucket:
         return max(1.0, self._rate * BURST_SECONDS) if self._rate else 0.0
 
     def set_rate(self, rate: float) -> None:
-        """Change the limit. What was saved up shrinks to the new burst; a debt stays."""
+        """Change the limit. The saved amount shrinks to the new burst; a debt stays."""
         self._fill()
         was_unlimited = not self._rate
         self._rate = rate
         self._level = self.burst if was_unlimited else min(self._level, self.burst)
 
     def seconds_until(self, amount: float) -> float:
-        """How long until ``amount``, or a burst if that is less, may go; 0 for now."""
+        """Seconds until ``amount``, or a burst if that is less, may go; 0 for now."""
         if not self._rate:
             return 0.0
         self._fill()
@@ -95,7 +96,7 @@ class TokenBucket:
 
 
 class Admits(Protocol):
-    """What keeps a key that goes in pieces to a pace."""
+    """The pace of a key that goes in pieces."""
 
     @property
     def batch_bytes(self) -> int:
@@ -124,16 +125,16 @@ class Pace:
 
     @property
     def settings(self) -> PaceSettings:
-        """What holds now."""
+        """The settings that hold now."""
         return self._settings
 
     @property
     def paused(self) -> bool:
-        """Whether nothing may go."""
+        """Whether the migrations are paused."""
         return self._paused
 
     def change(self, settings: PaceSettings) -> None:
-        """Let other settings hold from the next batch on; who waits now waits by the new limits."""
+        """Let new settings hold from the next batch on. Waiting batches follow the new limits."""
         self._settings = settings
         self._keys.set_rate(settings.keys_per_second)
         self._bytes.set_rate(settings.bytes_per_second)
@@ -150,7 +151,7 @@ class Pace:
 
     @property
     def batch_keys(self) -> int:
-        """The most keys the next batch may have: under a limit, half a burst, so that it goes evenly."""
+        """The most keys the next batch may have: under a limit, half a burst, so that keys go evenly."""
         limit = self._settings.batch_keys
         return min(limit, max(1, int(self._keys.burst / 2))) if self._settings.keys_per_second else limit
 
@@ -166,7 +167,8 @@ class Pace:
         return self._settings.batch_milliseconds
 
     def quiet_latency(self, address: str) -> Window:
-        """What migrations at this pace know of a server's latency while nothing is moved; they add to it."""
+        """The known latencies of a server while nothing moves. All migrations at this pace share them and add to
+        them."""
         if address not in self._quiet:
             if len(self._quiet) >= MOST_SERVERS:
                 del self._quiet[next(iter(self._quiet))]
@@ -178,14 +180,15 @@ class Pace:
         await self._changed.wait()
 
     async def ready(self) -> None:
-        """Wait while paused. That is the one wait without a limit: its end is the operator's word, or hours."""
+        """Wait while paused. This is the only wait without a limit: it ends by the operator's word, or by the hours of
+        the day."""
         while self._paused:
             await self._changed.wait()
 
     async def admit(self, keys: int, size: int) -> None:
         """Wait until a batch of ``keys`` keys and ``size`` bytes may go, and count it.
 
-        **bounded**: besides a pause, the wait is at most the debt of what went before, divided by the rate.
+        **bounded**: besides a pause, the wait is at most the debt of earlier batches, divided by the rate.
         """
         if not self._paused and not self._settings.keys_per_second and not self._settings.bytes_per_second:
             return
@@ -205,18 +208,18 @@ class Pace:
             self._bytes.take(size)
 
     def charge(self, keys: int, size: int) -> None:
-        """Count what an admitted batch came to more than was said, or less."""
+        """Correct the count of an admitted batch by the difference to its announced size."""
         self._keys.take(keys)
         self._bytes.take(size)
 
     def _wake(self) -> None:
-        # Everyone who waits holds the old event; a new one is for those who wait from now on.
+        # Everyone who waits now holds the old event; later waiters get a new one.
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 class Urgeable:
-    """A pace to which one at a time keeps, until he is urged: from then on nothing holds him back."""
+    """A pace for one caller at a time. Once the caller is urged, nothing holds it back."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -241,7 +244,7 @@ class Urgeable:
         self._pace.charge(keys, size)
 
     def urge(self) -> None:
-        """Let who is admitted now go on at once, and until :meth:`relax`."""
+        """Let the caller go on at once, and stay urged until :meth:`relax`."""
         self._urged.set()
 
     def relax(self) -> None:

@@ -1,4 +1,4 @@
-"""What a migration has done, how fast it goes, and an estimate of what is left."""
+"""Counts what a migration has done, how fast it goes, and estimates how much is left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 ENOUGH_SCANNED = 1000
-"""Keys to have been seen before the share of wanted ones says something about those not yet seen."""
+"""The least number of keys seen before their share of wanted ones is used as an estimate."""
 
 
 class Rate:
@@ -58,7 +58,7 @@ class ServerLatency:
         address: ``host:port``.
         p99: over the last few seconds.
         quiet: while nothing is moved.
-        allowed: what is held: the goal, or more where ``quiet`` is beyond it already.
+        allowed: the limit that is held: the goal, or more if ``quiet`` is already above it.
     """
 
     address: str
@@ -69,13 +69,14 @@ class ServerLatency:
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """How a migration is held back for the sake of its servers' clients.
+    """How a migration is slowed down to protect its servers' clients.
 
     Attributes:
         speed: a share of the full speed, greater than 0 and up to 1.
-        batch_milliseconds: how long one batch is to hold up the source now.
+        batch_milliseconds: how long one batch should hold up the source now.
         at_work: the share of the time in which keys move; they rest in between.
-        reason: why it is slow, as a clause for the operator; empty when it is not.
+        held_back: how far it is held back, and by which server, as a sentence for the operator; empty when it is not.
+        since: when that began, in seconds since 1970, UTC; 0.0 when it has not.
     """
 
     speed: float
@@ -83,7 +84,8 @@ class Pacing:
     at_work: float
     source: ServerLatency
     target: ServerLatency
-    reason: str
+    held_back: str
+    since: float
 
 
 class Progress:
@@ -94,9 +96,9 @@ class Progress:
             moment, for a client that waited for it, may be counted too; the batch under way when a call is
             cancelled is not.
         bytes_moved: the memory those keys took at the source.
-        passes: passes over the source that came to their end.
+        passes: completed passes over the source.
         complete: whether a call has returned.
-        pacing: tells how it is held back; gives None while there is no latency goal, or no call.
+        pacing: gives how the migration is slowed down; None while there is no latency goal, or no call.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -109,20 +111,20 @@ class Progress:
         self._at_source: int | None = None  # keys in all databases of the source when the pass began
         self._scanned = 0
         self._wanted = 0
-        self._settled = 0  # of the wanted, those that have moved or gone by themselves
-        self._left_over: int | None = None  # what the pass before could not move
+        self._settled = 0  # wanted keys that have moved or gone by themselves
+        self._left_over: int | None = None  # keys that the pass before could not move
 
     @property
     def keys_per_second(self) -> float:
-        """Over the last few seconds."""
+        """The speed over the last few seconds."""
         return self._rate.per_second()
 
     @property
     def remaining_keys(self) -> int | None:
         """Estimate of the keys still to move; None while there is nothing to base it on.
 
-        In the first pass: what the scan has not reached yet, times the share of wanted keys so far. After
-        it: what could not be moved.
+        In the first pass: the keys that the scan has not reached yet, times the share of wanted keys so far. After it:
+        the keys that could not be moved.
         """
         if self.complete:
             return 0
@@ -143,12 +145,12 @@ class Progress:
         self._at_source = None
 
     def pass_began(self, keys_at_source: int) -> None:
-        """A pass over the source starts, which holds this many keys."""
+        """A pass starts over a source that holds this many keys."""
         self._at_source = keys_at_source
         self._scanned = self._wanted = self._settled = 0
 
     def scanned(self, keys: int, wanted: int) -> None:
-        """The scan has seen this many keys more, of which so many are to move."""
+        """The scan has seen this many more keys, and so many of them have to move."""
         self._scanned += keys
         self._wanted += wanted
 
@@ -160,11 +162,11 @@ class Progress:
         self._rate.add(keys)
 
     def vanished(self, keys: int) -> None:
-        """Keys were found by the scan and were no longer there when their turn came."""
+        """Keys that the scan had found were gone when their turn came."""
         self._settled += keys
 
     def pass_ended(self) -> None:
-        """A pass has come to its end."""
+        """A pass has ended."""
         self.passes += 1
         self._left_over = self._wanted - self._settled
 
@@ -175,7 +177,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Several migrations added up. ``remaining_keys`` is None as long as it is unknown of one of them."""
+    """The sum of several migrations. ``remaining_keys`` is None while it is unknown for one of them."""
 
     keys_moved: int
     bytes_moved: int

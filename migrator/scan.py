@@ -1,10 +1,10 @@
 """Finds the keys of the wanted slots at a source, page by page.
 
-Stock Redis keeps no index by slot, so every key of a database has to be looked at, and that costs the same
-for one slot as for a hundred. SCAN promises that a key which is there from its first call to its last is
-seen: that is what **complete** rests on. It may give a key twice, which does no harm.
+Stock Redis keeps no index by slot, so every key of a database has to be looked at, and that costs the same for one slot
+as for a hundred. SCAN promises to give every key that is there from its first call to its last. **complete** rests on
+that. SCAN may give a key twice, which does no harm.
 
-**bounded**: a scanner holds one page, of :data:`PAGE_KEYS` wanted keys and what one SCAN gives on top.
+**bounded**: a scanner holds one page of :data:`PAGE_KEYS` wanted keys, plus the keys of one SCAN.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SCAN_COUNT = 500
 """Keys to look at in one SCAN: about half a millisecond of the source's time."""
 
 PAGE_KEYS = 500
-"""Wanted keys that make a page, so that a slot with few keys among many still goes in full batches."""
+"""Wanted keys in a page. So a slot with few keys among many still goes in full batches."""
 
 
 async def occupied_databases(connection: Connection) -> dict[int, int]:
-    """The databases of a server that hold keys, and how many each holds; from INFO keyspace."""
+    """The databases of a server that hold keys, with their numbers of keys; from INFO keyspace."""
     info = await connection.info("keyspace")
     with connection.understood("INFO"):
         return info.keys_of_databases

@@ -1,9 +1,9 @@
 """Makes sure that no key which was sent from one server to another can still arrive.
 
-A step of a mover that was paused or cut off may run at any later time: when the slot has turned round, that would be a
-key that nobody looks for any more (**one-way**). So the permit to move keys this way is withdrawn at the target, then
-at the source, with all that movers have left there. Who calls has seen to it that no proxy moves keys this way any
-more; migrators that were left behind are ended at both servers.
+A step of a mover that was paused or cut off may run at any later time. If the slot has turned round by then, that step
+would make a key that nothing looks for any more (**one-way**). So the permit to move keys this way is withdrawn at the
+target, then at the source, together with all that movers have left there. The caller has made sure that no proxy moves
+keys this way any more. The connections of earlier migrators are ended at both servers.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ async def settle(
 
     Args:
         source, target: ``host:port`` of both.
-        access: how to get in at them.
+        access: how to log in at them.
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
-        term: of the topom that calls, see :mod:`migrator.terms`.
+        term: the term of the topom that calls, see :mod:`migrator.terms`.
 
     Raises:
         SourceUnavailable, SourceRefused, TargetUnavailable, TargetRefused: a server does not answer, or will not.

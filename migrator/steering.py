@@ -1,17 +1,17 @@
-"""Holds a migration back as far as its two servers' latency asks for it: measures, decides, and slows down.
+"""Slows a migration down as far as the latency of its two servers requires: it measures and decides.
 
-:func:`steered` gives the pace of one (source, target) pair. It keeps to the pace that all share, and below
-it to the speed that :mod:`migrator.feedback` allows by what :mod:`migrator.latency` sees at both servers. A
-speed is made of two things. Batches become shorter, so that who meets one waits less; but a batch has a cost
-of its own, and below a quarter of its size little is won. And between batches there are rests, so that fewer
-meet one: less time at work the slower it goes.
+:func:`steered` gives the pace of one (source, target) pair. That pace is never faster than the pace that all pairs
+share. Below it, it keeps to the speed that :mod:`migrator.feedback` allows for the measurements of
+:mod:`migrator.latency` at both servers. A lower speed has two parts. Batches become shorter, so that a client that
+meets one waits less. But a batch has a cost of its own, and below a quarter of its size little is gained. So there are
+also rests between batches, so that fewer clients meet one: the slower the migration, the smaller its time at work.
 
-How a server answers while nothing moves is learned in pauses, and where a migration is held back, in rests that are
-made for it: of two slow servers, one may be slow because of the migration, and the other because it always is.
+The latency of a server while nothing moves is learned in pauses. Where a migration is slowed down, it is also learned
+in rests that are made for it. Of two slow servers, one may be slow because of the migration, and the other always.
 
-Keys that proxies move because a client waits for them are not held back: the client waits for just that.
+Keys that proxies move because a client waits for them are not slowed down: the client waits for exactly these keys.
 
-**bounded**: a rest lasts no longer than :data:`MOST_WORK_SECONDS` at work at the lowest speed ask for.
+**bounded**: the longest rest is the one that :data:`MOST_WORK_SECONDS` of work require at the lowest speed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PROBE_SECONDS = 0.02
 """Mean time between two requests to a server while keys move: 50 a second, of the 100,000 it can serve."""
 
 PROBE_LOOK_SECONDS = 0.01
-"""The same in a rest that is made to learn from."""
+"""The same in a rest that is made for measuring."""
 
 PROBE_PAUSED_SECONDS = 0.25
 """The same in a pause."""
@@ -49,22 +49,22 @@ SMALLEST_BATCH = 0.25
 """Share of ``batch_milliseconds`` below which batches do not shrink."""
 
 LEAST_REST_SECONDS = 0.002
-"""Rests that are owed add up to this before they are taken: event loops wait no less exactly."""
+"""Owed rests add up to this before they are taken, for event loops cannot wait for less exactly."""
 
 MOST_WORK_SECONDS = 0.1
-"""Time between two batches that counts as work at most."""
+"""The most time between two batches that counts as work."""
 
 SETTLE_SECONDS = 0.2
-"""After the last batch, before a request to a server counts as one while nothing is moved: what had to wait is over."""
+"""Time after the last batch before a request counts as quiet: by then, requests that had to wait are over."""
 
 LOOK_SECONDS = 0.8
-"""A rest to learn from."""
+"""Length of a rest for measuring."""
 
 LOOK_AGAIN_SECONDS = 30.0
-"""Between two of them."""
+"""Time between two such rests."""
 
 SLOW = 0.5
-"""A speed below which the log tells that a migration is held back."""
+"""A speed below which the log says that a migration is slowed down."""
 
 _numbers = count(1)
 
@@ -81,7 +81,7 @@ class SteeredPace(Pace):
 
     Args:
         shared: whose settings, limits and pauses hold.
-        clock: in seconds, the one that samples are taken by.
+        clock: the clock of the samples, in seconds.
     """
 
     def __init__(self, shared: Pace, source: str, target: str, clock: Clock = time.monotonic) -> None:
@@ -96,21 +96,22 @@ class SteeredPace(Pace):
         self._owed = 0.0  # seconds of rest
         self._released_at = clock()
         self._waiting = 0  # callers that are held
-        self._still_since = clock()  # since when nothing was let go, if somebody waits
+        self._still_since = clock()  # since when callers wait and nothing was let go
         self._looking = False
         self._looked_at = float("-inf")
         self._told_slow = False
+        self._since = 0.0
 
-    # What the shared one says
+    # The values of the shared pace
 
     @property
     def settings(self) -> PaceSettings:
-        """What holds now for all."""
+        """The settings that hold for all."""
         return self._shared.settings
 
     @property
     def paused(self) -> bool:
-        """Whether nothing may go."""
+        """Whether all are paused."""
         return self._shared.paused
 
     @property
@@ -124,22 +125,22 @@ class SteeredPace(Pace):
         return self._shared.batch_bytes
 
     def change(self, settings: PaceSettings) -> None:
-        """Let other settings hold for all."""
+        """Change the settings for all."""
         self._shared.change(settings)
 
     def pause(self) -> None:
-        """Hold all."""
+        """Pause all."""
         self._shared.pause()
 
     def resume(self) -> None:
-        """Let all go on."""
+        """End the pause for all."""
         self._shared.resume()
 
     async def changed(self) -> None:
         """Wait for the next change of the shared settings, or the end of a pause."""
         await self._shared.changed()
 
-    # What is slower here
+    # The values that are slower here
 
     @property
     def goal(self) -> float:
@@ -158,11 +159,11 @@ class SteeredPace(Pace):
 
     @property
     def at_work(self) -> float:
-        """The share of the time in which batches follow each other; they rest in what is left."""
+        """The share of the time in which batches follow each other; in the rest of the time, keys rest."""
         return self.speed / _batch_share(self.speed)
 
     async def ready(self) -> None:
-        """Wait while paused, and while it is time to rest."""
+        """Wait while paused, and through a rest that is due."""
         with self._held():
             await self._rest()
             await self._shared.ready()
@@ -174,18 +175,20 @@ class SteeredPace(Pace):
             await self._shared.admit(keys, size)
 
     def charge(self, keys: int, size: int) -> None:
-        """Count what an admitted batch came to more than was said, or less."""
+        """Correct the count of an admitted batch by the difference to its announced size."""
         self._shared.charge(keys, size)
 
     def report(self) -> Pacing | None:
-        """How it is held back now; None without a goal."""
+        """How the migration is slowed down now; None without a goal."""
         if not self.goal:
             return None
         now = self._clock()
         source, target = (self._latency(server, now) for server in self._servers)
-        return Pacing(self.speed, self.batch_milliseconds, self.at_work, source, target, self._reason(now))
+        return Pacing(
+            self.speed, self.batch_milliseconds, self.at_work, source, target, self._held_back(now), self._since
+        )
 
-    # What the probes of each server ask and say
+    # The interface for the probes of each server
 
     def interval(self) -> float | None:
         """Seconds between two requests of a probe; None to send none."""
@@ -196,7 +199,7 @@ class SteeredPace(Pace):
         return PROBE_LOOK_SECONDS if self._looking else PROBE_SECONDS
 
     def taker(self, role: str) -> Callable[[Sample], None]:
-        """What takes the samples of the server in that role, ``source`` or ``target``."""
+        """A function that takes the samples of the server in that role, ``source`` or ``target``."""
         server = next(server for server in self._servers if server.role == role)
 
         def take(sample: Sample) -> None:
@@ -204,6 +207,8 @@ class SteeredPace(Pace):
                 server.speed.learn_quiet(sample)
             if not self.paused and self.goal:
                 server.speed.learn(sample, self.goal)
+                held_back = any(one.speed.held_back for one in self._servers)
+                self._since = (self._since or time.time()) if held_back else 0.0
                 self._tell()
 
         return take
@@ -217,7 +222,7 @@ class SteeredPace(Pace):
             yield
         finally:
             self._waiting -= 1
-            # Whoever else waits sees that something goes on.
+            # Other waiting callers see that something goes on.
             self._still_since = self._released_at = self._clock()
 
     async def _rest(self) -> None:
@@ -236,7 +241,7 @@ class SteeredPace(Pace):
                 pass
             finally:
                 self._released_at = self._clock()
-                # What it was too long is taken off the next.
+                # Time that it waited too long is taken off the next rest.
                 self._owed = max(-LEAST_REST_SECONDS, min(0.0, self._owed - (self._released_at - began)))
                 self._looking = False
 
@@ -259,7 +264,7 @@ class SteeredPace(Pace):
             1000 * speed.allowed(self.goal, now),
         )
 
-    def _reason(self, now: float) -> str:
+    def _held_back(self, now: float) -> str:
         slowest = min(self._servers, key=lambda server: server.speed.speed)
         if not slowest.speed.held_back:
             return ""
@@ -271,16 +276,16 @@ class SteeredPace(Pace):
         )
 
     def _tell(self) -> None:
-        if not self._told_slow and self.speed < SLOW and (reason := self._reason(self._clock())):
+        if not self._told_slow and self.speed < SLOW and (said := self._held_back(self._clock())):
             self._told_slow = True
-            log.info("migration_held_back", reason=reason)
+            log.info("migration_held_back", reason=said)
         elif self._told_slow and self.speed == 1.0:
             self._told_slow = False
             log.info("migration_at_full_speed", source=self._servers[0].address, target=self._servers[1].address)
 
 
 def _batch_share(speed: float) -> float:
-    """Of a speed, half (by its logarithm) is had by shorter batches, down to :data:`SMALLEST_BATCH`."""
+    """Shorter batches provide half of the speed change (by its logarithm), down to :data:`SMALLEST_BATCH`."""
     return max(SMALLEST_BATCH, sqrt(speed))
 
 
@@ -294,15 +299,15 @@ async def steered(
     instance: str,
     timeouts: Timeouts | None = None,
 ) -> AsyncIterator[Pace]:
-    """The pace of one pair of servers, whose latency is watched as long as the block runs and there is a goal.
+    """The pace of one pair of servers. Their latency is watched while the block runs and there is a goal.
 
-    A server that cannot be asked keeps nothing from moving: the speed stays what it was.
+    If a server cannot be asked, keys go on moving, and the speed stays the same.
 
     Args:
         shared: whose settings, limits and pauses hold.
-        source: ``host:port``, as ``target``.
-        access: how to get in at both.
-        progress: is told how the migration is held back.
+        source: ``host:port``; ``target`` likewise.
+        access: how to log in at both.
+        progress: is told how the migration is slowed down.
         instance: id of the process; part of the names of the connections.
     """
     pace = SteeredPace(shared, source, target)
@@ -311,7 +316,7 @@ async def steered(
     async def watch(role: str, address: str) -> None:
         probe = LatencyProbe(
             address,
-            # Not named as a migrator's, which a later call would end: nothing but PING goes over it.
+            # Its name is not a migrator's, so that a later call does not end it: it sends only PING.
             name=f"{PREFIX}.migrator-probe.{instance}.{next(_numbers)}",
             access=access,
             timeouts=timeouts or Timeouts(),
@@ -320,7 +325,7 @@ async def steered(
         )
         while True:
             await probe.run()
-            await shared.changed()  # there is no goal; that there is one again comes as a change
+            await shared.changed()  # there is no goal; a new goal comes as a change
 
     tasks = [asyncio.create_task(watch("source", source)), asyncio.create_task(watch("target", target))]
     try:

@@ -1,25 +1,25 @@
-"""Takes away keys of slots that a server has and does not own, and upholds **owned**.
+"""Deletes a server's keys of slots that the server does not own, and upholds **owned**.
 
-A server may get older data back: it is started from an RDB file of before slots left it, or another server with such
-data takes its place. What it has of these slots is seen by nobody, until one of them comes back: then keys that were
-deleted long ago would be alive again. So a server is *swept*: every database is scanned for such keys, and what is
-found is deleted.
+A server may get older data back. It is started from an RDB file from before slots left it, or another server with such
+data takes its place. Its keys of these slots are visible to nobody until one of the slots comes back. Then keys that
+were deleted long ago would be alive again. So a server is *swept*: every database is scanned for such keys, and they
+are deleted.
 
-That a server was swept stands at the server itself, in the hash :data:`slots.moving.SWEPT`, with the *life* in which
-that was done: the run id of its process, and its replication id, which is another one once it has followed another
-server. For that life, slots that leave it leave nothing (**complete**), so it stays swept. A restart, older data,
-another master: each shows, for the life is another one than the mark says, or there is no mark.
+The server itself records in the hash :data:`slots.moving.SWEPT` that it was swept, and in which *life*. A life is the
+run id of its process and its replication id, which changes once the server has followed another one. During that life,
+slots that leave the server leave no keys (**complete**), so it stays swept. A restart, older data, or another master
+all show: the life differs from the recorded one, or there is no record.
 
-Whatever deletes looks in the same step for the token that its sweep has put into that hash. A script may lie in the
-socket of a server that stands still, and run at any later time. So before a slot comes to a server, a sweep of it has
-come to its end, or its token was taken away; what is late then deletes nothing.
+Each deleting script checks in the same step that the hash still has the token of its sweep. A script may lie in the
+socket of a server that stands still, and run at any later time. So before a slot comes to a server, every sweep of it
+has ended, or its token was removed; a late script then deletes nothing.
 
-Whose keys may be deleted is decided by who calls (:class:`Warrant`), at the first key: the hash also has the id that
-the group's data was given when it was last known to be without keys of others. Data without that id came from
-somewhere else, and nobody knows what it is for.
+The caller decides at the first key which keys may be deleted (:class:`Warrant`). The hash also has the id that the
+group's data was given when it was last known to have no foreign keys. Data without that id came from somewhere else,
+and it is unknown what it is for.
 
-**bounded**: a script deletes :data:`SCRIPT_KEYS` keys at most, which takes less than a millisecond: the server frees
-large ones in its own time (not before Redis 4). The pace is that of moving keys.
+**bounded**: a script deletes at most :data:`SCRIPT_KEYS` keys, which takes less than a millisecond, for the server
+frees large ones in the background (not before Redis 4). The pace is that of moving keys.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 SCRIPT_KEYS = 200
 MOST_PASSES = 10
-"""Passes that find keys; one is enough, unless somebody writes there directly."""
+"""The most passes that find keys. One is enough, unless a client writes to the server directly."""
 
 _numbers = count(1)
 
@@ -60,7 +60,7 @@ end
 
 LOOK = _SELECT + _STANDING + "return {life, field('swept'), field('data')}"
 
-# A write that is let through at maxmemory comes first; after it a script may write anything.
+# At maxmemory the first write has to be one that the server allows; after it a script may write anything.
 BEGIN = (
     _SELECT
     + _STANDING
@@ -88,7 +88,8 @@ end
 return gone
 """
 )
-"""Deletes the keys after the first in database ARGV[2]; says how many there were, or -1 without the token."""
+"""Deletes the keys after the first in database ARGV[2]; gives the number of keys that were there, or -1 without the
+token."""
 
 END = (
     _SELECT
@@ -106,42 +107,43 @@ STOP = _SELECT + "return redis.call('HDEL', KEYS[1], 'token')"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What stands at a server: its life, that in which it was swept, and whose data it has."""
+    """A server's record: its life, the life in which it was swept, and the id of its data."""
 
     life: str
     swept_in: str
     data: str
 
     def is_swept(self, data: str) -> bool:
-        """Whether it has this data, and no key of a slot that it did not own when it was swept, or since."""
+        """Whether it has this data, and no key of a slot that it has not owned since it was swept."""
         return bool(self.life and data) and (self.swept_in, self.data) == (self.life, data)
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """A server that is swept, for the life that it has now: how many keys were deleted."""
+    """A server that is swept, for its present life, and how many keys were deleted."""
 
     removed: int
 
 
 class Warrant(Protocol):
-    """What who has a server swept knows of it. Each is asked again whenever it matters: slots go on moving."""
+    """The caller's knowledge of which keys are foreign. It is asked again each time it matters, for slots go on
+    moving."""
 
     def foreign(self) -> bytes:
-        """A byte for each slot, not 0 if its keys are another server's, beyond doubt."""
+        """A byte for each slot, not 0 if its keys certainly belong to another server."""
 
     async def begin(self, keys: int, known: bool) -> bytes:
-        """Say once more whose keys are foreign, before the first of about so many is deleted; or refuse, by raising.
+        """Say again which keys are foreign, before the first of about ``keys`` is deleted; or refuse, by raising.
 
         ``known``: whether the server has the data that the group is known to have.
         """
 
     def hold(self, removed: int) -> None:
-        """Raise if what :meth:`begin` said holds no longer; so many keys were deleted by now."""
+        """Raise if the answer of :meth:`begin` no longer holds; ``removed`` keys were deleted by now."""
 
 
 async def look(client: RedisClient) -> Standing:
-    """How a server stands. Errors are those of ``client``."""
+    """The record of a server. Errors are those of ``client``."""
     said = await client.execute_command("EVAL", LOOK, 1, SWEPT)
     return Standing(*(_text(part) for part in said))
 
@@ -163,22 +165,22 @@ async def sweep(
 
     Args:
         address: ``host:port`` of a master.
-        data: id of the data that its group has.
-        warrant: whose keys are deleted.
+        data: the id of its group's data.
+        warrant: says which keys are foreign.
         function: the product's slot function, see :mod:`slots.functions`.
         number_of_slots: of the product.
-        access: how to get in.
+        access: how to log in.
         pace: how fast.
         instance: id of the process that calls; part of the names of the connections.
         timeouts: limits of waiting.
-        term: of the topom that calls, see :mod:`migrator.terms`.
+        term: the term of the topom that calls, see :mod:`migrator.terms`.
 
     Raises:
         Superseded: a topom of a later term has been there.
         SweepOvertaken: another sweep has begun there, or this one's token was taken away.
         KeysRemain: keys do not go away, pass after pass.
         ServerUnavailable, Refused: as moving keys would.
-        What ``warrant`` raises.
+        The errors of ``warrant``.
     """
     connection = await _open(address, access, instance, timeouts or Timeouts(), term)
     try:
@@ -192,7 +194,7 @@ async def sweep(
         if found:
             foreign = await warrant.begin(found, bool(data) and standing.data == data)
             await run.until_gone(foreign, warrant)
-        # owned: all of it was seen by the process that is marked, and none of it was replaced meanwhile.
+        # owned: the recorded process has seen all of the scan, and no part of its data was replaced meanwhile.
         if not await connection.call("EVAL", END, 1, SWEPT, token, standing.life, data):
             raise SweepOvertaken(_overtaken(address))
         log.info("server_swept", server=address, removed=run.removed)
@@ -204,7 +206,7 @@ async def sweep(
 async def stop(
     address: str, *, access: ServerAccess, instance: str, timeouts: Timeouts | None = None, term: int = 0
 ) -> None:
-    """Return once no sweep of before deletes anything at a server any more. Raises as :func:`sweep`."""
+    """Return once no earlier sweep can delete anything at a server any more. Raises as :func:`sweep`."""
     connection = await _open(address, access, instance, timeouts or Timeouts(), term)
     try:
         await connection.call("EVAL", STOP, 1, SWEPT)
@@ -241,7 +243,7 @@ class _Run:
         self.removed = 0
 
     async def count(self, foreign: bytes) -> int:
-        """How many keys of these slots the server has; nothing is deleted."""
+        """Count the server's keys of these slots; nothing is deleted."""
         found = 0
         for database in sorted(await occupied_databases(self._connection)):
             scanner = await self._scanner(database, foreign)
@@ -263,8 +265,8 @@ class _Run:
                 warrant.hold(self.removed)
                 return
         raise KeysRemain(
-            f"server {self._connection.address} had keys of slots that it does not own in each of {MOST_PASSES} "
-            "passes: find the client that writes to it directly, not through a proxy"
+            f"server {self._connection.address} had keys of slots that it does not own in each of {MOST_PASSES} passes",
+            "find the client that writes to it directly, not through a proxy",
         )
 
     async def _scanner(self, database: int, foreign: bytes) -> Scanner:
@@ -278,7 +280,7 @@ class _Run:
             await self._pace.admit(len(batch), 0)
             await self._pace.ready()
             warrant.hold(self.removed)
-            # owned: by the same mark, in the step that deletes.
+            # owned: the deleting step itself checks the token.
             gone = await self._connection.call("EVAL", DELETE, 1 + len(batch), SWEPT, *batch, self._token, database)
             if gone < 0:
                 raise SweepOvertaken(_overtaken(self._connection.address))
@@ -286,7 +288,7 @@ class _Run:
 
 
 def _overtaken(address: str) -> str:
-    return f"the sweep of {address} was overtaken by another one, or by a slot that came there; it begins anew"
+    return f"the sweep of {address} was overtaken by another one, or by a slot that came there; it starts again"
 
 
 def _text(part: object) -> str:

@@ -1,20 +1,20 @@
-"""Which leader's migrators may use a server: those of the newest term that it has heard of.
+"""Which leader's migrators may use a server: those of the newest term that the server knows.
 
-A topom may be paused in the middle of anything and go on when another has long led, perhaps turned the move round, or
-had the slots moved back. By its own clock its lease may even seem to last. A step of it would then take keys away
-from their owner (**one-way**), and the permit from its successor. So each server keeps the newest term in the hash
-:data:`slots.moving.LEADER`, and every connection of a migrator asks there before it does anything else:
+A topom may be paused in the middle of a step, and go on when another topom has long been leading. By then the move may
+have been turned round, or the slots moved back. By the paused topom's own clock its lease may even seem valid. Its step
+would then take keys away from their owner (**one-way**), and the permit from its successor. So each server keeps the
+newest term in the hash :data:`slots.moving.LEADER`. Every connection of a migrator reads it before anything else:
 
-- of an older term, it is turned away;
-- of a newer one, it notes its term, and has the server end all connections of migrators of other topoms. Whatever they
-  had connected before is found by name; whatever they connect later finds the mark.
+- if its own term is older, it is turned away;
+- if its own term is newer, it writes its term there, and has the server end all connections of other topoms' migrators.
+  Connections made before are found by name. Connections made later find the newer term.
 
-A leader comes to both servers of a move before it takes the move any step on, so from then on its predecessor can do
-nothing there. What that had done before, it did to a slot on its way, in the direction that is stored. Proxies need no
-term, for they go by the table's epoch.
+A leader uses both servers of a move before it takes the move any step on. From then on its predecessor can do nothing
+there. The predecessor's earlier steps concerned a slot on its way, in the direction that is stored. Proxies need no
+term, for they follow the table's epoch.
 
-The mark outlives the move: a process may be paused for any time. A FLUSHALL sent to the server itself removes it; then
-only the late one's own clock is left.
+The mark outlives the move, for a process may be paused for any time. A FLUSHALL sent to the server itself removes it.
+Then only the late process's own clock protects.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from slots.connections import PREFIX, end_connections
 from slots.moving import LEADER
 
 MIGRATORS = f"{PREFIX}.migrator"
-"""What the names of all connections of a migrator begin with, whatever they are for."""
+"""The prefix of the names of all connections of a migrator, of any kind."""
 
-# The first write is one that is let through at maxmemory; after it a script may write anything.
+# At maxmemory the first write has to be one that the server allows; after it a script may write anything.
 _TAKE = """
 redis.call('SELECT', '0')
 redis.call('HDEL', KEYS[1], '')
@@ -43,7 +43,7 @@ if redis.call('HGET', KEYS[1], 'term') == ARGV[1] then redis.call('HSET', KEYS[1
 
 
 async def take(connection: Connection, term: int, instance: str) -> None:
-    """Have a server serve migrators of no earlier term any more, if it does not yet.
+    """Have a server turn away migrators of earlier terms, if it does not do so yet.
 
     Args:
         connection: to the server, with a name.
@@ -51,7 +51,7 @@ async def take(connection: Connection, term: int, instance: str) -> None:
         instance: part of the names of this leader's connections.
 
     Raises:
-        Superseded: the server has heard of a later term.
+        Superseded: the server knows a later term.
         Errors of the connection.
     """
     if not term:
@@ -60,10 +60,11 @@ async def take(connection: Connection, term: int, instance: str) -> None:
     if newest > term:
         raise Superseded(
             f"server {connection.address} has been used by the topom of term {newest}, and this one leads in term "
-            f"{term}: another leads by now. If the topoms were given a new store, delete the key {LEADER.decode()} in "
-            "database 0 of the server"
+            f"{term}: another leads by now",
+            f"if the topoms were given a new store, delete the key {LEADER.decode()} in database 0 of the server",
         )
-    # Until it is noted that they were ended, they may not have been: whoever was to do it may have died.
+    # Until the server records that they were ended, they may still be there: the process that had to end them may have
+    # died.
     if alone != term:
         own = f".{instance}."
         await end_connections(connection, MIGRATORS, keep=lambda name: own in name)

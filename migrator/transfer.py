@@ -1,10 +1,10 @@
 """Moves small keys, a batch at a time: *take* at the source, *place* at the target, *drop* at the source.
 
-docs/moving-keys.md says how that upholds **absent-first** and **one-way**. Keys that are no longer there it passes
-over; those that are too big to go in one piece it names, and those that somebody else is moving.
+docs/moving-keys.md says how that upholds **absent-first** and **one-way**. Keys that are gone are skipped. Keys that
+are too big to go in one piece, and keys that another mover is moving, are reported.
 
-A connection that is lost ends the call of the migrator (:mod:`migrator.move`), and the next one renews the permit
-before it does anything else. So what became of a step is always known here, or no longer matters.
+A lost connection ends the call of the migrator (:mod:`migrator.move`), and the next call renews the permit before
+anything else. So the outcome of a step is always known here, or no longer matters.
 
 **bounded**: one batch is held at a time by each call of :meth:`Transfer.move`, of ``enough_bytes`` and one key.
 """
@@ -23,22 +23,23 @@ from migrator.ends import Ends
 from migrator.errors import NotApart, TargetUnavailable
 from migrator.manner import UNBOUNDED, WHOLE, Bounds, Manner
 from slots import moving, permits
+from slots.kinds import Kind
 from slots.moving import DROP, PLACE, TAKE, UNSETTLED, Script, Taken
 
 MOST_SETTLINGS = 20
-"""How often in a row a batch may find that its permit does not hold, because others renew it."""
+"""How many times in a row a batch may find that its permit does not hold, because others renew it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What became of keys.
+    """The outcome for each key of a call.
 
     Attributes:
         looked_at: how many of them, from the first on, were looked at; those not named below are absent.
         moved: how many moved.
         bytes: their memory at the source.
-        big: places (from 0) of those that go in pieces.
-        busy: places of those that somebody else is moving.
+        big: places (from 0) of keys that go in pieces.
+        busy: places of keys that another mover is moving.
     """
 
     looked_at: int
@@ -55,7 +56,7 @@ class Transfer:
         source: a connection to it.
         target: a connection to it.
         ends: of both.
-        manner: its bounds say what goes in one piece, and who has to have it first.
+        manner: its bounds say which keys go in one piece, and how many replicas have to have them first.
     """
 
     def __init__(self, source: Connection, target: Connection, ends: Ends, manner: Manner) -> None:
@@ -67,23 +68,23 @@ class Transfer:
         self._mover = secrets.token_hex(8)
         self._renewing = asyncio.Lock()
         self.permit = ""
-        """What it believes to be the permit."""
+        """The permit that is believed to hold."""
         self.longest_seconds = 0.0
         """The longest step so far."""
 
     @property
     def keeps_target(self) -> bool:
-        """Whether of a key on both servers the target's copy counts."""
+        """Whether the target's copy of a key on both servers counts."""
         return self._manner.beginning.keeps_target(*permits.processes_of(self.permit))
 
     async def move(
         self, database: int, keys: list[bytes], enough_bytes: int, *, whole: bool = False
     ) -> tuple[Moved, float]:
-        """Move keys; give what was done with them and the seconds that the longest step took.
+        """Move keys; give their outcome and the seconds of the longest step.
 
         Args:
             enough_bytes: once keys of so many bytes have been found, the rest is left for another call.
-            whole: whether keys go in one piece, however big they are.
+            whole: whether keys of any size go in one piece.
 
         Raises:
             TooFewReplicas: the keys are at the source still, and may be at the target as well.
@@ -111,7 +112,7 @@ class Transfer:
         raise self.without_permit()
 
     def without_permit(self) -> TargetUnavailable:
-        """The error of who has renewed the permit :data:`MOST_SETTLINGS` times in a row."""
+        """The error after :data:`MOST_SETTLINGS` renewals of the permit in a row."""
         return TargetUnavailable(
             f"the permit to move keys from {self._source.address} to {self._address} did not last in "
             f"{MOST_SETTLINGS} attempts: others renew it all the time"
@@ -120,7 +121,7 @@ class Transfer:
     async def _take(
         self, permit: str, database: int, keys: list[bytes], enough_bytes: int, bounds: Bounds, limit: float | None
     ) -> Taken | None:
-        """What was taken; None if the permit does not hold."""
+        """The keys that were taken; None if the permit does not hold."""
         arguments = moving.take_arguments(
             permit,
             database,
@@ -140,7 +141,8 @@ class Transfer:
             return Taken.of(reply, keys)
 
     async def _place(self, permit: str, database: int, taken: Taken, limit: float | None) -> float | None:
-        """Place what was taken, and drop it at the source; the seconds of the longest step, None without the permit."""
+        """Place the taken keys, and drop them at the source. Gives the seconds of the longest step, None without the
+        permit."""
         keeps_target = self._manner.beginning.keeps_target(*permits.processes_of(permit))
         arguments = moving.place_arguments(permit, database, taken, check=False, keeps_target=keeps_target)
         reply = await _run(self._target, PLACE, arguments, limit)
@@ -151,12 +153,12 @@ class Transfer:
             refused = moving.refused(reply, len(taken.keys))
         moved = [key for place, key in enumerate(taken.keys) if place not in refused]
         if moved:
-            # What is not confirmed is not given back either: the next call renews the permit.
+            # A claim that is not confirmed is not given back either: the next call renews the permit.
             await self._manner.confirmation.wait(self._target)
         keys = [*moved, *(taken.keys[place] for place in refused)]
         arguments = moving.drop_arguments(permit, database, self._mover, keys, check=False, deletes=len(moved))
-        # By now the target may have another master, which does not know of what was placed. The source may keep the
-        # other batch waiting for long.
+        # By now the target may have another master, which does not have the placed keys. The source may let the other
+        # batch wait for long.
         reply = await _run(self._source, DROP, arguments, require=self._manner.require)
         if reply is None:
             return None
@@ -167,11 +169,11 @@ class Transfer:
         return seconds
 
     async def renew(self, doubted: str | None = None, *, anew: bool = False) -> None:
-        """Get the permit that holds, another one than ``doubted``; nothing of before can do anything after that.
+        """Get the permit that holds, other than ``doubted``; after that, steps with an earlier permit have no effect.
 
         Args:
-            doubted: by default :attr:`permit`. Who found that it does not hold says which one he had: another batch
-                may have a new one already.
+            doubted: by default :attr:`permit`. A batch that found its permit not to hold passes that permit: another
+                batch may have a new one already.
             anew: for the first of a call, see :func:`slots.permits.renew`.
 
         Raises:
@@ -187,18 +189,19 @@ class Transfer:
             except permits.SameProcess as error:
                 raise NotApart(str(error)) from error
             except permits.NotSettled as error:
-                raise TargetUnavailable(f"target {self._address}: {error}") from error
+                raise TargetUnavailable(f"target {self._address}: {error}", kind=Kind.BUSY) from error
 
     async def withdraw(self) -> None:
-        """Once the source was seen to have no key left: nothing can arrive any more, and no flush is under way.
+        """Withdraw the permit once the source has no key left: then nothing can arrive any more, and no flush is under
+        way.
 
         Raises as :meth:`renew` does.
         """
         try:
-            # Keys may be gone from the source by a flush that has not come to the target yet (slots/flushes.py).
+            # A flush that has not reached the target yet may have removed keys from the source (slots/flushes.py).
             await permits.flushes_over(self._source, self._target)
         except permits.NotSettled as error:
-            raise TargetUnavailable(f"target {self._address}: {error}") from error
+            raise TargetUnavailable(f"target {self._address}: {error}", kind=Kind.BUSY) from error
         await permits.withdraw(self._source, self._target)
 
 

@@ -1,11 +1,11 @@
-"""A trial: a key of our own goes from the source to the target as all others will.
+"""A trial: a key of our own goes from the source to the target, the same way as all others.
 
-Nothing else tells so surely whether the target can read what this source writes (a server reads no RDB version newer
-than its own), and whether it takes writes at all: not while it is full, read-only, cannot save to its disk or misses
-replicas.
+Nothing else shows so surely whether the target can read the source's format, for a server reads no RDB version newer
+than its own. It also shows whether the target takes writes at all: it does not while it is full, read-only, unable to
+save to its disk, or short of replicas.
 
-The key is made and goes within one script, so no client of the source sees it. At the target it is deleted at once,
-and expires soon if that could not be done.
+The key is made and deleted within one script, so no client of the source sees it. At the target it is deleted at once.
+If that fails, it soon expires.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from migrator.connection import Connection
 from slots.connections import BY_EFFECTS
 
 TRIAL_PREFIX = "__slotferry:trial:"
-"""What the names of trial keys begin with."""
+"""The prefix of the names of trial keys."""
 EXPIRY_SECONDS = 10
-"""After which a trial key is gone, whatever happens."""
+"""Seconds after which a trial key expires."""
 
-# A source that is full refuses SET as the first write of a script, and lets a script that has written go on: so it
-# begins with DEL, which is never refused for memory. A full source is the one that slots are moved away from.
+# A full source refuses SET as the first write of a script, and lets a script go on that has already written. So the
+# script begins with DEL, which is never refused for memory. Slots are often moved away from a full source.
 SCRIPT = (
     BY_EFFECTS
     + """

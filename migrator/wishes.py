@@ -1,9 +1,7 @@
-"""Hears which keys clients wait for: proxies write them down at the source, in the list :data:`slots.moving.WANTED`.
+"""Hears which big keys clients wait for: proxies add them to the list :data:`slots.moving.WANTED` at the source.
 
-Those are big ones, which go in pieces.
-
-**bounded**: :data:`MOST_HEARD` keys are taken off the list at a time; its own length is bounded by
-:data:`slots.moving.MOST_WANTED`.
+**bounded**: at most :data:`MOST_HEARD` keys are taken off the list at a time. :data:`slots.moving.MOST_WANTED` bounds
+its length.
 """
 
 from __future__ import annotations
@@ -16,19 +14,19 @@ from migrator.connection import Connection, pack
 from slots.moving import WANTED
 
 LISTEN_SECONDS = 1
-"""How long one look at the list lasts."""
+"""How long one request to the list waits."""
 MOST_HEARD = 200
 TAKE = pack("LPOP", WANTED, MOST_HEARD)
 TAKE_FROM_OLD = pack("LRANGE", WANTED, 0, MOST_HEARD - 1) + pack("LTRIM", WANTED, MOST_HEARD, -1)
-"""The same for servers before Redis 6.2, whose LPOP has no count. Nobody else takes anything off the list, and proxies
-add to its other end; a transaction would be refused by a server that is out of memory."""
+"""The same for servers before Redis 6.2, whose LPOP has no count. No other process takes anything off the list, and
+proxies add to its other end. A transaction would be refused by a server that is out of memory."""
 
 Place = tuple[int, bytes]
 """Database and key."""
 
 
 class Wishes:
-    """What clients ask for.
+    """The keys that clients ask for.
 
     Args:
         listening: to the source; a reply to it is waited for longer than to others.
@@ -42,7 +40,7 @@ class Wishes:
         self._has_count = True
 
     async def next(self) -> list[Place]:
-        """Listen for a while; give the keys that were asked for. Raises what the connection does."""
+        """Listen for a while; give the keys that were asked for. Raises the errors of the connection."""
         entries = await self._taken()
         if not entries:
             heard = await self._listening.call("BLPOP", WANTED, LISTEN_SECONDS, limit=self._limit)
@@ -55,7 +53,7 @@ class Wishes:
         return list(places)
 
     async def _taken(self) -> list[bytes] | None:
-        """What is on the list, :data:`MOST_HEARD` entries at most; None or nothing if it is empty."""
+        """Entries of the list, :data:`MOST_HEARD` at most; None or nothing if it is empty."""
         if self._has_count:
             (said,) = await self._listening.send(TAKE, 1)
             if not isinstance(said, hiredis.ReplyError):

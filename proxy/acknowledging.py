@@ -1,10 +1,10 @@
-"""Which epoch the proxy as a whole may acknowledge to topom.
+"""Decides which epoch the proxy as a whole may acknowledge to topom.
 
-An acknowledgement of an epoch says that **drained** holds for it: whatever must no longer go where it went
-before has been answered. Live workers know that of themselves. A worker that died cannot say it: what it
-sent may still wait in a server's socket buffer. So for each slot the groups are remembered that commands
-could have gone to since the last acknowledgement, and an epoch that takes a slot from such a group is not
-acknowledged while a dead worker's connections there are not known to be ended.
+An acknowledged epoch means that **drained** holds for it: commands that must no longer go to their former servers have
+all been answered there. Live workers know that of themselves. A dead worker cannot say it: its commands may still wait
+in a server's socket buffer. So for each slot this module remembers the groups that commands could have gone to since
+the last acknowledgement. An epoch that takes a slot from such a group is not acknowledged until a dead worker's
+connections there are known to be ended.
 """
 
 from collections import deque
@@ -14,11 +14,11 @@ from slots.states import SlotState
 from slots.table import OFFLINE, Slot, SlotTable
 
 REMEMBERED_TABLES = 64
-"""Tables kept between two acknowledgements; beyond them, every group counts as endangered."""
+"""The number of tables kept between two acknowledgements. With more, every group counts as endangered."""
 
 
 def reached(slot: Slot) -> frozenset[int]:
-    """Groups that commands for ``slot``, and moves of its keys, are sent to. Empty while it is locked."""
+    """The groups to which commands for ``slot``, and moves of its keys, are sent. Empty while it is locked."""
     state = slot.action.state if slot.action else None
     if state is SlotState.PREPARED:
         return frozenset()
@@ -32,7 +32,7 @@ def locks(table: SlotTable) -> bool:
 
 
 class Acknowledgements:
-    """What was received, acknowledged and refused. Knows nothing of processes or connections."""
+    """The epochs that were received, acknowledged and refused. It knows nothing of processes or connections."""
 
     def __init__(self) -> None:
         self.acked = 0
@@ -44,7 +44,7 @@ class Acknowledgements:
         self._first: int | None = None  # the first epoch received under the present identity
 
     def received(self, table: SlotTable) -> None:
-        """A table was taken over; its epoch is not smaller than any before."""
+        """A table was received; its epoch is not smaller than any before."""
         if self._first is None:
             self._first = table.epoch
         if self._tables and self._tables[-1].epoch == table.epoch:
@@ -53,12 +53,13 @@ class Acknowledgements:
         self._tables.append(table)
 
     def new_identity(self) -> None:
-        """The proxy registers anew: nothing is acknowledged yet. What could be reached before still counts."""
+        """The proxy registers again: nothing is acknowledged yet. Groups that could be reached before still count."""
         self.acked = self.nacked = 0
         self._first = None
 
     def endangered(self, table: SlotTable) -> frozenset[int]:
-        """Groups from which ``table`` takes something that could have been sent there since the last ack."""
+        """Groups that lose something by ``table`` and that may have got commands for it since the last
+        acknowledgement."""
         if self._forgot:
             return frozenset(group for known in (*self._tables, table) for group in known.groups)
         found: set[int] = set()
@@ -93,14 +94,14 @@ class Acknowledgements:
         return None
 
     def withheld(self, applied: int, unsettled: Set[int]) -> frozenset[int]:
-        """Groups because of which the newest table is not acknowledged although all live workers apply it."""
+        """Groups that keep the newest table from being acknowledged, although all live workers apply it."""
         newest = self._tables[-1] if self._tables else None
         if newest is None or newest.epoch > applied or newest.epoch <= self.acked:
             return frozenset()
         return self.endangered(newest) & unsettled
 
     def refuse(self, epoch: int) -> bool:
-        """Remember that ``epoch`` is refused. False if it was refused or acknowledged before: say nothing then."""
+        """Remember that ``epoch`` is refused. False if it was refused or acknowledged before: then say nothing."""
         if epoch <= max(self.acked, self.nacked):
             return False
         self.nacked = epoch

@@ -1,21 +1,21 @@
-"""Whether a proxy that is started while topom is away may serve by the table in its file.
+"""Decides whether a proxy that starts while topom is away may serve by the table in its file.
 
-The danger is **one-owner**: slots may have moved since, and only the fence would keep this proxy from their former
-owners (:mod:`slots.connections`). The argument, on what :mod:`proxy.tablefile` upholds:
+The danger is **one-owner**: slots may have moved since then, and only the fence would keep this proxy from their former
+owners (:mod:`slots.connections`). The argument relies on what :mod:`proxy.tablefile` upholds:
 
 - A slot leaves a server of this table only through a barrier of a newer epoch. This member has acknowledged no newer
-  epoch, so the barrier has passed only once the member's fence stood at that server.
-- So if every master in the table is looked at, and none has the fence, no slot had left any of them by then. Whatever
-  leaves later is fenced first, and each connection of a worker looks for the fence before it sends anything; one that
-  is open is ended by the fence. That is how it is with any proxy that topom does not hear.
-- A server that was restarted may have forgotten the fence, which can only have come after the last word with topom: so
-  every master has to be the very process that the file names (**run-id**). No clock says how old a server is: one that
-  is set forward makes a server look older than it is. One that is a replica now, or cannot be asked, is no ground to
-  begin on either.
-- What a former process under this identity has left at the servers is ended there first, so that what is acknowledged
-  from now on is true of it as well (**drained**).
+  epoch, so the barrier passed only after the member's fence was set at that server.
+- So every master in the table is checked. If none has the fence, no slot had left any of them by then. Before a slot
+  leaves later, the proxy is fenced first: each connection of a worker looks for the fence before it sends anything, and
+  the fence ends open connections. The same holds for any proxy that topom does not hear.
+- A restarted server may have forgotten the fence, which can only have come after the last contact with topom. So every
+  master has to be the very process that the file names (**run-id**). No clock tells how old a server is: a clock that
+  is set forward makes a server look older than it is. A server that is a replica now, or does not answer, is no reason
+  to begin either.
+- Connections of an earlier process under this identity are ended at the servers first. So later acknowledgements are
+  true of that process as well (**drained**).
 
-**bounded**: each server is asked within a few seconds, all at once; while one does not answer, it is tried again.
+**bounded**: each server is asked within a few seconds, all at once. A server that does not answer is tried again.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from slots.connections import end_connections, proxy_prefix
 from slots.failures import FAILURES
 
 ALONE_SECONDS = 3.0
-"""How long topom is tried for before the proxy looks whether it may do without."""
+"""Seconds during which topom is tried before the proxy checks whether it may do without."""
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 2.0
 REPLY_SECONDS = 2.0
 MARGIN_SECONDS = 8.0
-"""By so much the last word with topom may be older than the file's time: a link that is cut is noticed that late."""
+"""The last contact with topom may be so much older than the file's time, for a cut link is noticed that late."""
 
 log = structlog.get_logger()
 
@@ -45,10 +45,10 @@ log = structlog.get_logger()
 async def may_serve(
     kept: Kept, age_now: Callable[[], float], settings: ProxySettings, wanted: Callable[[], bool]
 ) -> float | None:
-    """The table's age in seconds, once the proxy may serve by it; None if it may not, or need not any more.
+    """The table's age in seconds, once the proxy may serve by it. None if it may not, or no longer has to.
 
     Args:
-        kept: what was in the file.
+        kept: the content of the file.
         age_now: seconds since the table was last known to be topom's newest; may raise OSError.
         settings: of the proxy.
         wanted: whether topom has not been reached so far.
@@ -58,10 +58,10 @@ async def may_serve(
     while wanted():
         try:
             age = age_now()
-            # final-fence: marks are not kept at servers for ever.
+            # final-fence: servers do not keep marks for ever.
             if -MARGIN_SECONDS < age < min(settings.table_age_limit_seconds, KNOWN_SECONDS):
                 reason = await look_at_masters(kept, settings.redis_access)
-                # Servers may have taken their time, and so much more of it has passed since topom was heard.
+                # The servers' answers may have taken time, which adds to the time since topom was heard.
                 age = age_now()
             else:
                 reason = f"it is {age:.0f} s old, and table_age_limit_seconds is {settings.table_age_limit_seconds:g}"
@@ -77,15 +77,15 @@ async def may_serve(
 
 
 class Unknown(Exception):
-    """A server cannot be asked now. The message says which and why."""
+    """A server does not answer now. The message says which and why."""
 
 
 async def look_at_masters(kept: Kept, access: ServerAccess) -> str | None:
     """Why the proxy may not serve by this table, for good; None if it may.
 
     Args:
-        kept: what was in the file.
-        access: how to get in at the servers.
+        kept: the content of the file.
+        access: how to log in at the servers.
 
     Raises:
         Unknown: try again.
@@ -103,7 +103,7 @@ async def _look(kept: Kept, server: str, access: ServerAccess) -> str | None:
             return f"server {server} has fenced this proxy off: slots have moved since"
         if not found.is_master:
             return f"server {server} is no master any more"
-        # run-id: of any other process nobody knows that it has not forgotten a fence.
+        # run-id: any other process may have forgotten a fence.
         if found.run_id != kept.processes.get(server):
             return f"server {server} was started after the table was kept, and may have forgotten a fence"
         ended = await end_connections(client, proxy_prefix(kept.instance))

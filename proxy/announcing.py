@@ -1,4 +1,4 @@
-"""What the supervisor knows of the other proxies in cluster mode: it says its own place to topom, and hears of theirs.
+"""The supervisor's list of the other proxies in cluster mode: it tells topom its own place, and receives the others'.
 
 While topom is away, the last list holds. A list is never wrong for clients, only older: see :mod:`proxy.clusterview`.
 """
@@ -21,7 +21,7 @@ class Announcements:
     Args:
         settings: of the proxy.
         places: the true addresses where it listens, by the setting that names the place.
-        changed: told when workers have to hear of another list.
+        changed: called when workers have to get another list.
     """
 
     def __init__(
@@ -48,29 +48,29 @@ class Announcements:
         return Node(self._proxy_id, settings.cluster_announce_host or hosts[0], ports["listen"], ports["tls_listen"])
 
     def message(self) -> Message | None:
-        """What workers are told; None where this proxy is no node of a cluster."""
+        """The message to workers; None if this proxy is no node of a cluster."""
         if not self._settings.cluster_mode:
             return None
         return {"type": "proxies", "own": self.own.to_wire(), "nodes": [node.to_wire() for node in self._nodes]}
 
-    # -- what topom says (proxy.control.Listener) ----------------------------------------------------------
+    # -- messages of topom (proxy.control.Listener)
 
     def registration(self) -> Message:
-        """What is said when the proxy registers."""
+        """The fields for the registration."""
         if not self._settings.cluster_mode:
             return {}
         own = self.own
         return {"cluster": {"host": own.host, "port": own.port, "tls_port": own.tls_port}}
 
     def registered(self, answer: Message) -> None:
-        """topom has taken the proxy on, under this id."""
+        """topom has registered the proxy under this id."""
         proxy_id = int(answer.get("proxy_id", 0))
         if proxy_id != self._proxy_id:
             self._proxy_id = proxy_id
             self._changed()
 
     def heard(self, message: Message) -> bool:
-        """A message from topom; whether it was about proxies."""
+        """Handle a message of topom; true if it was about proxies."""
         if message["type"] != "proxies":
             return False
         nodes = [Node.from_wire(node) for node in message["proxies"]]
@@ -81,4 +81,4 @@ class Announcements:
         return True
 
     def lost(self) -> None:
-        """There is no stream any more: what was heard holds."""
+        """The stream has ended; the last list holds."""

@@ -1,7 +1,7 @@
-"""What topom is told of an epoch: that the whole proxy applies it, or that it will not be.
+"""Answers topom about an epoch: the whole proxy applies it, or it will not be applied.
 
-Upholds **drained** for workers that died: an epoch that takes slots from where their commands may still run is
-withheld, and refused once that has taken too long.
+Upholds **drained** for workers that died. If an epoch takes slots from servers where a dead worker's commands may still
+run, its acknowledgement is withheld. If that takes too long, the epoch is refused.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ log = structlog.get_logger()
 
 
 class Answers:
-    """Decides what to say of the newest table, and says it.
+    """Decides the answer for the newest table, and sends it.
 
     Args:
-        acknowledgements: what was said so far.
-        workforce, keeping, leftovers: what stands in the way of saying more.
+        acknowledgements: the answers so far.
+        workforce, keeping, leftovers: the reasons why an acknowledgement may have to wait.
         table: the newest table under the present identity, if there is one.
-        send: says something to topom.
-        seconds: for how long an epoch may be withheld for dead workers before it is refused.
+        send: sends a message to topom.
+        seconds: how long an epoch may be withheld for dead workers before it is refused.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Answers:
         self._timer: asyncio.TimerHandle | None = None
 
     def consider(self) -> None:
-        """Acknowledge what can be acknowledged now; begin to wait for what stands in the way."""
+        """Acknowledge all that can be acknowledged now; begin to wait for the rest."""
         table = self._table()
         if table is None:
             return
@@ -64,26 +64,26 @@ class Answers:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._waited_enough)
 
     def refuse(self, epoch: int, reason: str) -> None:
-        """Say that an epoch will not be applied, unless something was said of it before."""
+        """Refuse an epoch, unless it was answered before."""
         if self._acks.refuse(epoch):
             log.warning("epoch_refused", epoch=epoch, reason=reason)
             self._send({"type": "nack", "epoch": epoch, "reason": reason})
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _applied(self, newest: SlotTable) -> int:
-        """The epoch that all live workers apply, as far as it is on the disk where it has to be.
+        """The epoch that all live workers apply, and that is on the disk if it has to be there.
 
-        Of a seat that is empty just now nothing has to be drained.
+        An empty seat has nothing to drain.
         """
         applied = min((worker.applied for worker in self._workforce.alive.values()), default=newest.epoch)
         return min(applied, self._keeping.covered)
 
     def _waited_enough(self) -> None:
-        """drained: topom hears that an epoch cannot be acknowledged as long as a dead worker is not settled."""
+        """drained: an epoch is refused when a dead worker's connections stay unsettled for too long."""
         self._timer = None
         table = self._table()
         if table is not None and self._acks.withheld(self._applied(table), self._leftovers.unsettled):

@@ -1,9 +1,9 @@
-"""Clients' connections from accept to session: the PROXY header, then TLS, then the engine has them.
+"""Takes clients' connections from accept to session: first the PROXY header, then TLS, then the engine.
 
-**bounded**: what has arrived and is not yet a session counts for ``max_clients``. At most ``handshakes_at_once``
-connections wait for a header or for TLS, each for ``handshake_seconds``; while there are so many, nothing more is
-accepted where headers or TLS are waited for, and the kernel's queue fills. A handshake is a millisecond's work: of
-those that can go on, only a few do in each turn of the event loop, so that other clients' requests go between them.
+**bounded**: connections that are not yet sessions count for ``max_clients``. At most ``handshakes_at_once`` connections
+wait for a header or for TLS, each for ``handshake_seconds``. While there are so many, sockets that need headers or TLS
+accept nothing more, and the kernel's queue fills. A handshake is a millisecond's work. Only a few go on in each turn of
+the event loop, so that other clients' requests come in between.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ STEPS_AT_ONCE = 2
 """Headers and handshakes that go on in one turn of the event loop."""
 BACKLOG = 1024
 WITHDRAW_SECONDS = 0.2
-"""How long the handshakes of TCP may take that have begun when nobody is let in any more."""
+"""How long TCP handshakes may take that began before the proxy stopped letting clients in."""
 LAST_HANDSHAKE_SECONDS = 1.0
-"""What TLS and headers have beyond that."""
+"""Further seconds for TLS and headers."""
 ACCEPT_RETRY_SECONDS = 0.5
-"""Pause after a connection could not be accepted, for want of a file descriptor for example."""
+"""Pause after a connection could not be accepted, for example for lack of a file descriptor."""
 LOG_SECONDS = 1.0
-"""Between two log events about connections that came to nothing."""
+"""Seconds between two log events about connections that did not become sessions."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,7 +53,7 @@ class Door:
 
     @property
     def waits(self) -> bool:
-        """Whether something has to come before a connection is a session."""
+        """Whether a header or TLS has to come before a connection is a session."""
         return self.tls or self.header
 
 
@@ -71,7 +71,7 @@ class Arrival:
 
 
 class Arrivals:
-    """All of a worker's listening sockets, and what has arrived at them.
+    """All of a worker's listening sockets, and the connections that have arrived there.
 
     Args:
         settings: where to listen, and limits.
@@ -79,7 +79,7 @@ class Arrivals:
         index: of the worker.
         inherited: descriptors of sockets that the supervisor has bound, by the setting that names their place;
             a place that is missing is bound here.
-        begin: told of each new session.
+        begin: called with each new session.
 
     Raises:
         TlsError: the certificate cannot be used.
@@ -108,9 +108,9 @@ class Arrivals:
         self._withdrawn_at = 0.0
         self.accepted = 0
         self.refused = 0
-        """Connections refused for want of room."""
+        """Connections refused for lack of room."""
         self.failed = 0
-        """Connections that did not become sessions for want of a header or of TLS."""
+        """Connections that did not become sessions because the header or TLS failed."""
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -148,18 +148,20 @@ class Arrivals:
         return listener
 
     def withdraw(self) -> None:
-        """Let nobody in any more. Who has connected is not turned away; :meth:`withdrawn` sees to that."""
+        """Let no new client in. Connected clients are not turned away; :meth:`withdrawn` takes them in."""
         self._withdrawn_at = time.monotonic()
         for door in self._doors:
             if door.setting != "unix_socket":  # its path is gone already
                 refuse_newcomers(door.listener)
 
     def withdrawn(self) -> bool:
-        """After :meth:`withdraw`, again and again: take in who has connected; True once all doors are closed.
+        """Call this again and again after :meth:`withdraw`: it takes in clients that have connected. True once all
+        doors are closed.
 
-        With a listening socket the kernel would close the connections that wait to be accepted. So it is closed only
-        when none waits, and none can come any more. bounded: by :data:`WITHDRAW_SECONDS`, after which who has not
-        connected yet, or who still waits for room, has asked for nothing; and by :data:`LAST_HANDSHAKE_SECONDS`.
+        When a listening socket is closed, the kernel closes the connections that wait to be accepted. So it is closed
+        only when none waits, and none can come any more. bounded: by :data:`WITHDRAW_SECONDS` and by
+        :data:`LAST_HANDSHAKE_SECONDS`. A client that has not connected by then, or still waits for room, has sent no
+        request.
         """
         past = time.monotonic() - self._withdrawn_at
         for door in self._doors:
@@ -187,10 +189,10 @@ class Arrivals:
     # -- accepting -----------------------------------------------------------------------------------------
 
     def _accept(self, door: Door) -> bool:
-        """Accept some connections; True if none is left that waits."""
+        """Accept some connections; true if none is left waiting."""
         for _ in range(ACCEPT_AT_ONCE):
             if door.waits and len(self._under_way) >= self._settings.handshakes_at_once:
-                # Opened again when one of them is done.
+                # The socket is watched again when one of them is done.
                 self._shut(door)
                 return False
             try:
@@ -200,7 +202,7 @@ class Arrivals:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                # Those that wait stay readable; without a pause the loop would spin on them.
+                # Connections that wait keep the socket readable; without a pause the loop would spin on them.
                 log.error("accept_failed", reason=str(error), retry_seconds=ACCEPT_RETRY_SECONDS)
                 self._shut(door)
                 asyncio.get_running_loop().call_later(ACCEPT_RETRY_SECONDS, self._open, door)
@@ -267,7 +269,7 @@ class Arrivals:
                 try:
                     self._step(arrival)
                 except ProxyProtocolError as error:
-                    # One that connects and says nothing only looks whether we are there.
+                    # A client that connects and says nothing only checks that the proxy is there.
                     silent = arrival.header is not None and not arrival.header.received
                     self._fail(arrival, "" if silent else f"no PROXY header: {error}")
                 except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -312,7 +314,7 @@ class Arrivals:
         if not reason:
             return
         self.failed += 1
-        # bounded: anybody can make these events.
+        # bounded: anybody can cause these events.
         now = time.monotonic()
         if now - self._logged < LOG_SECONDS:
             self._unlogged += 1
@@ -324,7 +326,7 @@ class Arrivals:
         self._unlogged = 0
 
     def check_time(self) -> None:
-        """Close what has taken too long (**bounded**); called a few times a second."""
+        """Close connections that take too long (**bounded**); called a few times a second."""
         late = time.monotonic() - self._settings.handshake_seconds
         for arrival in [arrival for arrival in self._under_way if arrival.began < late]:
             what = "TLS" if arrival.header is None else "PROXY header"

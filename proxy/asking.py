@@ -1,4 +1,4 @@
-"""Questions that one worker has for all of them: CLIENT LIST and INFO show the whole proxy, not one process."""
+"""Passes questions of one worker to all of them: CLIENT LIST and INFO show the whole proxy, not one process."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -9,11 +9,11 @@ from proxy.channel import Message, MessageTooLong
 
 ANSWER_SECONDS = 1.0
 OPEN_QUESTIONS = 1024
-"""Questions under way at once; one more is answered at once with no answers."""
+"""The most questions under way; another one gets no answers, at once."""
 
 
 class Asked(Protocol):
-    """What is needed of a worker here."""
+    """The part of a worker that is needed here."""
 
     @property
     def index(self) -> int:
@@ -54,15 +54,15 @@ class Questions:
             worker.send({**message, "id": number})
 
     def answer(self, worker: Asked, message: Message) -> None:
-        """Take an answer; one that comes too late is dropped."""
+        """Take an answer; a late one is dropped."""
         question = self._open.get(message["id"])
         if question is not None and worker.index in question.waiting:
             question.answers[worker.index] = message["answer"]
             question.waiting.discard(worker.index)
             self._check(message["id"])
 
-    def gone(self, worker: Asked) -> None:
-        """The worker has ended: nobody waits for it any more."""
+    def forget_worker(self, worker: Asked) -> None:
+        """The worker has ended: questions no longer wait for it."""
         for number, question in list(self._open.items()):
             question.waiting.discard(worker.index)
             if question.asker is worker:

@@ -1,4 +1,4 @@
-"""What a worker's connections to Redis servers have in common: their names, credentials and limits."""
+"""The common part of a worker's connections to Redis servers: names, credentials and limits."""
 
 import ssl
 import time
@@ -21,12 +21,12 @@ class BackendOptions:
 
     Args:
         settings: the proxy's settings.
-        instance: identity of the proxy; the fence at a server is looked for under it.
+        instance: identity of the proxy; connections look for the fence of this identity.
         incarnation: number of this worker process.
         on_lost: called with (address, connection name) when a connection ends with replies outstanding.
         on_fenced: called with the address of a server that has fenced this proxy off.
         on_disconnected: called with the address when a connection that was ready ends.
-        on_unknown: called with the address of a server and its process, which has to be known before it is used.
+        on_unknown: called with a server's address and run id, if that process has to become known before it is used.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class BackendOptions:
         self.allowances = Allowances()
         self.known_servers = KnownServers()
         self.lost_masters: Collection[str] = frozenset()
-        """Masters that have failed, whose place others are about to take: nothing connects to them."""
+        """Masters that have failed and are being replaced: nothing connects to them."""
         self._opened = 0
         self._overwritten: dict[str, float] = {}
 
@@ -67,7 +67,7 @@ class BackendOptions:
         return self._access.tls
 
     def marks_overwritten(self, address: str) -> None:
-        """Say that a server has something else where the marks of fences are; at most once a minute."""
+        """Log that a server has something else where the marks of fences are; at most once a minute."""
         now = time.monotonic()
         if now - self._overwritten.get(address, -TELL_SECONDS) < TELL_SECONDS:
             return
@@ -80,6 +80,7 @@ class BackendOptions:
         )
 
     def new_name(self) -> str:
-        """A name for one connection, never used before. It ends in a dot, so that none begins with another."""
+        """A name for one connection, never used before. It ends in a dot, so that no name is the beginning of
+        another."""
         self._opened += 1
         return f"{worker_prefix(self.instance, self.incarnation)}{self._opened}."

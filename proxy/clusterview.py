@@ -1,11 +1,11 @@
 """The proxies as the nodes of a Redis Cluster, for clients that want one.
 
-Every proxy serves every key, so whichever node a client asks is right, and how old its view is does not matter: nobody
-is ever sent elsewhere with MOVED. The 16,384 cluster slots, which clients compute by themselves (CRC-16, ``{tag}``),
-say only which proxy a client prefers for a key. They have nothing to do with the product's slots.
+Every proxy serves every key. So a client may ask any node, the age of its view does not matter, and no client ever gets
+MOVED. Clients compute the 16,384 cluster slots by themselves (CRC-16, ``{tag}``). The slots only say which proxy a
+client prefers for a key. They are unrelated to the product's slots.
 
-They are laid out in one range a proxy, of the same size within one, by ascending id: every proxy works out the same
-ranges from the same list, and a proxy that joins comes last.
+Each proxy has one range of cluster slots, by ascending id; the sizes differ by at most one. Every proxy computes the
+same ranges from the same list, and a proxy that joins comes last.
 """
 
 import hashlib
@@ -16,14 +16,15 @@ from typing import Any, Self
 from slots import address
 
 SLOTS = 16_384
-"""Of a Redis Cluster, whatever product."""
+"""The number of slots of a Redis Cluster, for any product."""
 FUNCTION = "crc16"
 """The slot function of a Redis Cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A proxy as clients find it. ``proxy_id`` is 0 for one that topom has not met; a port of 0 is none."""
+    """A proxy in the form for clients. ``proxy_id`` is 0 for a proxy that topom does not know yet; a port of 0 means
+    none."""
 
     proxy_id: int
     host: str
@@ -44,11 +45,11 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What Redis calls the node's id: 40 hex digits, the same at every proxy that speaks of it."""
+        """Redis's id of the node: 40 hex digits, the same at every proxy."""
         return hashlib.sha1(f"slotferry proxy {self.proxy_id}".encode(), usedforsecurity=False).hexdigest()
 
     def port_for(self, tls: bool) -> int:
-        """Where a client connects that speaks TLS, or does not; 0 if it cannot."""
+        """The port for a client with TLS, or without; 0 if there is none."""
         return self.tls_port if tls else self.port
 
 
@@ -62,12 +63,12 @@ class Share:
 
 
 class ClusterView:
-    """What one proxy says of all.
+    """One proxy's view of all proxies.
 
     Args:
         own: this proxy.
-        nodes: what topom says, all that clients may be sent to. This proxy need not be among them: it may be about to
-            end. With none at all it stands alone.
+        nodes: all proxies that clients may be sent to, by topom's word. This proxy need not be among them: it may be
+            about to end. Without any, it stands alone.
     """
 
     def __init__(self, own: Node, nodes: Iterable[Node] = ()) -> None:
@@ -75,9 +76,9 @@ class ClusterView:
         self._nodes = sorted(nodes, key=lambda node: node.proxy_id)
 
     def shares(self, tls: bool) -> list[Share]:
-        """The nodes that a client with TLS, or without it, can be sent to, in the order of their slots."""
+        """The nodes for a client with TLS, or without it, in the order of their slots."""
         nodes = [node for node in self._nodes if node.port_for(tls)] or [self.own]
-        # bounded: what has no slot is no use to a client.
+        # bounded: a node without a slot is of no use to a client.
         nodes = nodes[:SLOTS]
         bounds = [SLOTS * place // len(nodes) for place in range(len(nodes) + 1)]
         return [Share(node, bounds[place], bounds[place + 1] - 1) for place, node in enumerate(nodes)]
@@ -91,9 +92,9 @@ class ClusterView:
 
 
 def why_not_announced(listen: str, announced_host: str) -> str:
-    """Why clients could not be told where a proxy is that listens at ``listen``; empty if they can.
+    """Why clients could not be told the place of a proxy that listens at ``listen``; empty if they can.
 
-    It begins with the setting to change, as :class:`proxy.settings.ProxySettings` wants it.
+    It begins with the name of the setting to change, as :class:`proxy.settings.ProxySettings` needs it.
     """
     if not listen:
         return "cluster_mode: needs listen or tls_listen, for cluster clients connect to a host and a port"

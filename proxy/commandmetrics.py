@@ -1,4 +1,4 @@
-"""What all workers count of each command, as Prometheus's metrics."""
+"""The counts of all workers for each command, as Prometheus metrics."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -16,7 +16,7 @@ Statistic = tuple[int, int, float, list[int]]
 
 
 def added(one: Statistic, other: Sequence[Any]) -> Statistic:
-    """The sum of two."""
+    """The sum of two counts."""
     calls, errors, microseconds, buckets = other
     return (
         one[0] + calls,
@@ -30,18 +30,18 @@ NOTHING: Statistic = (0, 0, 0.0, [0] * len(bucket_limits()))
 
 
 class CommandCounters:
-    """The newest statistics of each worker, and those of the dead."""
+    """The newest statistics of each worker, and the sum of ended workers."""
 
     def __init__(self) -> None:
         self._by_worker: dict[int, Mapping[str, Sequence[Any]]] = {}
         self._of_the_dead: dict[str, Statistic] = {}
 
     def update(self, index: int, commands: Mapping[str, Sequence[Any]]) -> None:
-        """Take the newest of a worker."""
+        """Take the newest statistics of a worker."""
         self._by_worker[index] = commands
 
     def ended(self, index: int) -> None:
-        """The worker has ended; what it had counted stays in the sum."""
+        """The worker has ended; its counts stay in the sum."""
         for name, statistic in self._by_worker.pop(index, {}).items():
             self._of_the_dead[name] = added(self._of_the_dead.get(name, NOTHING), statistic)
 

@@ -1,8 +1,8 @@
 """The control stream: one WebSocket to topom, over which the proxy registers and gets its tables.
 
-The data plane does not need it to serve. When the stream is lost the proxy goes on with the table it has,
-and this module tries again, at each of topom's addresses in turn, until it is heard. Of several topoms only the one
-that leads keeps streams; another says so, and the next address is tried at once.
+The data plane serves without it. When the stream is lost, the proxy goes on with the table it has. This module then
+tries each of topom's addresses in turn until one answers. Of several topoms, only the leader keeps streams. Another one
+says so, and the next address is tried at once.
 """
 
 import asyncio
@@ -29,14 +29,16 @@ SEND_SECONDS = 5.0
 LEAVE_SECONDS = 2.0
 HEARTBEAT_SECONDS_MIN = 0.01
 PING_SECONDS = 1.0
-"""How often the link is tried out; it is given up when there is no answer for twice as long.
+"""How often the link is tested; it is given up when there is no answer for twice as long.
 
-Less than a proxy's lease with topom in all: a topom that is paused is left before the one that leads next fences."""
+Together that is less than a proxy's lease with topom. So the proxy leaves a paused topom before the next leader
+fences."""
 RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 2.0
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
 QUEUE_LIMIT = 256
-"""Messages that may wait to be sent. The stream is given up beyond them; a new one begins from what holds then."""
+"""The most messages that may wait to be sent. With more, the stream is given up; a new one begins from the present
+state."""
 
 log = structlog.get_logger()
 
@@ -48,7 +50,7 @@ class ControlError(Exception):
 
 
 class SentAway(ControlError):
-    """The topom at the other end does not lead. ``leader`` is the URL of the one that does, as far as it knows."""
+    """The topom at the other end does not lead. ``leader`` is the URL of the leader, if that topom knows it."""
 
     def __init__(self, message: str, leader: str) -> None:
         super().__init__(message)
@@ -57,7 +59,7 @@ class SentAway(ControlError):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What topom says of the product when it registers the proxy. The same for all proxies, and for good."""
+    """The product's fixed values, which topom sends when it registers the proxy. They are the same for all proxies."""
 
     product: str
     number_of_slots: int
@@ -80,7 +82,7 @@ class Product:
 
 
 class Handler(Protocol):
-    """What the proxy does about what is heard. Each method may raise :class:`ControlError` to end the stream."""
+    """Handles the messages of topom. Each method may raise :class:`ControlError` to end the stream."""
 
     def registration(self) -> Message:
         """The fields of ``register`` beyond those of this process."""
@@ -89,7 +91,7 @@ class Handler(Protocol):
         """The fields of ``heartbeat``."""
 
     def registered(self, product: Product) -> None:
-        """topom has taken the proxy on."""
+        """topom has registered the proxy."""
 
     def table(self, message: Message) -> None:
         """A table or changes came."""
@@ -98,33 +100,33 @@ class Handler(Protocol):
         """topom refuses the present identity for good (``fenced`` or ``removed``); a new one is needed."""
 
     def drain(self) -> None:
-        """The proxy is to let its clients go and end."""
+        """The proxy has to let its clients go and end."""
 
 
 class Listener(Protocol):
-    """Hears what is said of anything but tables. A message that cannot be used raises, and ends the stream."""
+    """Handles messages about anything but tables. An exception means an unusable message, and ends the stream."""
 
     def registration(self) -> Message:
         """More fields of ``register``."""
 
     def registered(self, answer: Message) -> None:
-        """topom has taken the proxy on, with this answer."""
+        """topom has registered the proxy, with this answer."""
 
     def heard(self, message: Message) -> bool:
-        """Take a message; False for one that is not understood."""
+        """Handle a message; false if it is unknown here."""
 
     def lost(self) -> None:
         """The stream has ended, if there was one."""
 
 
 class Control:
-    """Holds the stream for as long as :meth:`run` runs.
+    """Holds the stream while :meth:`run` runs.
 
     Args:
         urls: of topom, such as ``http://127.0.0.1:8380``.
         token: the bearer token.
-        handler: hears what comes.
-        listeners: hear what the handler does not know.
+        handler: handles the messages.
+        listeners: handle the messages that the handler does not know.
     """
 
     def __init__(self, urls: list[str], token: str, handler: Handler, *listeners: Listener) -> None:
@@ -137,15 +139,15 @@ class Control:
         self._leaving = False
         self._left = asyncio.Event()
         self._stands = asyncio.Event()
-        self._problems: dict[str, str] = {}  # by URL, what was said last
+        self._problems: dict[str, str] = {}  # the last message logged, by URL
 
     @property
     def connected(self) -> bool:
-        """Whether the proxy is registered and the stream stands."""
+        """Whether the proxy is registered and the stream is up."""
         return self._outgoing is not None
 
     def send(self, message: Message) -> None:
-        """Send soon; nothing while there is no stream: a new one begins with what the handler says then."""
+        """Send soon. Without a stream this does nothing, for a new one begins with the handler's present state."""
         if self._outgoing is None:
             return
         try:
@@ -158,23 +160,24 @@ class Control:
         self._hang_up.set()
 
     async def reach(self) -> bool:
-        """Wait until the stream stands; say whether it does. Takes a few seconds at most.
+        """Wait until the stream is up; say whether it is. Takes a few seconds at most.
 
-        One that is just being lost, or a registration under way, is no reason to go without a word.
+        A proxy that leaves should not go without telling topom because a stream is being lost or a registration is
+        under way.
         """
         return await _within(LEAVE_SECONDS, self._stands)
 
     async def leave(self) -> bool:
-        """Tell topom that the proxy is gone for good; say whether it has heard. Takes a few seconds at most.
+        """Tell topom that the proxy leaves for good; say whether topom has confirmed it. Takes a few seconds at most.
 
-        It is said again over each stream that takes the place of one that was lost meanwhile.
+        If the stream is lost meanwhile, the message is sent again over the next one.
         """
         self._leaving = True
         self.send({"type": "leave"})
         return await _within(LEAVE_SECONDS, self._left)
 
     async def run(self) -> None:
-        """Keep the stream up until cancelled, or until topom has heard that the proxy leaves."""
+        """Keep the stream up until cancelled, or until topom has confirmed that the proxy leaves."""
         backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         place = 0
         sent_away = 0  # in a row
@@ -193,7 +196,7 @@ class Control:
                 self._report(url, error, registered)
             except (ControlError, WebSocketException, OSError, TimeoutError) as error:
                 registered = self._outgoing is not None
-                # Even if it led: a topom that is paused takes a connection and says nothing. Another knows who leads.
+                # Even if it led: a paused topom takes a connection and says nothing. Another one knows who leads.
                 place += 1
                 self._report(url, error, registered)
             finally:
@@ -207,14 +210,14 @@ class Control:
             if elsewhere is not None:
                 place = elsewhere
                 sent_away += 1
-                # bounded: topoms that send it to and fro do not agree yet on who leads.
+                # bounded: topoms that send the proxy to and fro do not yet agree on the leader.
                 if sent_away <= len(self._urls):
                     continue
             sent_away = 0
             await asyncio.sleep(backoff.next())
 
     def _place_of(self, leader: str, place: int) -> int:
-        """Where to go after ``place``: to the leader if its address is known here, else to the next one."""
+        """The place after ``place``: the leader's, if its address is known here, else the next one."""
         url = _stream_url(leader)
         return self._urls.index(url) if url in self._urls else place + 1
 
@@ -231,7 +234,7 @@ class Control:
         self._problems[url] = problem
 
     async def _attempt(self, url: str) -> bool:
-        """One stream, from dialling to its end; say whether the proxy was registered."""
+        """One stream, from connecting to its end; say whether the proxy was registered."""
         self._hang_up.clear()
         async with connect(
             url,
@@ -257,7 +260,7 @@ class Control:
         more = {name: value for listener in self._listeners for name, value in listener.registration().items()}
         registration = {"type": "register", **process, **more, **self._handler.registration()}
         async with asyncio.timeout(REGISTER_SECONDS):
-            # What was said before the stream was closed is heard all the same: where to go instead, for instance.
+            # A message that came before the stream was closed still counts. It may say where to go instead.
             with suppress(ControlError):
                 await _send(stream, registration)
             try:
@@ -289,7 +292,7 @@ class Control:
     def _refused(self, answer: Message) -> None:
         reason = str(answer.get("reason"))
         if self._leaving and reason in ("fenced", "removed"):
-            # What it said was heard, though not the answer: it is no member any more.
+            # topom has heard it, though its answer was lost: the proxy is no member any more.
             self._left.set()
         elif reason in ("fenced", "removed"):
             log.warning("shut_out", reason=reason, message=answer.get("message"))
@@ -300,7 +303,7 @@ class Control:
             raise ControlError(f"topom refuses the registration: {answer.get('message')}")
 
     async def _converse(self, stream: ClientConnection, heartbeat_seconds: float) -> None:
-        """Pass messages both ways until the stream ends, whoever ends it."""
+        """Pass messages both ways until either side ends the stream."""
         tasks = [
             asyncio.create_task(self._receive(stream)),
             asyncio.create_task(self._send_queued(stream)),
@@ -368,7 +371,7 @@ def _heartbeat_seconds(answer: Message) -> float:
 
 @contextmanager
 def _understood(message: Message) -> Iterator[None]:
-    """What is wrong with a message ends the stream, and not the proxy."""
+    """A bad message ends the stream, and not the proxy."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:

@@ -1,12 +1,12 @@
-"""A worker's clients leave one after another, so that they come back elsewhere without a crowd, and lose nothing.
+"""Makes a worker's clients leave one after another. They come back elsewhere without a crowd, and lose nothing.
 
-A session ends only between two requests: nothing is owed to it, nothing of a request has been read, and nothing waits
-in its socket. So a request that was not answered has not run, and a client may send it again elsewhere. The
-transaction of a session is not cut, nor a WATCH; a blocked command ends with its connection, having taken nothing.
+A session ends only between two requests: nothing is owed to it, no part of a request has been read, and nothing waits
+in its socket. So a request without an answer has not run, and the client may send it again elsewhere. A transaction or
+a WATCH is not cut. A blocked command ends with its connection, and has taken nothing.
 
-**bounded**: the turns come within ``drain_seconds``. Who does not come to be between two requests at its turn has
-``drain_last_seconds`` more after the last turn; then no more requests are taken, what is owed has
-:data:`CUT_SECONDS`, and then the connection is closed whatever it is owed.
+**bounded**: the turns come within ``drain_seconds``. If a session is not between two requests at its turn, it has
+``drain_last_seconds`` more after the last turn. Then no more requests are taken, owed replies have :data:`CUT_SECONDS`,
+and then the connection is closed in any case.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ Parting = Callable[[socket.socket], None]
 """Takes over the socket of a session that has ended."""
 
 CROWD_SECONDS = 0.05
-"""Between two turns at most: so few clients a second are no crowd, and need no more time."""
+"""The most seconds between two turns: so few clients a second are no crowd, and need no more time."""
 CUT_SECONDS = 1.0
 LINGER_SECONDS = 1.0
 """How long a client may take to end its side of a connection."""
 LINGER_BYTES = 1_048_576
-"""How much it may send in that time; it is not looked at."""
+"""The most bytes it may send in that time; they are ignored."""
 _READ_BYTES = 65_536
 
 
 class Leaver(Protocol):
-    """What is needed of a session here."""
+    """The part of a session that is needed here."""
 
     @property
     def closed(self) -> bool:
@@ -39,13 +39,13 @@ class Leaver(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether the request at the front waits."""
+        """Whether its request at the front waits."""
 
     def retire(self, parting: Parting) -> None:
         """Close as soon as it is between two requests."""
 
     def cut(self, parting: Parting) -> None:
-        """Take no more requests, and close once what is owed is sent."""
+        """Take no more requests, and close once the owed replies are sent."""
 
     def close(self) -> None:
         """Close now."""
@@ -58,11 +58,11 @@ class Draining(Generic[Session]):
     """The turns of a worker's sessions.
 
     Args:
-        sessions: all that there are; they go from it when they are closed, and others may come.
-        seconds: within which they have their turns.
-        last_seconds: what those have after the last turn that were not between two requests.
-        parting: given the sockets of those that end.
-        retiring: told of one whose turn it is and that waits.
+        sessions: all open sessions; closed ones leave it, and new ones may come.
+        seconds: the time in which all have their turns.
+        last_seconds: the time after the last turn for sessions that were not between two requests.
+        parting: called with the sockets of sessions that end.
+        retiring: called with a session whose turn it is and that waits.
         now: the time, in seconds.
     """
 
@@ -79,7 +79,7 @@ class Draining(Generic[Session]):
         self._parting = parting
         self._retiring = retiring
         order = list(sessions)
-        # In the order in which they came, those of one client would end together.
+        # Random, for in the order of arrival the sessions of one client would end together.
         random.shuffle(order)
         between = min(CROWD_SECONDS, seconds / max(len(order), 1))
         self._turns = deque((now + between * place, session) for place, session in enumerate(order, 1))
@@ -90,9 +90,9 @@ class Draining(Generic[Session]):
         """How many were closed with something owed to them."""
 
     def step(self, now: float) -> bool:
-        """Do what it is time for, some twenty times a second; True once nobody is left."""
+        """Do what is due; called some twenty times a second. True once no session is left."""
         for session in self._sessions - self._known:
-            # It was on its way in when the rest was counted.
+            # It was arriving when the others were counted.
             self._known.add(session)
             self._turns.append((now, session))
         while self._turns and self._turns[0][0] <= now:
@@ -111,10 +111,10 @@ class Draining(Generic[Session]):
 
 
 class Partings:
-    """Connections that the proxy has ended on its side, until their clients have on theirs.
+    """Connections that the proxy has ended on its side, until their clients end them on theirs.
 
-    Closing one at once would do harm: to a request that comes just then the kernel answers with a reset, which may
-    destroy a reply that is still on its way. So only the sending side is ended, and what comes is thrown away.
+    To close one at once would do harm. If a request comes just then, the kernel answers with a reset, which may destroy
+    a reply that is still on its way. So only the sending side is ended, and received bytes are thrown away.
     """
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class Partings:
 
 
 def _say_goodbye(sock: ssl.SSLSocket) -> None:
-    """Tell a client that TLS ends, and do not wait for it to say so."""
+    """Tell a client that TLS ends, without waiting for its answer."""
     try:
         sock.unwrap()
     except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ValueError):

@@ -1,23 +1,23 @@
-"""What goes on while a target takes no keys, because it is at its maxmemory: reads and deletes of keys at the source.
+"""Reads and deletes of keys at the source while a target takes no keys, because it is at its maxmemory.
 
-Such a request is taken off those that wait for moves, and run here in parts: one for each slot, by where the slot's
-keys are. A key goes to the target only as before, once it is known to be absent from the source (**absent-first**).
+Such a request no longer waits for moves. It runs here in parts, one for each slot, at the server that has the slot's
+keys. A key goes to the target only as before, once it is known to be absent from the source (**absent-first**).
 
-**Reads** run at the source as those of a key that goes in pieces do (:mod:`proxy.sourcereads`). MGET, EXISTS and TOUCH
-may find some keys there and others gone: then those that are gone are read at the target first, and the others at the
-source after that, which has to have them all still. A write needs its keys at the target, so whatever the source still
-has was the same when the target was read: both replies are of that moment.
+**Reads** run at the source like reads of a key that goes in pieces (:mod:`proxy.sourcereads`). MGET, EXISTS and TOUCH
+may find some keys there and others gone. Then the gone keys are read at the target first. After that the others are
+read at the source, which must still have all of them. A write needs its keys at the target. So a key that the source
+still has was unchanged when the target was read, and both replies are of that moment.
 
-**Deletes** take keys away at the source, in one step with the look at the permit and the claims there
-(:data:`slots.moving.DELETE`): **one-way**, nothing that an earlier attempt has sent can do anything later, and nobody
-has a copy in hand. So a DEL or UNLINK of a key that goes in pieces does not wait for it, be the target full or not.
-Before that the target says which keys it has. By the same permit none can come there but under a claim; so what was
-taken away at the source was all there was, and nothing that is written at the target since is touched. Keys that had
-left the source are deleted at the target, as any other. Where both have a key, a copy is left from an attempt that was
-broken off, and nothing is deleted.
+**Deletes** remove keys at the source, in one step that also checks the permit and the claims there
+(:data:`slots.moving.DELETE`). So no step of an earlier attempt can have a later effect (**one-way**), and no mover has
+a copy in hand. A DEL or UNLINK of a key that goes in pieces therefore does not wait for the move, whether the target is
+full or not. Before that, the target says which of the keys it has. By the same permit, no key can come there without a
+claim. So the deleted key at the source was the only one, and nothing that is written at the target later is touched.
+Keys that had left the source are deleted at the target, as always. If both have a key, a copy is left from an
+interrupted attempt, and nothing is deleted.
 
-**drained**: the slots count as in use until the client is answered. Everything else gets the error that the move gave.
-**bounded**: by the number of keys, the limits of the connections, and for deletes ``big_key_seconds``.
+**drained**: the slots count as in use until the client is answered. Every other request gets the error of the move.
+**bounded**: by the number of keys, by the limits of the connections, and for deletes by ``big_key_seconds``.
 """
 
 import asyncio
@@ -44,20 +44,20 @@ log = structlog.get_logger()
 
 DELETES = frozenset({b"DEL", b"UNLINK"})
 DIVISIBLE = frozenset({b"MGET", b"EXISTS", b"TOUCH"})
-"""Reads whose reply is made of what each of their keys gives alone."""
+"""Reads whose reply can be made from the replies for their single keys."""
 REFUSED = (b"-UNSETTLED", b"-CLAIMED", b"-COPIED")
-"""Answers of the source's step that deletes nothing."""
+"""Answers of the source's step that mean that nothing was deleted."""
 MOST_KEYS = 1000
-"""Of one request that is run so."""
+"""The most keys of a request that runs here."""
 READ_TRIES = 5
-"""How often a read is begun anew because keys leave the source meanwhile."""
+"""How many times a read starts again because keys leave the source meanwhile."""
 FIRST_WAIT, MOST_WAIT = 0.01, 0.1
 """Seconds between two tries."""
 
 
 @dataclass(eq=False, slots=True)
 class _Part:
-    """The keys of one slot, and what has become of them: ``deleted`` so far; those of :attr:`keys` are yet to be.
+    """The keys of one slot and their results: ``deleted`` counts so far; :attr:`keys` are still to be deleted.
 
     ``touched``: whether any may have been deleted.
     """
@@ -70,9 +70,9 @@ class _Part:
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """What a session waits for. ``error`` is its answer where it turns out that it cannot be run so.
+    """The request of a waiting session. ``error`` is its answer if it cannot run here.
 
-    ``waits``: for whatever stands in the way of a delete, as it would for the move of a big key; else it is refused.
+    ``waits``: whether a delete waits for obstacles, as it would wait for the move of a big key; else it is refused.
     """
 
     session: Session
@@ -85,28 +85,29 @@ class _Request:
 
     @property
     def touched(self) -> bool:
-        """Whether anything may have been deleted."""
+        """Whether any key may have been deleted."""
         return any(part.touched for part in self.parts)
 
     def failed(self, error: bytes) -> bytes:
-        """The error as its client has it: it says that nothing was run only where that is so."""
+        """The client's error. It says that nothing was run only where that is true."""
         return error.replace(b"nothing was run", b"some keys may be deleted") if self.touched else error
 
     def is_left(self) -> bool:
-        """Whether its client has left before anything was deleted: then nothing is (:mod:`proxy.engine.session`)."""
+        """Whether its client left before anything was deleted: then nothing is deleted
+        (:mod:`proxy.engine.session`)."""
         return not self.touched and self.session.has_left()
 
 
 class FullTargets:
-    """The reads and deletes of one worker's sessions whose keys a target does not take.
+    """Runs the reads and deletes of one worker's sessions whose keys a target does not take.
 
     Args:
-        router: tells the slot of a key, and where the slot is.
-        permits: by which keys are moved, and deleted.
+        router: gives the slot of a key, and the state of the slot.
+        permits: the permits for moving and deleting keys.
         reads: the reads at sources.
         settings: limits.
-        origin: where the keys of a migrating slot come from.
-        start: runs something in the background.
+        origin: gives where the keys of a migrating slot come from.
+        start: runs a coroutine in the background.
     """
 
     def __init__(
@@ -126,16 +127,16 @@ class FullTargets:
         self._start = start
 
     def deletes(self, sleeper: Sleeper) -> bool:
-        """Whether this waits for a delete that may be run here."""
+        """Whether this session waits for a delete that may run here."""
         request = self._request(sleeper, b"", False)
         return request is not None and request.name in DELETES
 
     def begin(self, sleeper: Sleeper, error: bytes, waits: bool = False) -> bool:
-        """Run the request of a session that waits for nothing else; false if it cannot be run so.
+        """Run the request of a session that waits for nothing else; false if it cannot run here.
 
         Args:
-            error: the answer where it turns out that it cannot.
-            waits: for what stands in the way of a delete.
+            error: the answer if it cannot.
+            waits: whether a delete waits for obstacles.
         """
         request = self._request(sleeper, error, waits)
         if request is None:
@@ -150,7 +151,7 @@ class FullTargets:
         return True
 
     def _request(self, sleeper: Sleeper, error: bytes, waits: bool) -> _Request | None:
-        """The request at the front of the session that waits, if it reads or deletes keys that it names."""
+        """The request at the front of a waiting session, if it reads or deletes keys that it names."""
         session = sleeper.session
         front = session.front() if session is not None else None
         if session is None or front is None:
@@ -174,7 +175,7 @@ class FullTargets:
         over = False
         try:
             parts = (self._run_part(request, part) for part in request.parts)
-            # drained: as long as any part runs, the slots of all are in use.
+            # drained: while any part runs, the slots of all parts are in use.
             replies: list[bytes | None] = []
             for outcome in await asyncio.gather(*parts, return_exceptions=True):
                 if isinstance(outcome, BaseException):
@@ -196,8 +197,8 @@ class FullTargets:
                     session.complete(reply)
 
     async def _run_part(self, request: _Request, part: _Part) -> bytes | None:
-        """The reply of one part; None where the slot is neither at rest nor migrates, so that all is looked at anew."""
-        # Of a key that is claimed, as of any that goes in pieces.
+        """The reply of one part. None if the slot is neither at rest nor migrating, so that all is looked at again."""
+        # A claimed key counts as one that goes in pieces.
         deadline = time.monotonic() + self._settings.big_key_seconds
         wait = FIRST_WAIT
         for tries in range(1, 1_000_000):
@@ -231,7 +232,7 @@ class FullTargets:
         return reply
 
     def _is_current(self, part: _Part, origin: Origin, target: str) -> bool:
-        """by-action: whether what was seen of the source holds still."""
+        """by-action: whether the knowledge about the source still holds."""
         state, address, _ = self._router.route(part.slot)
         return (state, address, self._origin(part.slot)) == (MIGRATING, target, origin)
 
@@ -266,11 +267,11 @@ class FullTargets:
     async def _delete(
         self, request: _Request, part: _Part, origin: Origin, target: str, deadline: float
     ) -> bytes | None:
-        """Delete the keys that are left of a part; None to try again."""
+        """Delete the remaining keys of a part; None to try again."""
         session = request.session
         permit = self._permits.get(origin.address, target)
         if permit and origin.beginning.keeps_target(*processes_of(permit)):
-            # The source's copies may be old ones: whether there is a key, the target says.
+            # The source's copies may be old ones, so the target decides whether a key exists.
             return None if request.waits else request.error
         at_target = self._router.shared(session, target)
         looks = await asyncio.gather(*(ask(at_target, command((b"EXISTS", key))) for key in part.keys))
@@ -286,11 +287,11 @@ class FullTargets:
         script = command(("EVAL", DELETE, 1 + len(part.keys), STATE, *part.keys, permit, session.database, *has_copy))
         reply = await ask(self._reads.backend(origin.address, session.database), script)
         if reply.startswith(REFUSED):
-            # Before anything was deleted.
+            # The client left before anything was deleted.
             part.touched = part.deleted > 0
         if reply.startswith(b"-UNSETTLED"):
             try:
-                # bounded: a renewal lets flushes end before, and goes on for others.
+                # bounded: a renewal waits for flushes; other requests go on meanwhile.
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                     return None if await self._permits.renew(origin.address, target) is None else request.error
             except TimeoutError:
@@ -306,13 +307,13 @@ class FullTargets:
         part.keys = [key for key, here in zip(part.keys, there, strict=True) if not here]
         if not part.keys:
             return b":%d\r\n" % part.deleted
-        # absent-first: they are not at the source, as it has just said.
+        # absent-first: the keys are not at the source, as it has just said.
         return await self._at(target, request, part, part.keys) if self._is_current(part, origin, target) else None
 
     # -- replies -------------------------------------------------------------------------------------------
 
     def _joined(self, request: _Request, replies: list[bytes | None]) -> bytes | None:
-        """One reply of the parts'; None where the request is to be looked at anew."""
+        """One reply made of the parts' replies; None if the request has to be looked at again."""
         said = [reply for reply in replies if reply is not None]
         failed = next((reply for reply in said if reply.startswith(b"-")), None)
         if failed is None and len(said) < len(replies):
@@ -332,7 +333,7 @@ class FullTargets:
 
 
 def _merged(there: list[int], at_source: bytes, at_target: bytes, protocol: int) -> bytes:
-    """One reply of two, of keys of which those are ``there`` that the source has."""
+    """One reply made of two: ``there`` marks the keys that the source has."""
     if at_source.startswith(b":"):
         return b":%d\r\n" % (int(at_source[1:]) + int(at_target[1:]))
     values = {1: _elements(at_source, protocol)[::-1], 0: _elements(at_target, protocol)[::-1]}
@@ -340,7 +341,7 @@ def _merged(there: list[int], at_source: bytes, at_target: bytes, protocol: int)
 
 
 def _elements(reply: bytes, protocol: int) -> list[bytes]:
-    """The replies of which an MGET's consists."""
+    """The single replies within an MGET's reply."""
     found = _parsed(reply)
     assert isinstance(found, list), "MGET is answered with an array"
     nothing = b"_\r\n" if protocol == 3 else b"$-1\r\n"

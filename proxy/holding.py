@@ -1,10 +1,9 @@
-"""Requests for locked slots: each stays at the front of its session's input until the lock is gone.
+"""Holds requests for locked slots: each stays at the front of its session's input until the lock is gone.
 
-**drained** rests on this: while a slot is locked nothing new is sent for it. **bounded**: a session holds one
-request and what its socket buffer takes behind it, for as long as ``lock_hold_seconds``; then the request is
-answered ``-TRYAGAIN``. An acknowledged lock is not given up when the time is over, because topom may have handed
-the slot on by then; only the waiting is. Who has left by the time of being let go has nothing run
-(:mod:`proxy.engine.session`).
+**drained** rests on this: while a slot is locked, nothing new is sent for it. **bounded**: a session holds one request,
+and the bytes behind it in its socket buffer, for ``lock_hold_seconds``. Then the request is answered ``-TRYAGAIN``.
+That ends the wait, but not an acknowledged lock, for topom may have handed the slot on by then. If the client has left
+when its request is let go, nothing is run (:mod:`proxy.engine.session`).
 """
 
 import time
@@ -13,10 +12,9 @@ from collections.abc import Callable
 from proxy.engine.session import Session
 
 STOOD_DOWN = (
-    "is not served by this proxy, which hears no topom and not from all of the group's replicas that the group still "
-    "has the same master"
+    "is not served by this proxy: it hears no topom, and not all replicas of the group say that the proxy is not fenced"
 )
-FENCED_OFF = "is not served by this proxy, which was fenced off the servers and waits for topom to take it on anew"
+FENCED_OFF = "is not served by this proxy: it was fenced off the servers, and waits until topom registers it again"
 
 
 class Holding:
@@ -31,7 +29,7 @@ class Holding:
         self.is_stood_down: Callable[[int], bool] = lambda slot: False
         """Whether a slot is locked because the proxy may not use its group for now."""
         self.stood_down = STOOD_DOWN
-        """What is said of such a slot."""
+        """The clause about such a slot in the error."""
         self._held: dict[Session, tuple[float, int]] = {}
 
     def hold(self, session: Session, slot: int) -> None:
@@ -39,17 +37,17 @@ class Holding:
         self._held[session] = (time.monotonic() + self._limit, slot)
 
     def release(self) -> None:
-        """Have every held request looked at again; one whose slot is still locked comes back."""
+        """Have every held request looked at again; if its slot is still locked, it comes back."""
         held, self._held = self._held, {}
         for session, (deadline, _) in held.items():
             waiting = session.taken
             session.wake()
             if session in self._held and session.taken == waiting:
-                # bounded: it is the same request, and tables may come faster than its time runs out.
+                # bounded: it is the same request, and tables may come faster than its time ends.
                 self._held[session] = (deadline, self._held[session][1])
 
     def expire(self) -> None:
-        """Answer those that were held too long; the worker calls this a few times a second."""
+        """Answer requests that were held for too long; the worker calls this a few times a second."""
         now = time.monotonic()
         late = [(session, slot) for session, (deadline, slot) in self._held.items() if deadline <= now]
         for session, slot in late:

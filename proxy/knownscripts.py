@@ -1,7 +1,7 @@
-"""The scripts that clients loaded or ran, by their SHA1: what a worker remembers of them.
+"""A worker's memory of scripts that clients loaded or ran, by their SHA1.
 
-Those that a client loaded with SCRIPT LOAD outlast those that were merely run with EVAL. **bounded**: in their number
-and in their bytes; of each kind the least recently used goes first.
+Scripts that a client loaded with SCRIPT LOAD outlast those that only ran with EVAL. **bounded**: by number and by
+bytes; of each kind the least recently used goes first.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ LONGEST_BODY = 4 * 1024 * 1024
 """A longer script is not remembered: it would have to fit into one message between processes."""
 
 RUN = 1
-"""The level of a script that was merely run; 0 is that of one that is not known."""
+"""The level of a script that only ran; 0 is the level of an unknown one."""
 LOADED = 2
 """The level of a script that a client asked to be kept."""
 
 
 def digest(body: bytes) -> bytes:
-    """The name of a script, as Redis makes it."""
+    """The SHA1 of a script, as Redis computes it."""
     return hashlib.sha1(body, usedforsecurity=False).hexdigest().encode()
 
 
 class KnownScripts:
-    """Scripts, as many as there is room for.
+    """Remembered scripts, as many as there is room for.
 
     Args:
         most: how many scripts.
-        most_bytes: how many bytes of them together.
+        most_bytes: their bytes together.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -40,7 +40,7 @@ class KnownScripts:
         self._seen: OrderedDict[bytes, bytes] = OrderedDict()
 
     def remember(self, body: bytes, loaded: bool = False) -> bytes:
-        """Remember a script; its SHA1. ``loaded`` says that a client asked for it to be kept."""
+        """Remember a script; give its SHA1. ``loaded`` says that a client asked for it to be kept."""
         name = digest(body)
         if len(body) > min(LONGEST_BODY, self._most_bytes):
             return name
@@ -57,13 +57,13 @@ class KnownScripts:
 
     def _make_room(self, newest_is_loaded: bool) -> None:
         while self._bytes > self._most_bytes or len(self) > self._most:
-            # The newest is not the one to go, even where it is the only one of its kind.
+            # The newest script stays, even if it is the only one of its kind.
             from_seen = len(self._seen) > (not newest_is_loaded) or not self._loaded
             _, body = (self._seen if from_seen else self._loaded).popitem(last=False)
             self._bytes -= len(body)
 
     def body(self, name: bytes) -> bytes | None:
-        """The script of a SHA1, if it is known; it counts as used now."""
+        """The script with a SHA1, if it is known; it counts as used now."""
         for known in (self._loaded, self._seen):
             body = known.get(name)
             if body is not None:

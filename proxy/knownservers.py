@@ -1,9 +1,9 @@
-"""Of which processes of servers a worker knows that they cannot have forgotten a fence of the proxy.
+"""A worker's list of server processes that cannot have forgotten a fence of the proxy.
 
-**final-fence**: that a server has no mark of a fence says nothing if it was started anew since the mark was set. So
-the supervisor tells its workers which process of each server (its run id) was there before topom last answered the
-proxy (:mod:`proxy.unfenced`), and a connection to any other process is not used before that is known of it, too. While
-topom is away, a server that was not started anew is used on as before.
+**final-fence**: the absence of a fence's mark means nothing if the server was restarted since the mark was set. So the
+supervisor tells its workers which process of each server (by its run id) was there before topom last answered the proxy
+(:mod:`proxy.unfenced`). A connection to any other process is not used before that process is known, too. While topom is
+away, a server that was not restarted is used as before.
 """
 
 import math
@@ -14,7 +14,7 @@ from proxy.engine.allowance import clock
 
 
 class KnownServers:
-    """The processes that one worker may take at their word. All are, before :meth:`take` is told otherwise."""
+    """The processes that one worker may believe. Before the first :meth:`take`, these are all."""
 
     def __init__(self) -> None:
         self._processes: dict[str, str] = {}
@@ -22,11 +22,11 @@ class KnownServers:
         self._all = True
 
     def knows(self, server: str, process: str) -> bool:
-        """Whether that process of a server would know of a fence."""
+        """Whether that process of a server would know of any fence."""
         return self._all or (self._processes.get(server) == process and clock() < self._until)
 
     def take(self, told: Mapping[str, Any] | None) -> None:
-        """Hear of all that are known: ``processes`` by server, and ``until`` when that holds; None for everybody."""
+        """Take the known ``processes`` by server, valid ``until`` that time; None means that all are known."""
         self._all = told is None
         if told is not None:
             self._processes = dict(told["processes"])

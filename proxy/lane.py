@@ -1,10 +1,10 @@
-"""The moves from one source to one target within one database: *take*, *place*, *drop*, a batch of keys at a time.
+"""Moves keys from one source to one target within one database: *take*, *place*, *drop*, a batch of keys at a time.
 
-docs/moving-keys.md says how these steps uphold **absent-first** and **one-way**. What became of a step whose reply
-did not come is not known, and the permit is doubted: it is renewed before anything else is taken by it.
+docs/moving-keys.md says how these steps uphold **absent-first** and **one-way**. If the reply to a step does not come,
+its outcome is unknown, and the permit is doubted: it is renewed before anything else is taken.
 
-**bounded**: a key that is not moved by its deadline is given up, and whoever waits for it gets an error. Two batches
-are under way at a time, so that one is taken while the other is placed.
+**bounded**: a key that is not moved by its deadline is given up, and the sessions that wait for it get an error. Two
+batches are under way at a time, so that one is taken while the other is placed.
 """
 
 import asyncio
@@ -32,31 +32,31 @@ log = structlog.get_logger()
 
 MOST_UNDER_WAY = 2
 RETRY_SECONDS = 0.02
-"""Wait before keys that could not be moved are tried again."""
+"""Seconds before keys that could not be moved are tried again."""
 BATCH_BYTES = 512 * 1024
-"""Bytes after which a batch takes no more keys."""
+"""A batch takes no more keys once it has so many bytes."""
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.002, 0.05
-"""How soon a key that somebody else moves is looked for again, at first and at most; in between, a quarter of the time
-that it has taken so far."""
+"""Seconds before a key that another mover moves is looked for again, at first and at most. In between it is a quarter
+of the time that the move has taken so far."""
 BUSY_SECONDS = 2.0
-"""How long somebody else may be moving a small key before he is taken for dead, and the permit renewed; half of
-``move_seconds`` where that is less, or whoever waits would have given up before."""
+"""Seconds after which another mover of a small key is taken for dead, and the permit renewed. It is half of
+``move_seconds`` if that is less, for otherwise the waiting sessions would have given up before."""
 ASK_SECONDS = 1.0
-"""How often the migrator is asked for a key."""
+"""Seconds between two requests to the migrator for the same key."""
 CONFIRM_SECONDS = 1.0
-"""How long replicas of the target have to confirm keys; less where ``move_seconds`` is short."""
+"""Seconds for the target's replicas to confirm keys; less if ``move_seconds`` is short."""
 PIECES = b"-it goes in pieces"
 FULL = b"OOM"
 """Part of the error of a target that is at its maxmemory."""
 FINAL_ERRORS = (FULL, b"READONLY", b"NOAUTH", b"WRONGPASS", b"NOPERM", b"MISCONF", b"Bad data format")
-"""Parts of errors that trying again soon does not help."""
+"""Parts of errors that another try soon would not cure."""
 UNSETTLED = b"-" + moving.UNSETTLED.encode()
 
 Arguments = tuple[str | bytes | int, ...]
 
 
 class Mover(Protocol):
-    """What a lane needs of the :class:`proxy.migrating.KeyMover` that it belongs to."""
+    """The part of the :class:`proxy.migrating.KeyMover` that its lanes use."""
 
     permits: Permits
 
@@ -72,23 +72,24 @@ class Mover(Protocol):
         """A move is over."""
 
     def drop(self, move: Move) -> None:
-        """Move nothing; whoever waits looks again, by the table of now."""
+        """Move nothing; the waiting sessions look again, by the present table."""
 
     def found_big(self, move: Move, origin: Origin) -> None:
         """A key goes in pieces from ``origin``, where it may be read meanwhile."""
 
     def refuse(self, move: Move, error: bytes) -> None:
-        """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
+        """A target takes no keys: reads and deletes run at the source, and other requests get the error."""
 
     def is_current(self, move: Move, origin: Origin, target: str) -> bool:
-        """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""
+        """Whether the slot still migrates between the same groups, by the same action, as when the move was asked
+        for."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` in the background."""
 
 
 class _Refused(Exception):
-    """A server's answer to a step that is none; ``reply`` is the error, of the protocol."""
+    """A server's answer to a step is an error, or not of the expected form. ``reply`` is the error, of the protocol."""
 
     def __init__(self, reply: bytes) -> None:
         super().__init__(reply.decode(errors="replace"))
@@ -100,16 +101,17 @@ class _End:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        # run-id: the connection, by its number, whose server has been compared with the permit.
+        # run-id: the number of the connection whose server has been compared with the permit.
         self._checked = 0
 
     @property
     def is_compared(self) -> bool:
-        """Whether what is sent now goes over the connection by which a script was answered last, or nowhere."""
+        """Whether the next bytes use the connection that answered the last script, or none."""
         return self.backend.is_ready and self.backend.connects == self._checked
 
     async def run(self, script: Script, arguments: Callable[[bool], Arguments]) -> list[Any]:
-        """The reply of a script; ``arguments`` is told whether the permit's run id has to be compared.
+        """Run a script; give its reply. The argument of ``arguments`` says whether the permit's run id has to be
+        compared.
 
         Raises :class:`_Refused`.
         """
@@ -124,10 +126,10 @@ class _End:
         return found
 
     async def _ask(self, script: tuple[str, str], arguments: Callable[[bool], Arguments]) -> bytes:
-        # In one step: what is sent over a connection that is ready goes to the process that was compared, or nowhere.
+        # In one step: bytes over a ready connection reach the process that was compared, or no process.
         check = not self.is_compared
         answered = send(self.backend, command((*script, *arguments(check))))
-        # Not later: by the time of the reply there may be another connection.
+        # Not later: when the reply comes, there may be another connection.
         number = self.backend.connects
         reply = await answered
         if reply.startswith(b"*"):
@@ -136,7 +138,7 @@ class _End:
 
 
 class Lane:
-    """Moves what waits, in the order in which it has come."""
+    """Moves the waiting keys, in their order."""
 
     def __init__(self, mover: Mover, origin: Origin, target: str, database: int) -> None:
         settings = mover.settings
@@ -147,9 +149,9 @@ class Lane:
         self._waiting: deque[Move] = deque()
         self._under_way = 0
         self._scheduled = False
-        # Keys that others move, between two looks at them.
+        # Keys that other movers move, between two looks at them.
         self._looking = 0
-        # How often the connections were ended because of another table.
+        # How many times the connections were ended because of another table.
         self._left = 0
         self._name = secrets.token_hex(8)
 
@@ -171,7 +173,7 @@ class Lane:
         return self._source_end.backend, self._target_end.backend
 
     def leave(self, servers: Collection[str], reason: str) -> None:
-        """End the connections to these servers; what is under way there is moved anew, by the table of now."""
+        """End the connections to these servers; keys under way there are moved again, by the present table."""
         for backend in self.backends:
             if backend.address in servers:
                 self._left += 1
@@ -184,7 +186,7 @@ class Lane:
         self._schedule()
 
     def _schedule(self, delay: float = 0.0) -> None:
-        # Never from within `add`: what asked for the key has to have stopped before it can be woken.
+        # Never from within `add`: the session that asked has to stop before it can be woken.
         if self._under_way < MOST_UNDER_WAY and not self._scheduled and self._waiting:
             self._scheduled = True
             asyncio.get_running_loop().call_later(delay, self._next)
@@ -194,7 +196,7 @@ class Lane:
         now = time.monotonic()
         batch: list[Move] = []
         late: list[Move] = []
-        # bounded: also of those that are not to be moved no more in one turn, so that others have theirs.
+        # bounded: there is a limit for a turn even if keys need not be moved, so that others have their turn.
         for _ in range(min(len(self._waiting), self._mover.settings.move_batch_keys)):
             move = self._waiting.popleft()
             if not self._is_current(move):
@@ -220,7 +222,7 @@ class Lane:
         try:
             delay = await self._move(left)
         except Exception as error:
-            # drained: these keys hold their slots until somebody is told what became of them.
+            # drained: these keys hold their slots until the waiting sessions know the outcome.
             log.exception("keys_not_moved", source=self._origin.address, target=self._target)
             self._failed(list(left), b"-" + (str(error) or type(error).__name__).encode())
         finally:
@@ -228,7 +230,7 @@ class Lane:
             self._schedule(delay)
 
     async def _move(self, left: dict[Move, None]) -> float:
-        """Move keys, and take those off ``left`` that have been seen to; give the seconds to wait after that."""
+        """Move keys, and remove finished ones from ``left``; give the seconds to wait after that."""
         batch = list(left)
         permit = self._permits.get(self._origin.address, self._target)
         leavings = self._left
@@ -258,7 +260,7 @@ class Lane:
         moves = [batch[place] for place in taken.places]
 
         def are_current() -> bool:
-            # one-owner: neither goes to, nor is dropped because of, a server that another has taken the place of.
+            # one-owner: no key goes to a replaced server, and none is dropped because of one.
             return self._left == leavings and all(self._is_current(move) for move in moves)
 
         try:
@@ -298,7 +300,7 @@ class Lane:
         return Taken.of(await self._source_end.run(TAKE, arguments), keys)
 
     async def _place(self, permit: str, taken: Taken) -> dict[int, bytes]:
-        """The places of keys that were not placed, and the error for each."""
+        """The places of keys that were not placed, each with its error."""
         keeps_target = self._origin.beginning.keeps_target(*processes_of(permit))
         arguments = partial(moving.place_arguments, permit, self._database, taken, keeps_target=keeps_target)
         refused = moving.refused(await self._target_end.run(PLACE, arguments), len(taken.keys))
@@ -307,11 +309,11 @@ class Lane:
         return refused
 
     async def _confirmed(self) -> None:
-        """Return once enough replicas of the target have what was placed."""
+        """Return once enough replicas of the target have the placed keys."""
         needed = self._origin.min_replicas
         limit = int(min(CONFIRM_SECONDS, self._mover.settings.move_seconds / 2) * 1000)
         if not self._target_end.is_compared:
-            # WAIT is for what its own connection has written: over a new one, it is answered at once.
+            # WAIT only covers writes of its own connection: over a new one, it would be answered at once.
             raise _Refused(b"-the connection to the target was lost before its replicas were asked")
         said = await ask(self._target_end.backend, command(("WAIT", needed, max(1, limit))))
         if not said.startswith(b":"):
@@ -321,16 +323,16 @@ class Lane:
             raise _Refused(b"-%d replicas of the target have it, and migration_min_replicas is %d" % (have, needed))
 
     async def _drop(self, permit: str, taken: Taken, refused: Collection[int]) -> None:
-        """Give the claims back, and delete the keys but those that were ``refused``."""
+        """Give the claims back, and delete the keys except those ``refused``."""
         moved = [key for place, key in enumerate(taken.keys) if place not in refused]
         keys = [*moved, *(taken.keys[place] for place in refused)]
         arguments = partial(moving.drop_arguments, permit, self._database, self._name, keys, deletes=len(moved))
         held = moving.dropped(await self._source_end.run(DROP, arguments), len(taken.keys))
         if held < len(taken.keys):
-            raise _Refused(b"-somebody flushed the source")
+            raise _Refused(b"-the source was flushed")
 
     async def _broken_off(self, permit: str, left: dict[Move, None], error: _Refused | NotUnderstood) -> float:
-        """What became of a step is not known, or its permit does not hold: keys are tried again by another one."""
+        """The outcome of a step is unknown, or its permit does not hold: keys are tried again with another permit."""
         moves = list(left)
         left.clear()
         reply = error.reply if isinstance(error, _Refused) else b"-" + str(error).encode()
@@ -339,7 +341,7 @@ class Lane:
             self._failed(moves, reply)
             return RETRY_SECONDS
         if self._permits.get(self._origin.address, self._target) not in ("", permit):
-            # Another batch has had it renewed.
+            # Another batch has renewed it.
             self._put_back(moves)
             return 0.0
         reason: str | None = "whether an earlier attempt may still arrive is not known yet"
@@ -377,7 +379,8 @@ class Lane:
         self._look_later(move, began)
 
     def _look_again(self, move: Move, permit: str) -> None:
-        """Somebody else is moving it; if that takes too long he may be dead, and his claim goes with the permit."""
+        """Another mover is moving the key. If that takes too long it may be dead; its claim goes when the permit is
+        renewed."""
         now = time.monotonic()
         if move.busy_permit != permit:
             move.busy_permit, move.busy_since = permit, now
@@ -396,9 +399,9 @@ class Lane:
         self.add(move)
 
     def _failed(self, moves: Collection[Move], reply: bytes) -> None:
-        """Keys were not moved, by this reply: they are tried again, unless that does not help."""
+        """Keys were not moved, because of this reply: they are tried again, unless that does not help."""
         permit = self._permits.get(self._origin.address, self._target)
-        # Where the target's copy counts, the source's may be an old one.
+        # If the target's copy counts, the source's may be an old one.
         if FULL in reply and not self._origin.beginning.keeps_target(*processes_of(permit)):
             for move in moves:
                 self._mover.refuse(move, self._error(reply))
@@ -413,7 +416,7 @@ class Lane:
             log.debug(
                 "move_retried", source=self._origin.address, target=self._target, keys=len(again), reason=repr(reply)
             )
-            # Behind all others: what is refused again and again is no harm to them.
+            # Behind all others: a key that is refused again and again does not hold up the rest.
             for move in again:
                 move.refused = reply
                 move.ask_again()
@@ -424,7 +427,7 @@ class Lane:
 
 
 def send(backend: Backend, payload: bytes) -> "asyncio.Future[bytes]":
-    """Ask a server; what it answers, or an error reply where it does not."""
+    """Send a request to a server; give its answer, or an error reply if there is none."""
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def answer(reply: bytes) -> None:
@@ -436,12 +439,12 @@ def send(backend: Backend, payload: bytes) -> "asyncio.Future[bytes]":
 
 
 async def ask(backend: Backend, payload: bytes) -> bytes:
-    """What a server answers; an error reply where it does not."""
+    """A server's answer; an error reply if there is none."""
     return await send(backend, payload)
 
 
 def not_moved(source: str, target: str, reply: bytes) -> bytes:
-    """The error for whoever waits for a key that could not be moved, because of this reply."""
+    """The error for sessions whose key could not be moved, because of this reply."""
     reason = reply[1:].strip().decode(errors="replace")
     return (
         f"-TRYAGAIN the key is on its way from {source} to {target} and could not be moved yet"

@@ -1,8 +1,8 @@
-"""Commands that only servers know: asked of them in the background, and made rows of the worker's command table.
+"""Learns commands that only servers know: servers are asked in the background, and the worker's command table grows.
 
-Each master is asked COMMAND once for each time that it was connected to, one after another. A command that nobody
-knows has them asked again, now and then: a module may have been loaded since. **bounded**: one question at a time, and
-whoever waits for the answers does so for :data:`WAIT_SECONDS` at most. A row of the command table is never replaced.
+Each master is asked COMMAND once for each connection to it, one after another. An unknown command has them asked again
+from time to time: a module may have been loaded since. **bounded**: one question at a time, and a request waits for
+answers for :data:`WAIT_SECONDS` at most. A row of the command table is never replaced.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ log = structlog.get_logger()
 CHECK_SECONDS = 1.0
 WAIT_SECONDS = 2.0
 ASK_AGAIN_SECONDS = 60.0
-"""How often unknown commands may have all servers asked again."""
+"""Least seconds between two rounds of questions for unknown commands."""
 
 
 class Learning:
-    """The worker's command table, and what is added to it.
+    """The worker's command table, with its learned rows.
 
     Args:
         known: the command table.
         any_server: commands without keys that any server may answer.
-        router: gives the connections, and is told of new tables.
+        router: gives the connections, and gets new tables.
         masters: gives the addresses of the masters.
     """
 
@@ -63,7 +63,7 @@ class Learning:
             self.begin()
 
     def begin(self) -> None:
-        """Ask the masters that have not been asked over the connection that stands."""
+        """Ask the masters that have not been asked over their present connection."""
         if not self._is_asking():
             unasked = [address for address in self._masters() if not self._is_asked(address)]
             if unasked:
@@ -91,7 +91,7 @@ class Learning:
         self._take(address, learned.missing(self._known, learned.rows(parser.gets(), self._any_server)))
 
     def _take(self, address: str, rows: dict[str, Command]) -> None:
-        """Add the rows of a server to the table; of two servers that differ the first one counts."""
+        """Add the rows of a server to the table. If two servers differ, the first one counts."""
         changed: dict[str, Command] = {}
         for name, row in rows.items():
             source, present = self._rows.get(name, (address, None))
@@ -108,12 +108,12 @@ class Learning:
             log.info("commands_learned", server=address, commands=len(changed), some=sorted(changed)[:10])
 
     def source(self, name: str) -> str | None:
-        """A master that knows a learned command; None where it has gone."""
+        """A master that knows a learned command; None if it has gone."""
         address = self._rows[name][0] if name in self._rows else None
         return address if address in self._masters() else None
 
     def may_help(self) -> bool:
-        """Whether asking may make a command known; if so, it is under way."""
+        """Whether a question may make a command known; if so, the question is under way."""
         now = asyncio.get_running_loop().time()
         if not self._is_asking() and now >= self._next_again:
             self._next_again = now + ASK_AGAIN_SECONDS
@@ -125,12 +125,12 @@ class Learning:
         return self._asking is not None and not self._asking.done()
 
     async def wait(self) -> None:
-        """Wait for what is being asked, but not for long."""
+        """Wait for the question under way, but not for long."""
         if self._asking is not None:
             await asyncio.wait([self._asking], timeout=WAIT_SECONDS)
 
     def keep_servers(self) -> None:
-        """Forget the servers that are no masters any more. Their commands stay: another may have the same module."""
+        """Forget servers that are no longer masters. Their commands stay: another may have the same module."""
         for address in self._asked.keys() - set(self._masters()):
             del self._asked[address]
 

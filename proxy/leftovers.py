@@ -1,9 +1,9 @@
-"""Ends at the servers what dead workers, and former identities of live ones, have left there.
+"""Ends the connections that dead workers, and former identities of live ones, have left at the servers.
 
-A closed socket is not enough for **drained**: the server may not have read yet what was sent. So the server
-is asked for the connections by name and told to end them; see :mod:`slots.connections`. Until it has done
-so, the groups it is the master of are *unsettled*. (A live worker does the same for single connections that
-it loses; see :mod:`proxy.settling`.)
+A closed socket is not enough for **drained**: the server may not have read the last bytes yet. So the server is asked
+for the connections by name and told to end them; see :mod:`slots.connections`. Until that is done, the groups whose
+master it is are *unsettled*. (A live worker does the same for single connections that it loses; see
+:mod:`proxy.settling`.)
 """
 
 import asyncio
@@ -29,22 +29,22 @@ log = structlog.get_logger()
 
 
 class Leftovers:
-    """Keeps track of which connections have to be ended where, and ends them.
+    """The connections that have to be ended, by server; ends them.
 
     Args:
-        access: how to get in at the servers.
+        access: how to log in at the servers.
         settled: called each time a server has been dealt with.
     """
 
     def __init__(self, access: ServerAccess, settled: Callable[[], None]) -> None:
         self._access = access
         self._settled = settled
-        self._groups: dict[tuple[str, str], frozenset[int]] = {}  # (prefix, server) -> groups it was the master of
+        self._groups: dict[tuple[str, str], frozenset[int]] = {}  # (prefix, server) -> the groups whose master it was
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
     def unsettled(self) -> frozenset[int]:
-        """Groups at whose masters connections may still be alive that should not be."""
+        """Groups at whose masters old connections may still be alive."""
         return frozenset().union(*self._groups.values())
 
     @property
@@ -57,19 +57,19 @@ class Leftovers:
 
         Args:
             prefix: what the names of the connections begin with.
-            servers: ``host:port`` and the groups whose master it was meanwhile.
+            servers: ``host:port``, and the groups whose master it was meanwhile.
         """
         for server, groups in servers.items():
             self._groups[prefix, server] = frozenset(groups)
 
     def begin(self, prefix: str) -> None:
-        """No new connections of that name are opened any more: end those that there are."""
+        """New connections with that name are no longer opened: end the existing ones."""
         for key in self._groups:
             if key[0] == prefix and key not in self._tasks:
                 self._tasks[key] = asyncio.create_task(self._settle(*key))
 
     def keep_only(self, servers: Iterable[str]) -> None:
-        """Forget servers that are not in the newest table: nothing that happens there matters any more."""
+        """Forget servers that are not in the newest table: what happens there no longer matters."""
         kept = set(servers)
         for key in [key for key in self._groups if key[1] not in kept]:
             log.warning("server_left_unsettled", server=key[1], connections=key[0])
@@ -78,7 +78,7 @@ class Leftovers:
                 task.cancel()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until everything begun is settled, no longer than ``seconds``; say whether all is."""
+        """Wait until everything begun is settled, for ``seconds`` at most; say whether all is."""
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=seconds)
         return not self._groups
@@ -91,7 +91,7 @@ class Leftovers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _settle(self, prefix: str, server: str) -> None:
-        """End the connections at one server, however often that has to be tried."""
+        """End the connections at one server; try until it works."""
         failures = 0
         backoff = Backoff(RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         while True:

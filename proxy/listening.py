@@ -1,8 +1,8 @@
-"""Where clients connect: reserved by the supervisor, listened on by the workers.
+"""The places where clients connect: the supervisor reserves them, the workers listen there.
 
-With SO_REUSEPORT the kernel would quietly share a port between two proxies, each getting half of the
-clients. So an address is reserved in a way that keeps others out and lets this proxy's workers in. The Unix
-socket is one for all workers, which inherit it; a lock on a file beside it tells a live one from a stale one.
+With SO_REUSEPORT the kernel would silently share a port between two proxies, each getting half of the clients. So an
+address is reserved in a way that keeps others out and lets this proxy's workers in. The Unix socket is one for all
+workers, which inherit it. A lock on a file beside it tells a live one from a stale one.
 """
 
 import ctypes
@@ -41,18 +41,18 @@ class Reservation:
 
     @property
     def inherited(self) -> socket.socket | None:
-        """What workers inherit; None if they bind the address themselves."""
+        """The sockets that workers inherit; None if they bind the address themselves."""
         return None if self.shared else self.holder
 
     def withdraw(self) -> None:
-        """The proxy ends; nothing has to be done before :meth:`close`."""
+        """The proxy ends. Nothing has to be done before :meth:`close`."""
 
     def close(self) -> None:
         """Give the address back."""
         self.holder.close()
 
 
-# Elsewhere SO_REUSEPORT exists too, but hands all connections to one of the sockets.
+# Other systems have SO_REUSEPORT, too, but give all connections to one of the sockets.
 SPREADS_CONNECTIONS = sys.platform == "linux"
 
 
@@ -60,12 +60,12 @@ def reserve(listen: str, shared: bool = SPREADS_CONNECTIONS, setting: str = "lis
     """Reserve ``listen`` (``host:port``; port 0 takes a free one) for this process and its workers.
 
     Args:
-        listen: where.
-        shared: whether workers bind it too.
-        setting: the name of the setting that said so.
+        listen: the place.
+        shared: whether workers bind it, too.
+        setting: the name of the setting that has the place.
 
     Raises:
-        ListenError: another process has the address, or this machine does not, or this user may not.
+        ListenError: another process has the address, this machine does not have it, or this user may not use it.
     """
     host, port = address.split(listen)
     try:
@@ -73,8 +73,8 @@ def reserve(listen: str, shared: bool = SPREADS_CONNECTIONS, setting: str = "lis
     except OSError as error:
         raise ListenError(f"Cannot listen on {listen}: the host {host!r} is not known ({error.strerror}).") from error
     try:
-        # Without SO_REUSEPORT this fails if anybody listens there, even with SO_REUSEPORT, and if another
-        # supervisor has reserved it. SO_REUSEADDR: connections that lately ended there do not matter.
+        # Without SO_REUSEPORT this fails if anybody listens there, even with SO_REUSEPORT, and if another supervisor
+        # has reserved it. With SO_REUSEADDR, connections that ended there lately do not matter.
         holder = _bind(family, target, socket.SO_REUSEADDR)
         host, port = holder.getsockname()[:2]
         if shared:
@@ -84,7 +84,7 @@ def reserve(listen: str, shared: bool = SPREADS_CONNECTIONS, setting: str = "lis
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-                # Ended connections of a program that did not use SO_REUSEPORT are in the way for a minute.
+                # Ended connections of a program without SO_REUSEPORT are in the way for a minute.
                 holder = _bind(family, (host, port, *target[2:]), socket.SO_REUSEPORT, socket.SO_REUSEADDR)
     except OSError as error:
         raise ListenError(_explain(listen, error, setting)) from error
@@ -104,7 +104,8 @@ def _bind(family: int, target: tuple[object, ...], *options: int) -> socket.sock
 
 
 _ATTACH_FILTER = 26  # SO_ATTACH_FILTER
-# A packet's TCP header in the filter's machine: load byte 13; if SYN is set, drop the packet, else take all of it.
+# The TCP header of a packet, in the filter's machine: load byte 13; if SYN is set, drop the packet, else take all of
+# it.
 _WITHOUT_SYN = b"".join(
     struct.pack("=HBBI", *instruction)
     for instruction in ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
@@ -112,9 +113,9 @@ _WITHOUT_SYN = b"".join(
 
 
 def refuse_newcomers(listener: socket.socket) -> None:
-    """Have the kernel begin no more connections at a listening TCP socket; those that have begun go on.
+    """Have the kernel accept no new connections at a listening TCP socket; connections that have begun go on.
 
-    Whoever tries is not answered; it tries again after a second, and is refused if nobody listens by then. Where the
+    A client that tries gets no answer. It tries again after a second, and is refused if nobody listens by then. If the
     system cannot do that, connections go on coming until the socket is closed.
     """
     if sys.platform != "linux":
@@ -141,7 +142,7 @@ def _explain(listen: str, error: OSError, setting: str) -> str:
 
 
 def certificates(settings: ProxySettings) -> Certificates | None:
-    """What is shown to clients, if any of them are to use TLS. Raises :class:`~slots.tls.TlsError`."""
+    """The certificates for clients, if any place uses TLS. Raises :class:`~slots.tls.TlsError`."""
     if not settings.tls_listen:
         return None
     files = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
@@ -152,7 +153,7 @@ class Reservations:
     """All places where clients of a proxy connect.
 
     Args:
-        settings: ``listen``, ``tls_listen`` and ``unix_socket``; those that are empty are left out.
+        settings: ``listen``, ``tls_listen`` and ``unix_socket``; empty ones are left out.
     """
 
     def __init__(self, settings: ProxySettings) -> None:
@@ -160,7 +161,7 @@ class Reservations:
         self._places: dict[str, Reservation | UnixReservation] = {}
 
     def reserve(self) -> None:
-        """Take the places. Raises :class:`ListenError`; what was taken by then has to be closed."""
+        """Take the places. Raises :class:`ListenError`; places that were taken by then have to be closed."""
         settings = self._settings
         for setting in ("listen", "tls_listen"):
             if getattr(settings, setting):
@@ -186,7 +187,7 @@ class Reservations:
         return {setting: place.inherited for setting, place in self._places.items() if place.inherited is not None}
 
     def withdraw(self) -> None:
-        """The proxy ends, and still serves who is connected: let nobody else in."""
+        """The proxy ends, and still serves connected clients: let no new ones in."""
         for place in self._places.values():
             place.withdraw()
 
@@ -197,7 +198,8 @@ class Reservations:
 
 
 class UnixReservation:
-    """A Unix socket at a path: bound, inherited by all workers, which listen on it. Made by :func:`reserve_unix`."""
+    """A Unix socket at a path: bound, and inherited by all workers, which listen on it. Made by
+    :func:`reserve_unix`."""
 
     def __init__(self, path: Path, bound: socket.socket, lock: IO[bytes]) -> None:
         self.address = str(path)
@@ -207,11 +209,11 @@ class UnixReservation:
         self._there = True
 
     def withdraw(self) -> None:
-        """Let nobody connect any more, as long as connections are still served; another proxy may take the path."""
+        """Let no client connect any more, while connections are still served. Another proxy may take the path."""
         if not self._there:
             return
         self._there = False
-        # In this order: who has the lock finds no socket of ours.
+        # In this order, a process that gets the lock finds no socket of ours.
         self._path.unlink(missing_ok=True)
         _lock_path(self._path).unlink(missing_ok=True)
         self._lock.close()
@@ -226,7 +228,7 @@ def reserve_unix(path: Path, permissions: int) -> UnixReservation:
     """Bind a Unix socket for this process and its workers; replace one that a proxy left behind when it died.
 
     Args:
-        path: where; it is shown to clients as it is given.
+        path: the place; clients see it as it is given.
         permissions: of the file.
 
     Raises:
@@ -272,7 +274,8 @@ def _take_lock(path: Path) -> IO[bytes]:
             there = None
         if there == os.fstat(lock.fileno()).st_ino:
             return lock
-        # Who had it has just removed the file, and another may have made a new one: that is the one to lock.
+        # The former owner has just removed the file, and another process may have made a new one, which has to be
+        # locked.
         lock.close()
 
 
@@ -286,7 +289,7 @@ def _remove_stale(path: Path) -> None:
             f"Cannot listen on {path}: there is something that is no socket. Remove it, or choose another path with "
             "the setting unix_socket."
         )
-    # No proxy has it, for none has the lock; it may be another program's.
+    # No proxy has it, for none has the lock. It may be another program's.
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         code = probe.connect_ex(str(path))
@@ -297,7 +300,7 @@ def _remove_stale(path: Path) -> None:
 
 def _bind_unix(path: Path, permissions: int) -> socket.socket:
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Not changed afterwards: nobody else is to connect in between.
+    # Set before, not after: otherwise others could connect in between.
     before = os.umask(0o777 & ~permissions)
     try:
         bound.bind(str(path))

@@ -1,4 +1,4 @@
-"""What a server says about a proxy: whether it is fenced there, and whether the server can know."""
+"""Asks a server whether the proxy is fenced there, and whether the server can know."""
 
 from dataclasses import dataclass
 
@@ -16,12 +16,12 @@ CONNECT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a server said.
+    """A server's answer.
 
     Attributes:
         fenced: whether it has a mark of the proxy's fence (:mod:`slots.connections`).
-        is_master: whether it is one.
-        run_id: of the process that was asked, or of one that was started since; another may have forgotten a mark.
+        is_master: whether it is a master.
+        run_id: of the process that was asked, or of a later one; another process may have forgotten a mark.
     """
 
     fenced: bool
@@ -47,9 +47,9 @@ async def look(client: Redis, instance: str) -> Look:
     """Ask a server about the proxy of this ``instance``.
 
     Raises:
-        Those of :data:`slots.failures.FAILURES`: it cannot say.
+        Those of :data:`slots.failures.FAILURES`: it does not answer.
     """
-    # In this order: should the server be started anew in between, it is the later process that is named.
+    # In this order: if the server is restarted in between, the later process is named.
     fenced = await is_fenced(client, instance)
     facts = await info_of(client)
     return Look(fenced, facts.is_master, facts.text("run_id"))

@@ -1,17 +1,17 @@
-"""Whether a Lua script keeps to the keys that it is given, as far as its text tells.
+"""Decides from a Lua script's text whether the script only touches the keys that it is given.
 
 While a slot moves, a script may run at the target only if every key that it touches is known to be absent from the
-source (**absent-first**). The proxy sees to the keys that a request names, in the database of its session. What else a
-script touches cannot be seen, so only one that shows that there is nothing else is run then:
+source (**absent-first**). The proxy looks for the keys that a request names, in the database of its session. It cannot
+see other keys. So a script runs then only if its text shows that there are none:
 
-- ``redis.call`` and ``redis.pcall``, or a local name for one, are called with the command's name written out, one that
-  reads or writes nothing but keys at fixed places (:mod:`slots.commands`): no SELECT, no SORT, no KEYS.
-- At those places stands ``KEYS[...]``, a local name that never stands for anything else, or ``unpack(KEYS)``.
-- ``KEYS`` and ``redis`` are not changed, passed on or got by another way.
+- ``redis.call`` and ``redis.pcall``, or a local name for one, are called with the command's name as a literal. The
+  command reads or writes only keys at fixed places (:mod:`slots.commands`): no SELECT, no SORT, no KEYS.
+- At those places is ``KEYS[...]``, a local name that never has another value, or ``unpack(KEYS)``.
+- ``KEYS`` and ``redis`` are not changed, passed on or reached in another way.
 
-The text is parsed as Lua 5.1; what is not understood keeps to nothing. So the answer may be no for a script that does
-no harm, never yes for one that does. **bounded**: a text beyond :data:`LONGEST` or nested beyond :data:`DEEPEST` is not
-looked at.
+The text is parsed as Lua 5.1. A text that is not understood proves nothing. So the answer may be no for a harmless
+script, but never yes for a harmful one. **bounded**: a text longer than :data:`LONGEST` or nested deeper than
+:data:`DEEPEST` is not examined.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from slots import commands
 from slots.commands import Route
 
 LONGEST = 8 * 1024
-"""Bytes; parsing so many takes some milliseconds."""
+"""In bytes; to parse so many takes some milliseconds."""
 DEEPEST = 60
 
 KEYLESS = frozenset({"ECHO", "PING", "PUBLISH", "SPUBLISH", "TIME"})
-"""Commands of scripts that touch no key of any database."""
+"""Commands for scripts that touch no key of any database."""
 HARMLESS = frozenset(
     {"LOG_DEBUG", "LOG_NOTICE", "LOG_VERBOSE", "LOG_WARNING", "REDIS_VERSION", "REDIS_VERSION_NUM"}
     | {"error_reply", "log", "replicate_commands", "setresp", "sha1hex", "status_reply"}
@@ -38,9 +38,9 @@ FORBIDDEN = frozenset(
     {"_ENV", "_G", "debug", "dofile", "getfenv", "load", "loadfile", "loadstring", "module", "rawset", "require"}
     | {"_VERSION", "server", "setfenv"}
 )
-"""Names by which something may be run, changed or named that the text does not show."""
+"""Names by which a script may run, change or name something that its text does not show."""
 OURS = frozenset({"KEYS", "ipairs", "redis", "unpack"})
-"""Names that have to mean what Redis and Lua mean by them."""
+"""Names that must have the meaning of Redis and Lua."""
 
 TOKENS = re.compile(
     r"""
@@ -59,7 +59,8 @@ KEYWORDS = frozenset(
 BINARY = frozenset({"+", "-", "*", "/", "%", "^", "..", "==", "~=", "<", "<=", ">", ">=", "and", "or"})
 BLOCK_ENDS = frozenset({"", "end", "else", "elseif", "until"})
 
-# What an expression is, as far as it matters. A text in quotes is STRING followed by the text, a name NAME by the name.
+# The kinds of expressions that matter. A quoted text is STRING followed by the text, a name is NAME followed by the
+# name.
 OTHER, MANY, NOTHING, KEY, ALL_KEYS, SPREAD_KEYS, EACH_KEY, REDIS, CALL = (
     *("other", "many", "nothing", "key", "KEYS", "unpack(KEYS)", "ipairs(KEYS)", "redis", "redis.call"),
 )
@@ -68,25 +69,25 @@ END = ""
 
 
 class NotUnderstood(Exception):
-    """The text is no Lua, or says something that shows no limits."""
+    """The text is not Lua, or uses something that cannot be limited."""
 
 
 @dataclass(slots=True)
 class Facts:
-    """What a script does."""
+    """The actions of a script."""
 
     calls: list[list[str]] = field(default_factory=list)
-    """What stands in the parentheses of each ``redis.call``."""
+    """The arguments of each ``redis.call``."""
     called: list[tuple[str, list[str]]] = field(default_factory=list)
-    """The same of each call of a name, which may stand for ``redis.call``."""
+    """The same for each call of a name, which may be a name for ``redis.call``."""
     used: set[str] = field(default_factory=set)
-    """Names that are used otherwise than by being called."""
+    """Names that are used in another way than by a call."""
     bound: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """What each name is made to stand for."""
+    """The values that each name gets."""
 
 
 def keeps_to_keys(script: bytes) -> bool:
-    """Whether a script shows that it touches no keys but those that it is given, in its session's database."""
+    """Whether a script's text shows that it only touches the keys that it is given, in its session's database."""
     if len(script) > LONGEST or b"\0" in script:
         return False
     text = script.decode("latin-1")
@@ -105,7 +106,7 @@ def keeps_to_keys(script: bytes) -> bool:
 
 
 def _is_limited(arguments: list[str], names: set[str]) -> bool:
-    """Whether a call of a command has one of the script's keys wherever the command has a key."""
+    """Whether a call of a command has one of the script's keys at each place of a key."""
     words = []
     for argument in arguments[:2]:
         if not argument.startswith(STRING):
@@ -121,7 +122,7 @@ def _is_limited(arguments: list[str], names: set[str]) -> bool:
     if row.route not in (Route.KEYED, Route.SPLIT) or row.keys or not row.first or row.last < -1:
         return False
     if arguments[-1] == MANY and (row.last < 0 or len(arguments) - 1 <= row.last):
-        # The last one stands for as many values as it has, which may be keys.
+        # The last argument may stand for several values, which may be keys.
         return False
     last = row.last if row.last > 0 else len(arguments) - 1
     for place in range(row.first, min(last, len(arguments) - 1) + 1, row.step):
@@ -152,7 +153,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 
 class _Parser:
-    """Reads statements and expressions; what it returns for an expression is its kind."""
+    """Reads statements and expressions. For an expression it returns the kind."""
 
     def __init__(self, tokens: list[tuple[str, str]]) -> None:
         self._tokens = tokens
@@ -161,7 +162,7 @@ class _Parser:
         self._facts = Facts()
 
     def facts(self) -> Facts:
-        """All that the text does."""
+        """The actions of the text."""
         self._block()
         self._expect(END)
         return self._facts
@@ -225,7 +226,7 @@ class _Parser:
             while self._accept("."):
                 self._expect("name")
             if self._accept(":"):
-                # Its first parameter, which is not written.
+                # It is the implicit first parameter.
                 self._expect("name")
                 self._bind("self", OTHER)
             self._function()
@@ -271,7 +272,7 @@ class _Parser:
         self._body()
 
     def _function(self) -> None:
-        """From the parameters of a function on."""
+        """A function, from its parameters on."""
         self._expect("(")
         while not self._accept(")"):
             if not self._accept("..."):
@@ -293,7 +294,7 @@ class _Parser:
             if target.startswith(NAME):
                 names.append(target.removeprefix(NAME))
             elif target != OTHER:
-                # An element of KEYS, a field of redis, the result of a call.
+                # Its value is an element of KEYS, a field of redis, or the result of a call.
                 raise NotUnderstood
             else:
                 names.append("")
@@ -316,7 +317,7 @@ class _Parser:
             self._bind(name, kind)
 
     def _bind(self, name: str, kind: str) -> None:
-        """A name stands for something from now on; an empty one is a field of something."""
+        """A name gets a value; an empty name is a field of something."""
         if name in OURS or (not name and kind == CALL):
             raise NotUnderstood
         self._facts.bound[name].add(kind if kind in (KEY, NOTHING, CALL) else OTHER)
@@ -330,7 +331,8 @@ class _Parser:
         return found
 
     def _expression(self, allowed: str = "") -> str:
-        """An expression, whole. What runs commands, or goes through KEYS, is handed on only where it is ``allowed``."""
+        """A whole expression. A value that runs commands, or leads to KEYS, is passed on only where it is
+        ``allowed``."""
         kind = self._operand()
         while self._next in BINARY:
             self._take()
@@ -396,7 +398,7 @@ class _Parser:
         self._depth -= 1
 
     def _suffixed(self) -> str:
-        """A name or what is in parentheses, and what follows it: fields, indices and arguments."""
+        """A name or a parenthesis, with the fields, indices and arguments that follow it."""
         self._deeper()
         if self._accept("("):
             self._expression()
@@ -451,7 +453,7 @@ class _Parser:
         return OTHER
 
     def _called(self, kind: str) -> str:
-        """The arguments of a call; what it gives."""
+        """The arguments of a call; give the kind of its result."""
         if self._next != "(":
             if kind == CALL:
                 raise NotUnderstood

@@ -1,12 +1,11 @@
-"""Messages of a slot's channels in the order of their publishing, also while the slot goes to another server.
+"""Keeps the messages of a slot's channels in the order of publishing, even while the slot goes to another server.
 
-A publisher that waits for each reply may have its next message published at the slot's new server while the one
-before is still on its way from the old. So from when a slot is locked, the first message of one of its channels that
-comes from its new server is held until the old server has answered a request that was sent after the message came:
-what was published there before has arrived by then (**in-order**).
+A publisher that waits for each reply may publish its next message at the slot's new server while the message before is
+still on its way from the old server. So from the slot's lock on, the first message from the new server is held. The old
+server gets a request after that message came. When the request is answered, everything published at the old server has
+arrived, and the message goes on (**in-order**).
 
-**bounded**: of messages that are held no more than :data:`MOST_BYTES` are kept; beyond that they are passed on as they
-are.
+**bounded**: at most :data:`MOST_BYTES` of messages are held; further ones are passed on at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,11 +18,11 @@ MOST_BYTES = 8 * 1024 * 1024
 
 
 class MessageOrder:
-    """The slots that are on their way, and the messages that wait for others.
+    """The slots on their way, and the messages that are held.
 
     Args:
         slot_of: gives a channel's slot.
-        sync: has a function called once a server has sent all that was published there.
+        sync: calls a function once a server has sent everything published there.
         deliver: passes a message on.
     """
 
@@ -41,7 +40,7 @@ class MessageOrder:
         self._held_bytes = 0
 
     def locked(self, ways: Mapping[int, tuple[str, str]]) -> None:
-        """These slots are about to go from one server to another."""
+        """These slots are about to go to another server."""
         self._ways.update(ways)
 
     def table_applied(self, table: SlotTable) -> None:
@@ -51,7 +50,7 @@ class MessageOrder:
                 del self._ways[slot]
 
     def pass_on(self, address: str, message: Message) -> None:
-        """Deliver a message that came from a server, now or when its turn comes."""
+        """Deliver a message from a server, now or when its turn comes."""
         if not self._ways:
             self._deliver(message)
             return
@@ -73,7 +72,7 @@ class MessageOrder:
         messages = self._held.pop(slot, None)
         if messages is None:
             return
-        # The next ones need not wait: the target owns the slot, so nobody publishes at the source any more.
+        # Later messages need not wait: the target owns the slot, so nothing is published at the source any more.
         self._ways.pop(slot, None)
         for message in messages:
             self._held_bytes -= len(message.resp3)

@@ -1,7 +1,7 @@
-"""Messages of pub/sub as a RESP3 server pushes them, and as clients get them.
+"""Messages of pub/sub, in the forms of a RESP3 server's push and of clients.
 
-A message goes to a RESP3 client as it came. To a RESP2 client it goes as an array, which differs in the first byte
-only. So one is read no further than to the name of what it was subscribed by, and encoded at most once.
+A RESP3 client gets a message unchanged. A RESP2 client gets it as an array, which differs only in the first byte. So a
+message is read only up to the name of the subscription, and encoded at most once.
 """
 
 from collections.abc import Collection, Iterator
@@ -11,11 +11,11 @@ from proxy.engine.backend import command
 from slots.reserved import RESERVED
 
 NAMES_AT_ONCE = 1000
-"""Names in one request to a server."""
+"""The most names in one request to a server."""
 
 
 class Kind(Enum):
-    """What can be subscribed to. The values are the words of the confirmations; the commands are the same."""
+    """The kinds of subscriptions. The values are the words of the confirmations, which are also the commands."""
 
     CHANNEL = ("subscribe", "unsubscribe", b">3\r\n$7\r\nmessage\r\n$")
     PATTERN = ("psubscribe", "punsubscribe", b">4\r\n$8\r\npmessage\r\n$")
@@ -25,14 +25,14 @@ class Kind(Enum):
         self.joining: str = joining
         self.leaving: str = leaving
         self.head = head
-        """How its messages begin, up to the length of the channel or pattern."""
+        """The beginning of its messages, up to the length of the channel or pattern."""
 
 
 class Message:
     """One message, as pushed for one channel or one pattern.
 
     Args:
-        kind: what kind of subscription it came by.
+        kind: the kind of its subscription.
         name: the channel or the pattern subscribed to.
         resp3: the push.
         end: where in ``resp3`` the name's bulk string ends.
@@ -63,8 +63,8 @@ class Message:
 
     @property
     def is_reserved(self) -> bool:
-        """Whether it is a keyspace notification about a key of Slotferry's own, which is nobody else's business."""
-        # Few messages get beyond this, by which channels of notifications begin.
+        """Whether it is a keyspace notification about a key of Slotferry's own, which clients do not get."""
+        # Few messages pass this test for the prefix of notification channels.
         if RESERVED not in self.resp3 or b"__key" not in self.resp3:
             return False
         channel, end = _bulk(self.resp3, self._end + 1) if self.kind is Kind.PATTERN else (self.name, self._end)
@@ -83,14 +83,14 @@ def read(push: bytes) -> Message | None:
 
 
 def _bulk(data: bytes, start: int) -> tuple[bytes, int]:
-    """The bulk string whose length stands at ``start``, and where it ends."""
+    """The bulk string whose length is at ``start``, and the place where it ends."""
     begin = data.index(b"\r\n", start) + 2
     end = begin + int(data[start : begin - 2])
     return data[begin:end], end + 2
 
 
 def requests(word: str, names: Collection[bytes]) -> Iterator[bytes]:
-    """Requests such as SUBSCRIBE, with at most :data:`NAMES_AT_ONCE` names each; none for no names."""
+    """Requests such as SUBSCRIBE, with at most :data:`NAMES_AT_ONCE` names each; none if there are no names."""
     ordered = list(names)
     for start in range(0, len(ordered), NAMES_AT_ONCE):
         yield command((word.upper(), *ordered[start : start + NAMES_AT_ONCE]))

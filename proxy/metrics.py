@@ -1,4 +1,4 @@
-"""What the proxy counts, and the HTTP address where it is seen: ``/metrics`` for Prometheus, ``/healthz``."""
+"""The proxy's counters, and the HTTP address that serves them: ``/metrics`` for Prometheus, ``/healthz``."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ Number = int | float
 
 
 class Counters:
-    """The newest counters of each worker, and what the dead ones had counted."""
+    """The newest counters of each worker, and the sum of ended workers."""
 
     def __init__(self) -> None:
         self._by_worker: dict[int, dict[str, Number]] = {}
@@ -37,7 +37,7 @@ class Counters:
         """Workers that died and were started again."""
 
     def update(self, index: int, counters: Mapping[str, Any]) -> None:
-        """Take the newest counters of a worker. What is not a number is left out."""
+        """Take the newest counters of a worker. A value that is not a number is left out."""
         self._by_worker[index] = {
             str(name): value
             for name, value in counters.items()
@@ -45,7 +45,7 @@ class Counters:
         }
 
     def ended(self, index: int) -> None:
-        """The worker has ended; what it had counted stays in the sum."""
+        """The worker has ended; its counts stay in the sum."""
         self.commands.ended(index)
         for name, value in self._by_worker.pop(index, {}).items():
             if name not in GAUGES:
@@ -65,7 +65,7 @@ class Counters:
 
 
 class ProxyCollector(Collector):
-    """Makes Prometheus's metrics of :class:`Counters` and of the supervisor's own figures.
+    """Makes Prometheus metrics from :class:`Counters` and from the supervisor's own figures.
 
     Args:
         own: gives the supervisor's figures, all gauges: name, then help and value.
@@ -76,7 +76,7 @@ class ProxyCollector(Collector):
         self._own = own
 
     def collect(self) -> Iterator[Metric]:
-        """One family a counter, labelled with the worker's index."""
+        """One metric family for each counter, labelled with the worker's index."""
         for name, (text, value) in self._own().items():
             yield GaugeMetricFamily(f"slotferry_proxy_{name}", text, value)
         yield CounterMetricFamily(
@@ -98,7 +98,7 @@ class MetricsServer:
 
     Args:
         collector: the metrics.
-        health: gives what ``/healthz`` shows, and whether all is well.
+        health: gives the content of ``/healthz``, and whether all is well.
     """
 
     def __init__(self, collector: Collector, health: Callable[[], tuple[bool, dict[str, Any]]]) -> None:
@@ -121,7 +121,7 @@ class MetricsServer:
         return address.join(*self._server.sockets[0].getsockname()[:2])
 
     async def close(self) -> None:
-        """Stop listening and end what is open."""
+        """Stop listening and close open connections."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._open)
@@ -138,7 +138,7 @@ class MetricsServer:
         task.add_done_callback(self._open.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request, one response, no keep-alive."""
+        """Serve one request with one response, no keep-alive."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")

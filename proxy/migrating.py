@@ -1,17 +1,17 @@
-"""Migrate-then-execute: a command for a slot on the move has its keys moved first, then runs at the target.
+"""Migrate-then-execute: for a command on a moving slot, its keys are moved first, then it runs at the target.
 
-**absent-first**: a session whose request names a key that is not known to be absent from the source waits here
-until it is. After the last step of its move (:mod:`proxy.lane`) the source does not have it, and, **one-way**, will not
-have it again in this migration; the engine remembers that, so a hot key pays once. All sessions that wait for a key
-share one move, and keys asked for meanwhile share the next batch.
+**absent-first**: a session waits here if its request names a key that is not known to be absent from the source. After
+the last step of the key's move (:mod:`proxy.lane`) the source does not have it. By **one-way** it will not have it
+again in this migration. The engine remembers that, so a hot key pays once. All sessions that wait for a key share one
+move, and keys asked for meanwhile share the next batch.
 
-That holds for a source that goes on. One that was started anew with older data may have the key back before this proxy
-hears of it: it may pause, or the source's host have gone without a word. What is written at the target then counts for
-more than what the source has (:mod:`slots.beginning`); but of a key that is taken away there, nothing is left to count.
-So a request that may take a key away (:attr:`slots.commands.Command.takes_away`) has its keys looked for at the source
-each time, and by a call that goes there after the request has come.
+That holds for a source that goes on running. A source that was restarted with older data may have the key back before
+this proxy hears of it: the proxy may pause, or the source's host may go without a word. A value written at the target
+then counts for more than the source's (:mod:`slots.beginning`). But if the key is removed at the target, nothing is
+left there that could count. So a request that may remove a key (:attr:`slots.commands.Command.takes_away`) has its keys
+looked for at the source each time, by a call that is sent after the request came.
 
-Moves go over connections of their own, so other traffic to the source is not queued behind them.
+Moves use connections of their own, so other traffic to the source is not queued behind them.
 
 The scripts that move keys are in :mod:`slots.moving`, the permit without which nothing moves in :mod:`slots.permits`.
 """
@@ -34,7 +34,7 @@ class KeyMover:
     """Moves the keys that the sessions of one worker wait for.
 
     Args:
-        router: tells each slot's target and migration; remembers what was seen absent.
+        router: gives each slot's target and migration; remembers keys seen absent.
         settings: limits.
     """
 
@@ -51,7 +51,7 @@ class KeyMover:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def set_source(self, slot: int, origin: Origin | None) -> None:
-        """Say where a migrating slot's keys come from; None when it no longer migrates."""
+        """Set where a migrating slot's keys come from; None when it no longer migrates."""
         if origin is None:
             self._sources.pop(slot, None)
         else:
@@ -68,15 +68,15 @@ class KeyMover:
         """Move keys (each with its slot) that the request at the front of ``session`` names, then wake it.
 
         Called by the engine; ``session`` is woken or failed from the event loop, never from within this call.
-        ``deadline``, on the monotonic clock, is ``move_seconds`` from now unless told otherwise. ``asks`` if what the
-        source is being asked by now says too little.
+        ``deadline``, on the monotonic clock, is ``move_seconds`` from now unless told otherwise. ``asks`` if a question
+        that the source has already got is not enough.
         """
         self._move(session, {(database, key): slot for slot, key in missing}, deadline, asks=asks)
 
     def move(self, slot: int, keys: Iterable[tuple[int, bytes]]) -> "asyncio.Future[bytes | None]":
-        """Move keys (each with its database) of one slot, which migrates; None once they are absent, else an error.
+        """Move keys (each with its database) of one migrating slot. Gives None once they are absent, else an error.
 
-        The source is asked by a call that goes there later than this one is made.
+        The source gets a question that is sent after this call.
         """
         errand = Errand()
         wanted = dict.fromkeys(keys, slot)
@@ -105,7 +105,7 @@ class KeyMover:
                 move = self._moves[identity] = Move(slot, identity, deadline)
                 self._begin(move, target)
             elif asks and move.asked:
-                # absent-first: what the source says to a call of before may be older than this request.
+                # absent-first: the source's answer to an earlier call may be older than this request.
                 move.later.append(waiter)
                 continue
             move.waiters.append(waiter)
@@ -140,7 +140,7 @@ class KeyMover:
                 waiter.sleeper.wake(waiter.generation)
 
     def _end(self, move: Move) -> None:
-        """A move is over; for those who have come too late for what the source has said, it is asked again."""
+        """A move is over. For sessions that came too late for the source's answer, the source is asked again."""
         del self._moves[move.identity]
         later = [waiter for waiter in move.later if not waiter.over]
         state, target, migration = self._router.route(move.slot)
@@ -151,16 +151,16 @@ class KeyMover:
             again = self._moves[move.identity] = Move(move.slot, move.identity, deadline, waiters=later)
             self._begin(again, target)
         else:
-            # By the table of now, they are looked at afresh.
+            # They are looked at again, by the present table.
             move.waiters.extend(later)
 
     def found_big(self, move: Move, origin: Origin) -> None:
-        """A key goes in pieces from ``origin``, which takes longer; whoever only reads it need not wait."""
+        """A key goes in pieces from ``origin``, which takes longer; sessions that only read it need not wait."""
         if not move.big_since:
             move.big_since = time.monotonic()
             move.deadline = max(move.deadline, move.big_since + self._settings.big_key_seconds)
         if origin != self._sources.get(move.slot):
-            # by-action: it is looked for again, by the table of now.
+            # by-action: it is looked for again, by the present table.
             return
         move.read_at = origin
         error = not_moved(origin.address, self._router.route(move.slot)[1] or "", PIECES)
@@ -175,29 +175,30 @@ class KeyMover:
                 waiter.sleeper.big(origin, waiter.leave)
 
     def refuse(self, move: Move, error: bytes) -> None:
-        """A target takes no keys: whoever reads or deletes does so at the source, and others get the error."""
+        """A target takes no keys: reads and deletes run at the source, and other requests get the error."""
         del self._moves[move.identity]
-        # Those that go on there ask the source by themselves.
+        # Sessions that go on there ask the source by themselves.
         move.ask_again()
         for waiter in move.waiters:
             if waiter.leave() and not self._full_targets.begin(waiter.sleeper, error):
                 waiter.sleeper.fail(error)
-        # drained: not before those who go on elsewhere hold it themselves.
+        # drained: not before the sessions that go on elsewhere hold the slot themselves.
         self._router.loop.release_slot(move.slot)
 
     def is_current(self, move: Move, origin: Origin, target: str) -> bool:
-        """Whether the slot still migrates from and to where it did, by the same action, when the move was asked for."""
+        """Whether the slot still migrates between the same groups, by the same action, as when the move was asked
+        for."""
         _, address, migration = self._router.route(move.slot)
         return (migration, address, self._sources.get(move.slot)) == (move.identity[0], target, origin)
 
     def drop(self, move: Move) -> None:
-        """Move nothing; whoever waits looks again, by the table of now."""
+        """Move nothing; the waiting sessions look again, by the present table."""
         self._end(move)
         self._router.loop.release_slot(move.slot)
         for waiter in move.waiters:
             waiter.left -= 1
             if not waiter.left and waiter.leave():
-                # absent-first: of another table, it says nothing of the keys.
+                # absent-first: under another table, it says nothing about the keys.
                 waiter.sleeper.wake(waiter.generation)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -207,7 +208,7 @@ class KeyMover:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop all background work."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -215,7 +216,7 @@ class KeyMover:
         await self.permits.close()
 
     def close_idle(self) -> None:
-        """Close the connections to sources that nothing migrates from any more."""
+        """Close the connections to sources of no present migration."""
         origins = set(self._sources.values())
         in_use = {origin.address for origin in origins}
         for name, lane in list(self._lanes.items()):
@@ -227,16 +228,16 @@ class KeyMover:
         self.reads.keep(in_use)
 
     def leave(self, servers: Collection[str]) -> None:
-        """End the connections to servers that another master takes the place of, or has.
+        """End the connections to servers that have been replaced as masters, or are being replaced.
 
-        Keys under way there are asked for anew, by the table of now. What such a server still answers is not heard.
+        Their keys under way are asked for again, by the present table. Further answers of such a server are ignored.
         """
         for lane in list(self._lanes.values()):
             lane.leave(servers, "is not its group's master any more")
         self.reads.leave(servers)
 
     def check_time(self) -> None:
-        """Let the connections give up replies that are overdue; called a few times a second."""
+        """Close connections whose replies are overdue; called a few times a second."""
         # A session that is told goes on, and may open another lane.
         for lane in list(self._lanes.values()):
             for backend in lane.backends:
@@ -256,7 +257,7 @@ class KeyMover:
 
     @property
     def waiting(self) -> int:
-        """Keys on their way."""
+        """Number of keys on their way."""
         return len(self._moves)
 
     @property

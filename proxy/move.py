@@ -1,4 +1,4 @@
-"""One key on its way to its slot's target, and who waits for it; see :mod:`proxy.migrating`."""
+"""One key on its way to its slot's target, and the sessions that wait for it; see :mod:`proxy.migrating`."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,9 +17,9 @@ MoveKey = tuple[int, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a migrating slot's keys come from.
+    """The source of a migrating slot's keys.
 
-    ``epoch``, ``beginning`` and ``min_replicas`` are those of :class:`slots.table.Action`: no two actions have the same
+    ``epoch``, ``beginning`` and ``min_replicas`` are those of :class:`slots.table.Action`. No two actions have the same
     origin (**by-action**).
     """
 
@@ -33,10 +33,10 @@ class Origin:
 class Move:
     """One key on its way, and the sessions that wait for it.
 
-    ``big_since`` is when it was found to go in pieces, or 0; ``asked_at`` when the migrator was asked for it last;
-    ``read_at`` where it may be read meanwhile. ``busy_since`` is when it was found that somebody else moves it by
-    ``busy_permit``; ``refused`` why it could not be moved when it was tried last. ``asked``: the source has been asked,
-    or is being; ``later`` are those who want to hear what it says after that.
+    ``big_since``: when it was found to go in pieces, or 0. ``asked_at``: when the migrator was last asked for it.
+    ``read_at``: where it may be read meanwhile. ``busy_since``: when another mover was found to move it, by
+    ``busy_permit``. ``refused``: why the last try failed. ``asked``: whether the source has been asked, or is being
+    asked. ``later``: the sessions that need an answer of the source to a later question.
     """
 
     slot: int
@@ -53,18 +53,19 @@ class Move:
     later: list["Waiter"] = field(default_factory=list)
 
     def ask_again(self) -> None:
-        """The source has yet to be asked, or once more: what it says then is of use to all who wait by now."""
+        """Note that the source has to be asked, or asked again. That answer will serve all sessions that wait by
+        now."""
         self.asked = False
         self.waiters += self.later
         self.later.clear()
 
 
 class Sleeper(Protocol):
-    """What waits for keys to be moved: a session, or what stands for a part of its request."""
+    """Waits for keys to be moved: a session, or an object for a part of its request."""
 
     @property
     def session(self) -> "Session | None":
-        """The session whose request at the front waits as it stands, if it is that."""
+        """The session, if its request at the front waits unchanged; else None."""
 
     def wake(self, cleared: int) -> None:
         """All keys are absent from their sources, by the table of the generation ``cleared``."""
@@ -73,17 +74,18 @@ class Sleeper(Protocol):
         """A key could not be moved."""
 
     def big(self, origin: Origin, leave: Callable[[], bool]) -> None:
-        """A key goes in pieces from ``origin``, where it may be read. ``leave()`` says if it waits, and ends that."""
+        """A key goes in pieces from ``origin``, where it may be read. ``leave()`` ends the wait, and says whether there
+        was one."""
 
 
 class Errand:
-    """Keys that are moved for something else than the request at the front of a session as it stands."""
+    """Waits for keys that are moved for another purpose than an unchanged request at the front of a session."""
 
     session = None
 
     def __init__(self) -> None:
         self.done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        """None once all keys are absent from their source, or the error reply."""
+        """None once all keys are absent from their source; or the error reply."""
 
     def wake(self, cleared: int) -> None:
         """All keys are absent."""
@@ -96,12 +98,12 @@ class Errand:
             self.done.set_result(error)
 
     def big(self, origin: Origin, leave: Callable[[], bool]) -> None:
-        """It waits."""
+        """It goes on waiting."""
 
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """Who waits, and how many of the keys it waits for are still to be moved."""
+    """A waiting session, with the number of its keys that are still to be moved."""
 
     sleeper: Sleeper
     generation: int
@@ -110,6 +112,6 @@ class Waiter:
     told: bool = False
 
     def leave(self) -> bool:
-        """Wait no longer; false if that was over already."""
+        """Stop waiting; false if the wait was already over."""
         was_over, self.over = self.over, True
         return not was_over

@@ -1,4 +1,4 @@
-"""How many files a worker may have open: raised to what its clients need, or fewer clients let in (**bounded**).
+"""Raises the limit of a worker's open files to the need of its clients, or lets fewer clients in (**bounded**).
 
 Each client is an open file, and so is each connection to a server. A worker that ran out of them could not connect
 to servers any more. As Redis does, it asks the system for enough when it starts; where the system allows less, it
@@ -11,13 +11,13 @@ from proxy.settings import ProxySettings
 from slots.openfiles import raise_limit
 
 OTHERS = 256
-"""Files beside clients and what these wait on: shared connections to servers, listening sockets, logs."""
+"""Files for other purposes than clients and their waits: shared connections to servers, listening sockets, logs."""
 
 log = structlog.get_logger()
 
 
 def most_clients(settings: ProxySettings) -> int:
-    """How many clients a worker may have, once the limit of open files was raised as far as is needed and allowed."""
+    """How many clients a worker may have, after the limit of open files was raised as far as needed and allowed."""
     wanted = settings.max_clients + settings.own_connections + OTHERS
     allowed = raise_limit(wanted)
     clients = _fitting(settings, allowed)
@@ -34,5 +34,5 @@ def most_clients(settings: ProxySettings) -> int:
 
 def _fitting(settings: ProxySettings, files: int) -> int:
     left = files - OTHERS
-    # A connection of its own is one client's, so there are never more of those than clients.
+    # Each connection of a session's own belongs to one client, so there are never more of them than clients.
     return max(1, min(settings.max_clients, max(left - settings.own_connections, left // 2)))

@@ -1,13 +1,13 @@
-"""Connections of a session's own: for what holds a connection up, or leaves something behind on it.
+"""Connections of a session's own, for commands that hold a connection up or leave something behind on it.
 
-Blocking commands, WAIT and WATCH cannot go over connections that all sessions share. A worker keeps a few such
-connections idle for each (server, database, RESP version) and opens more as they are asked for. **bounded**: no
-more than ``own_connections`` at once, no more than ``own_connections_idle`` kept, each for as long as
-``own_connections_idle_seconds``; a server that could not be connected to is not tried for every session anew.
+Blocking commands, WAIT and WATCH cannot use the connections that all sessions share. A worker keeps a few such
+connections idle for each (server, database, RESP version) and opens more on demand. **bounded**: there are at most
+``own_connections`` at once. At most ``own_connections_idle`` are kept, each for ``own_connections_idle_seconds``. If a
+server could not be connected to, it is not tried again for every session.
 
-A connection that was lost is never given out again, nor is one whose server has left the slot table: what it held
-at the server (a watch, a place in a queue of blocked clients) went with it. **drained**: one that is given up with
-replies outstanding is told to ``options.on_lost`` by its backend, as every connection of the worker.
+A lost connection is never given out again, and neither is one whose server has left the slot table: what it held at the
+server (a watch, a place in a queue of blocked clients) is gone. **drained**: if a connection is closed with replies
+outstanding, its backend tells ``options.on_lost``, like every connection of the worker.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from slots.backoff import Backoff
 
 CLIENT_ID = command(("CLIENT", "ID"))
 NO_CLIENT_ID = (b"-ERR Syntax error, try CLIENT", b"-ERR Unknown subcommand or wrong number of arguments for")
-"""What servers before Redis 5 say to it."""
+"""The errors of servers before Redis 5."""
 LEFT_THE_TABLE = "is no longer in the slot table"
 
 Kind = tuple[str, int, int]
@@ -32,10 +32,10 @@ Kind = tuple[str, int, int]
 
 
 class OwnConnectionError(Exception):
-    """There is no connection to be had.
+    """No connection is available.
 
     Args:
-        text: the error as it is shown to a client, with its code and without the line's end.
+        text: the error for the client, with its code and without the end of the line.
     """
 
     @property
@@ -49,7 +49,7 @@ class OwnConnection:
 
     Args:
         backend: the connection itself, to which nothing has been sent yet.
-        reply_seconds: how long a reply may take where nothing else is said.
+        reply_seconds: how long a reply may take unless a call says otherwise.
     """
 
     __slots__ = ("_reply_seconds", "backend", "client_id", "idle_since", "orphaned_at")
@@ -57,10 +57,10 @@ class OwnConnection:
     def __init__(self, backend: Backend, reply_seconds: float) -> None:
         self.backend = backend
         self.client_id = 0
-        """The server's number of this connection, for CLIENT UNBLOCK."""
+        """The server's id of this connection, for CLIENT UNBLOCK."""
         self.idle_since = 0.0
         self.orphaned_at = math.inf
-        """Since when its server is not in the slot table."""
+        """The time since which its server is not in the slot table."""
         self._reply_seconds = reply_seconds
 
     @property
@@ -70,21 +70,21 @@ class OwnConnection:
 
     @property
     def kind(self) -> Kind:
-        """What it can be used for."""
+        """Its address, database and RESP version."""
         return self.backend.address, self.backend.database, self.backend.protocol
 
     @property
     def lost(self) -> bool:
-        """Whether it has ended. A backend would connect anew; without what the session had at the server."""
+        """Whether it has ended. A backend would reconnect, but without the session's state at the server."""
         return self.backend.failure is not None or self.backend.connects > 1
 
     async def ask(self, payload: bytes, seconds: float | None = None) -> bytes:
-        """Send one request; its reply as it came, or an error that names the server.
+        """Send one request; give its unchanged reply, or an error that names the server.
 
         Args:
             payload: the request in RESP.
             seconds: how long the reply may take before the connection is given up; ``math.inf`` for no limit.
-                With several requests under way the longest limit holds for all.
+                With several requests under way, the longest limit holds for all.
         """
         if self.lost:
             return f"-ERR server {self.address} {self.backend.failure}\r\n".encode()
@@ -96,13 +96,13 @@ class OwnConnection:
 
 
 def _settle(waiting: "asyncio.Future[bytes]", reply: bytes) -> None:
-    # Whoever asked may have been cancelled.
+    # The caller may have been cancelled.
     if not waiting.done():
         waiting.set_result(reply)
 
 
 class _Unreachable:
-    """A server that could not be connected to: until when it is not tried again, and why."""
+    """A server that could not be connected to: why, and until when it is not tried again."""
 
     __slots__ = ("backoff", "error", "until")
 
@@ -113,7 +113,7 @@ class _Unreachable:
 
 
 class OwnConnections:
-    """The connections of their own of one worker's sessions.
+    """All connections of this sort of one worker's sessions.
 
     Args:
         loop: the worker's loop.
@@ -126,16 +126,16 @@ class OwnConnections:
         self._options = options
         self._settings = settings
         self._in_use: set[OwnConnection] = set()
-        # Each kind's, the longest idle first.
+        # For each kind, the longest idle first.
         self._idle: dict[Kind, deque[OwnConnection]] = {}
         self._unreachable: dict[str, _Unreachable] = {}
 
     # -- taking --------------------------------------------------------------------------------------------
 
     async def take(self, address: str, database: int, protocol: int) -> OwnConnection:
-        """A connection that nobody else has, introduced and in its database.
+        """A connection for one session alone, greeted and in its database.
 
-        Give it back or discard it. A caller that is cancelled here has none.
+        Give it back or discard it. A caller that is cancelled here gets none.
 
         Raises:
             OwnConnectionError: at the limit, or when the server cannot be connected to.
@@ -190,7 +190,7 @@ class OwnConnections:
             connection.client_id = int(reply[1:])
             self._unreachable.pop(address, None)
         elif reply.startswith(NO_CLIENT_ID):
-            # bounded: it is reached all right, so nobody has to wait before it is tried again.
+            # bounded: the server can be reached, so it may be tried again at once.
             reply = (
                 b"-ERR server %b is older than Redis 5, which commands that wait, and WATCH, need\r\n"
                 % address.encode()
@@ -198,7 +198,7 @@ class OwnConnections:
         else:
             self._note_unreachable(address, reply[1:].decode(errors="replace").rstrip())
         if opened.cancelled():
-            # Whoever asked for it has gone; a good connection is kept for the next.
+            # The caller has gone; a good connection is kept for the next.
             self.give_back(connection)
         else:
             opened.set_result(reply)
@@ -215,7 +215,7 @@ class OwnConnections:
     # -- giving back ---------------------------------------------------------------------------------------
 
     def give_back(self, connection: OwnConnection) -> None:
-        """Take a connection back that has all its replies, watches nothing and is as it was when it was taken."""
+        """Take a connection back that has all its replies, watches nothing and is in its original state."""
         orphaned = connection.orphaned_at < math.inf
         if connection.lost or orphaned or connection.backend.queued or not connection.client_id:
             self.discard(connection, "was given up")
@@ -231,12 +231,12 @@ class OwnConnections:
                 self._end_idle(oldest)
 
     def discard(self, connection: OwnConnection, reason: str) -> None:
-        """End a connection. Requests under way on it are answered with an error that says ``reason``."""
+        """End a connection. Its requests under way are answered with an error that has ``reason``."""
         self._in_use.discard(connection)
         connection.backend.close(reason)
 
     def leave(self, addresses: Collection[str], reason: str) -> None:
-        """End every connection to these servers, also those in use: what they answer from now on is nobody's."""
+        """End every connection to these servers, even those in use: their later answers go to no client."""
         for connection in [connection for connection in self._in_use if connection.address in addresses]:
             self.discard(connection, reason)
         self._end_idle_at([kind for kind in self._idle if kind[0] in addresses], reason)
@@ -244,7 +244,7 @@ class OwnConnections:
     def keep_servers(self, addresses: Collection[str]) -> None:
         """End the connections to every server that is not in ``addresses``: those in use once they are given back.
 
-        bounded: whoever uses one has ``backend_reply_seconds`` to give it back.
+        bounded: a session that uses one has ``backend_reply_seconds`` to give it back.
         """
         for connection in self._in_use:
             if connection.address in addresses:
@@ -264,7 +264,7 @@ class OwnConnections:
     # -- time ----------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Give up replies that are overdue and connections that were idle for too long; called a few times a second."""
+        """Close connections whose replies are overdue, or that were idle for too long; called a few times a second."""
         given_up = self._now() - self._settings.backend_reply_seconds
         for connection in list(self._in_use):
             connection.backend.check_time()
@@ -298,17 +298,17 @@ class OwnConnections:
 
     @property
     def idle(self) -> int:
-        """Connections that nobody uses."""
+        """The number of connections that are not in use."""
         return sum(map(len, self._idle.values()))
 
     @property
     def in_use(self) -> int:
-        """Connections that sessions use."""
+        """The number of connections that sessions use."""
         return len(self._in_use)
 
     @property
     def in_flight(self) -> int:
-        """Replies outstanding."""
+        """The number of replies outstanding."""
         return sum(connection.backend.queued for connection in self._in_use)
 
     def __len__(self) -> int:

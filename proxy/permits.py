@@ -1,6 +1,6 @@
-"""The permits by which this worker moves keys, see :mod:`slots.permits`: one a source, renewed when it is doubted.
+"""The permits by which this worker moves keys, see :mod:`slots.permits`: one for each source, renewed when doubted.
 
-**one-way**: nothing that was sent by a permit that was doubted does anything once it was renewed.
+**one-way**: once a doubted permit was renewed, steps that were sent with it have no effect.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Permits:
     """The permits of one worker.
 
     Args:
-        settings: timeouts, and how to get in at the servers.
+        settings: timeouts, and how to log in at the servers.
         new_name: a name for one connection; by it the proxy can be cut off a server.
     """
 
@@ -33,23 +33,23 @@ class Permits:
         self._held: dict[tuple[str, str], str] = {}
         self._doubted: dict[tuple[str, str], str] = {}
         self._renewals: dict[tuple[str, str], asyncio.Task[str | None]] = {}
-        # Why it was not renewed: said once, for it is tried many times a second.
+        # Why a renewal failed. It is logged once, for it is tried many times a second.
         self._reasons: dict[tuple[str, str], str] = {}
 
     def get(self, source: str, target: str) -> str:
-        """What this worker believes to be the permit; empty if it has none, or doubts it."""
+        """The permit that this worker believes to hold; empty if it has none, or doubts it."""
         return self._held.get((source, target), "")
 
     def doubt(self, source: str, target: str, permit: str) -> None:
-        """What was sent by this permit may have been run or not; use it no more."""
+        """Steps with this permit may have run or not; it is not used any more."""
         pair = source, target
         if self._held.get(pair) == permit:
             self._doubted[pair] = self._held.pop(pair)
 
     async def renew(self, source: str, target: str) -> str | None:
-        """Get the permit that holds, another than the one that is doubted; None once it is there, else why it is not.
+        """Get a permit that holds in place of the doubted one. Gives None once there is one, else why there is none.
 
-        Whoever asks while it is being renewed gets the same answer.
+        A call during a renewal gets the same answer.
         """
         pair = source, target
         task = self._renewals.get(pair)
@@ -85,12 +85,12 @@ class Permits:
             doubted = self._doubted.get((source, target), "")
             permit = await permits.renew(at_source, at_target, target, doubted)
             while permit == self._doubted.get((source, target)):
-                # Since it was looked at.
+                # It may have changed since it was looked at.
                 doubted = permit
                 permit = await permits.renew(at_source, at_target, target, doubted)
             self._held[source, target] = permit
             self._reasons.pop((source, target), None)
-            # Another may have been doubted meanwhile.
+            # Another permit may have been doubted meanwhile.
             if self._doubted.get((source, target)) == doubted:
                 self._doubted.pop((source, target))
         except (permits.NotSettled, permits.SameProcess, *FAILURES) as error:
@@ -114,6 +114,6 @@ class Permits:
             socket_connect_timeout=limit,
             socket_timeout=limit,
             single_connection_client=True,
-            # bounded: keys that wait for it are tried again, and not only when redis-py has waited long enough.
+            # bounded: the waiting keys are tried again earlier than redis-py would give up.
             retry=Retry(NoBackoff(), 0),
         )

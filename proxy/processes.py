@@ -1,4 +1,4 @@
-"""One worker process as its supervisor sees it: the process, its channel, and what it has said."""
+"""One worker process, as its supervisor sees it: the process, its channel, and its messages."""
 
 import asyncio
 import os
@@ -15,17 +15,17 @@ from slots.connections import worker_prefix
 from slots.table import SlotTable
 
 EXIT_SECONDS = 2.0
-"""A worker that has closed its channel and does not end within this time is killed."""
+"""If a worker has closed its channel and does not end within this time, it is killed."""
 WORKER_COMMAND: tuple[str, ...] = (sys.executable, "-m", "proxy.worker")
 
 Inherited: TypeAlias = "socket.socket | IO[bytes]"
-"""What a worker gets under the same descriptor."""
+"""A socket that a worker inherits, under the same descriptor."""
 
 log = structlog.get_logger()
 
 
 async def spawn(arguments: Sequence[str], descriptors: Sequence[int]) -> asyncio.subprocess.Process:
-    """Start a process that gets these descriptors under their numbers.
+    """Start a process that inherits these descriptors under their numbers.
 
     Raises:
         OSError: it cannot be started.
@@ -34,7 +34,7 @@ async def spawn(arguments: Sequence[str], descriptors: Sequence[int]) -> asyncio
         *arguments,
         stdin=subprocess.DEVNULL,
         pass_fds=descriptors,
-        # The worker imports what its supervisor would, wherever that was started.
+        # The worker imports the same modules as its supervisor, from any working directory.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
         # A Ctrl-C at the terminal is for the supervisor, which drains its workers.
         start_new_session=True,
@@ -52,17 +52,17 @@ class Worker:
         self.instance = instance
         """The identity under which it connects to servers."""
         self.retired_prefixes: list[str] = []
-        """Names of connections it had under earlier identities and has not yet said to have closed."""
+        """Prefixes of connection names under earlier identities, which it has not yet reported as closed."""
         self.ready = False
         self.limited = False
-        """Whether it has said that it holds a limit to what it may use (:mod:`proxy.allowances`)."""
+        """Whether it has confirmed a limit to its use of servers (:mod:`proxy.allowances`)."""
         self.applied = 0
         """The newest epoch it has acknowledged under its identity."""
         self.silent_ticks = 0
-        """How often the supervisor has looked since it last said anything."""
+        """How many times the supervisor has looked since the worker's last message."""
         self._process = process
         self._channel = channel
-        self._table: SlotTable | None = None  # the newest one sent
+        self._table: SlotTable | None = None  # the newest table that was sent
         self._servers: dict[str, set[int]] = {}
 
     @classmethod
@@ -96,12 +96,12 @@ class Worker:
 
     @property
     def prefix(self) -> str:
-        """What the names of its connections to servers begin with."""
+        """The prefix of the names of its connections to servers."""
         return worker_prefix(self.instance, self.incarnation)
 
     @property
     def servers(self) -> dict[str, set[int]]:
-        """Servers it may have sent to since its last acknowledgement, and the groups they were masters of."""
+        """Servers that it may have sent to since its last acknowledgement, with the groups whose masters they were."""
         return {server: set(groups) for server, groups in self._servers.items()}
 
     def send(self, message: Message) -> None:
@@ -125,7 +125,7 @@ class Worker:
     def send_identity(
         self, instance: str, table: SlotTable, allowance: Mapping[str, Any], known_servers: Mapping[str, Any]
     ) -> None:
-        """Give it another identity, and the table, the allowance and the servers by which it connects under it."""
+        """Give it another identity, with the table, the allowance and the servers that belong to it."""
         self.retired_prefixes.append(self.prefix)
         self.instance = instance
         self.applied = 0
@@ -142,7 +142,7 @@ class Worker:
         self._sent(table)
 
     def acknowledged(self, epoch: int) -> None:
-        """It has applied ``epoch``: of what it was sent, only the newest table matters from now on."""
+        """It has applied ``epoch``: of the tables sent, only the newest matters from now on."""
         self.applied = max(self.applied, epoch)
         if self._table is not None and self._table.epoch == epoch:
             self._servers = {}
@@ -163,7 +163,7 @@ class Worker:
         return message
 
     async def ended(self) -> int:
-        """Close the channel, see to it that the process ends, and give its status (negative: the signal)."""
+        """Close the channel, make sure that the process ends, and give its status (negative: the signal)."""
         self._channel.close()
         try:
             return await asyncio.wait_for(self._process.wait(), EXIT_SECONDS)

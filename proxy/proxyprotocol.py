@@ -1,6 +1,6 @@
-"""The PROXY protocol, version 1 and 2: a load balancer says before anything else whose connection it passes on.
+"""The PROXY protocol, version 1 and 2: a load balancer first says which client's connection it passes on.
 
-Not a byte behind the header is taken from the socket, which is then as if the client itself had connected.
+No byte behind the header is taken from the socket. Afterwards the socket is as if the client itself had connected.
 **bounded**: a header of version 1 has at most 107 bytes, one of version 2 at most :data:`LONGEST`.
 """
 
@@ -12,27 +12,28 @@ import struct
 from slots import address
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
-"""How a header of version 2 begins."""
+"""The beginning of a header of version 2."""
 START = struct.Struct("!12sBBH")
-"""What a header of version 2 has before the addresses: signature, version and command, family, bytes that follow."""
+"""The part of a header of version 2 before the addresses: signature, version and command, family, number of bytes
+left."""
 FIRST_WORD = b"PROXY "
-"""How a header of version 1 begins."""
+"""The beginning of a header of version 1."""
 SHORTEST = len(b"PROXY UNKNOWN\r\n")
-"""So many bytes belong to the header, whichever version it is of."""
+"""The header has at least so many bytes, in either version."""
 LONGEST_LINE = 107
 LONGEST = 4096
-"""Bytes of a header of version 2, with what a load balancer adds to the addresses. 500 are many."""
+"""The most bytes of a header of version 2, including a load balancer's additions to the addresses. 500 are many."""
 
 PORT = re.compile(r"0|[1-9][0-9]{0,4}")
 NOT_FOR_A_NAME = re.compile(r"[^!-~]")
 
 
 class ProxyProtocolError(ValueError):
-    """What came is not a header, or one that must not be."""
+    """The bytes are not a header, or not an allowed one."""
 
 
 class Header:
-    """Takes a header from a non-blocking socket, as it comes."""
+    """Takes a header from a non-blocking socket, in the parts in which it comes."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -40,7 +41,7 @@ class Header:
         """The client's address; None if the header says to take the socket's own."""
 
     def read(self, sock: socket.socket) -> bool:
-        """Take what is there of the header; say whether that was all of it.
+        """Take the available bytes of the header; say whether it is complete.
 
         Raises:
             ProxyProtocolError: it is not a header, or the connection ended within it.
@@ -59,7 +60,8 @@ class Header:
         return True
 
     def _missing(self) -> int | None:
-        """How many bytes more belong to the header for certain; 0 once it is complete; None: up to the line's end."""
+        """How many more bytes certainly belong to the header; 0 once it is complete; None: up to the end of the
+        line."""
         received = self.received
         if not (received.startswith((FIRST_WORD, SIGNATURE)) or _begins(received)):
             raise ProxyProtocolError(f"it does not begin as a header does: {bytes(received[:16])!r}")
@@ -79,7 +81,8 @@ class Header:
         return size - len(received)
 
     def _line(self, sock: socket.socket) -> bytes:
-        # What is looked at is taken whole, or up to the line's end: nothing is left that would wake us again.
+        # Bytes that were peeked at are taken whole, or up to the end of the line: no left byte would wake the loop
+        # again.
         ahead = sock.recv(LONGEST_LINE - len(self.received), socket.MSG_PEEK)
         end = ahead.find(b"\n")
         return sock.recv(end + 1 if end >= 0 else len(ahead)) if ahead else b""
@@ -117,7 +120,7 @@ def _read_binary(header: bytes) -> str | None:
     if version != 2 or command > 1:
         raise ProxyProtocolError(f"it is not understood: {header[: START.size]!r}")
     if command == 0:
-        return None  # LOCAL: the load balancer itself, which looks whether we are well. Nothing else counts then.
+        return None  # LOCAL: the load balancer itself checks the proxy. Nothing else in the header counts then.
     if family > 3 or transport > 2:
         raise ProxyProtocolError(f"it is not understood: {header[: START.size]!r}")
     body = memoryview(header)[START.size :]
@@ -130,7 +133,7 @@ def _read_binary(header: bytes) -> str | None:
             return address.join(str(ipaddress.IPv6Address(bytes(body[:16]))), int.from_bytes(body[32:34]))
         case 3, 1:
             path = bytes(body[:108]).split(b"\0", 1)[0].decode(errors="replace")
-            # It stands in a line of CLIENT LIST, among others.
+            # It becomes part of a line of CLIENT LIST, for instance.
             return f"{NOT_FOR_A_NAME.sub('?', path) or '/'}:0"
         case _:
             return None

@@ -1,13 +1,13 @@
-"""Which replica of one group is read for which slot.
+"""Decides which replica of one group is read for which slot.
 
-**caught-up**: a slot is read from a replica only while it is at rest, and only once the replica has run everything
-that its master had when the slot came to rest there. The master's place in its stream of writes, asked after the slot
-came, is the slot's *mark*; a replica that has not passed it may lack keys that the slot brought along, however old
-they are. Another master, or another stream of the same one, makes every mark anew. A mark is compared with what the
-replica said last, so one that was restarted and has fallen back does not pass either.
+**caught-up**: a slot is read from a replica only while it is at rest, and only once the replica has run everything that
+its master had when the slot came to rest there. The slot's *mark* is the master's place in its stream of writes, asked
+for after the slot came. A replica that has not passed the mark may lack keys that the slot brought along, even old
+ones. If the group gets another master, or the master another stream, every mark is made again. A mark is compared with
+the replica's latest answer, so a replica that was restarted and has fallen back does not pass either.
 
-A replica in the proxy's own datacenter is preferred to one elsewhere. Among equals each slot has its own order,
-different in each worker, so reads are spread, and a replica that comes or goes changes only its own share.
+A replica in the proxy's own datacenter is preferred to one elsewhere. Among equals, each slot has its own order, which
+differs in each worker. So reads are spread, and a replica that comes or goes only changes its own share.
 """
 
 from collections.abc import Iterable
@@ -30,9 +30,9 @@ class ReplicaGroup:
     """The replicas of one group with one master, and the slots at rest there.
 
     Args:
-        group: as the slot table has it, with a master.
-        datacenter: the proxy's own.
-        limits: beyond which a replica is not read.
+        group: the group in the slot table; it has a master.
+        datacenter: the proxy's own datacenter.
+        limits: a replica beyond them is not read.
         salt: makes the choice differ between workers.
     """
 
@@ -45,10 +45,10 @@ class ReplicaGroup:
         self._salt = salt
         self._near: dict[str, bool] = {}
         self._said: dict[str, Replication] = {}
-        # What the master said last; None while it is not known to be one.
+        # The master's latest answer; None while it is not known to be a master.
         self._stream: str | None = None
         self._offset = 0
-        # By slot: what a replica has to have run, or when the slot came if that is not known yet.
+        # By slot: the place that a replica has to have reached, or when the slot came if that place is not known yet.
         self._marks: dict[int, int] = {}
         self._highest = 0
         self._unmarked: dict[int, int] = {}
@@ -59,16 +59,16 @@ class ReplicaGroup:
 
     @property
     def replicas(self) -> tuple[str, ...]:
-        """Addresses, whether they may be read or not."""
+        """Addresses of all replicas, readable or not."""
         return tuple(self._near)
 
     @property
     def slots_read(self) -> int:
-        """Slots that are read from a replica now."""
+        """How many slots are read from a replica now."""
         return len(self._chosen)
 
     def set_replicas(self, group: Group) -> None:
-        """Take the replicas that the group has now, but for those not to be read. Its master is the same."""
+        """Take the group's present replicas, except those not to be read. The master is the same."""
         readable = [server for server in group.replicas if server not in group.unread]
         near = {server: group.datacenter_of(server) == self._datacenter for server in readable}
         if near == self._near:
@@ -86,7 +86,7 @@ class ReplicaGroup:
         self._last = None
 
     def leave(self, slot: int) -> None:
-        """The slot is in motion, or at rest elsewhere, and not read from a replica from now on."""
+        """The slot is in motion, or at rest elsewhere. From now on it is not read from a replica."""
         self._unmarked.pop(slot, None)
         self._marks.pop(slot, None)
         self._chosen.pop(slot, None)
@@ -94,13 +94,14 @@ class ReplicaGroup:
     # -- servers -------------------------------------------------------------------------------------------
 
     def asking(self) -> int:
-        """To be called when the master is asked, and given to :meth:`master_said` with its answer."""
+        """Call this when the master is asked, and give the result to :meth:`master_said` with the answer."""
         return self._clock
 
     def master_said(self, said: Replication | None, asked: int) -> None:
-        """The master answered a question put when :meth:`asking` gave ``asked``, or (None) it did not."""
+        """The master answered a question that was put when :meth:`asking` gave ``asked``, or (None) it did not
+        answer."""
         if said is None:
-            # What it said before still tells what a replica has to have run.
+            # Its earlier answer still says which place a replica has to have reached.
             return
         if not said.is_master:
             self._stream = None
@@ -111,7 +112,7 @@ class ReplicaGroup:
             self._marks = dict.fromkeys(self._marks, said.offset)
             self._last = None
         self._offset = said.offset
-        # caught-up: what came after the question may have brought keys that this offset does not cover.
+        # caught-up: a slot that came after the question may have brought keys that this offset does not cover.
         marked = [slot for slot, joined in self._unmarked.items() if joined <= asked]
         for slot in marked:
             del self._unmarked[slot]
@@ -121,21 +122,21 @@ class ReplicaGroup:
             self._last = None
 
     def replica_said(self, address: str, said: Replication | None) -> None:
-        """A replica answered, or (None) what it said is not to be relied on any longer."""
+        """A replica answered, or (None) its answer no longer counts."""
         if said is None or address not in self._near:
             self._said.pop(address, None)
         else:
             self._said[address] = said
 
     def forget(self) -> None:
-        """Rely on nothing that was said, and take every slot as having come just now."""
+        """Forget all answers, and treat every slot as having come just now."""
         self._said.clear()
         self._stream = None
         self.join([*self._marks, *self._unmarked])
         self._marks.clear()
 
     def problem(self, address: str) -> str | None:
-        """Why a replica is not read, whatever the slot; None if it may be."""
+        """Why a replica is not read for any slot; None if it may be read."""
         said = self._said.get(address)
         if said is None:
             return "does not say how its replication stands"
@@ -156,7 +157,8 @@ class ReplicaGroup:
     # -- the choice ----------------------------------------------------------------------------------------
 
     def refresh(self) -> list[tuple[int, str | None]]:
-        """Choose again; the slots whose choice has changed, each with the replica to read or None for the master."""
+        """Choose again. Gives the slots whose choice has changed, each with the replica to read or None for the
+        master."""
         offsets = {server: self._said[server].offset for server in self._near if self.problem(server) is None}
         if all(offset >= self._highest for offset in offsets.values()):
             healthy = tuple(offsets)
@@ -164,11 +166,11 @@ class ReplicaGroup:
                 return []
             self._last = healthy
         else:
-            # They differ in which slots they may be read for, and that changes with every answer.
+            # Replicas differ in the slots for which they may be read, and that changes with every answer.
             self._last = None
         chosen: dict[int, str] = {}
         for slot, mark in self._marks.items():
-            # caught-up: by what it said last, not by what it once said.
+            # caught-up: its latest answer counts, not an earlier one.
             server = self._choose(slot, [server for server, offset in offsets.items() if offset >= mark])
             if server is not None:
                 chosen[slot] = server

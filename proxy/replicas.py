@@ -1,11 +1,11 @@
-"""A worker's replicas: whether each is fit to be read, and which slot's reads go to which.
+"""A worker's replicas: whether each is fit to be read, and which slot's reads go to which replica.
 
-Reads of a session that wants them (by the setting ``replica_reads``, or READONLY) go to a replica wherever one is
-fit: a slave of the group's master with its link up, not too far behind, and **caught-up** for the slot
-(:mod:`proxy.replicagroup`). Everything else goes to the master, so a replica that is not sure to be fit is simply not
-used: it is put out of use by the table that moves the slot or changes the group (before that table is acknowledged),
-by any connection to it that ends (it may have been restarted with older data), by a fence, and by what it says when it
-is asked, once in ``replica_check_seconds``, or when it does not answer for as long.
+Reads of a session that wants them (by the setting ``replica_reads``, or READONLY) go to a replica if one is fit: it
+follows the group's master with its link up, is not too far behind, and is **caught-up** for the slot
+(:mod:`proxy.replicagroup`). All other requests go to the master. A replica is not used unless it is certainly fit.
+These events put it out of use: the table that moves the slot or changes the group (before that table is acknowledged);
+the end of any connection to it, for it may have been restarted with older data; a fence; an unfit answer; no answer
+within ``replica_check_seconds``. It is asked once in that time.
 
 **bounded**: one question at a time to each server, and none while no session wants to read from replicas.
 """
@@ -29,19 +29,19 @@ from slots.table import Slot, SlotTable
 log = structlog.get_logger()
 
 IDLE_ROUNDS = 10
-"""Rounds for which questions go on while no session wants the answers: one that watches keys wants them again soon."""
+"""Rounds of questions after the last session wanted the answers: one that watches keys wants them again soon."""
 
 Answered = Callable[[Replication | None], None]
 
 
 class Connection(Protocol):
-    """What is needed of a :class:`proxy.engine.backend.Backend` here."""
+    """The part of a :class:`proxy.engine.backend.Backend` that is needed here."""
 
     def call(self, payload: bytes, callback: Callable[[bytes], None]) -> None:
         """Send a request; ``callback`` gets the reply, or an error."""
 
     def check_time(self) -> None:
-        """Give up what takes too long."""
+        """Close the connection if a reply takes too long."""
 
     def reset(self, reason: str) -> None:
         """End the connection; the next request opens another."""
@@ -59,7 +59,7 @@ class Check:
         self._answered: Answered | None = None
 
     def ask(self, now: float, answered: Answered) -> bool:
-        """Ask, and have ``answered`` called with what the server says; False while it owes an answer."""
+        """Ask, and have ``answered`` called with the server's answer; False while it owes an answer."""
         if self._asked_at is not None:
             return False
         self._asked_at = now
@@ -85,7 +85,7 @@ class Replicas:
     """The replicas of all groups, for one worker.
 
     Args:
-        router: is told where each slot's reads may go.
+        router: gets where each slot's reads may go.
         settings: the proxy's settings.
         salt: differs between workers, so that they do not all read one slot from one replica.
         connect: makes a connection for questions to a server.
@@ -101,7 +101,7 @@ class Replicas:
         self._limits = Limits(settings.replica_lag_bytes_max, settings.replica_lag_seconds_max)
         self._table: SlotTable | None = None
         self._groups: dict[int, ReplicaGroup] = {}
-        # The group that each slot is at rest at, where that has replicas.
+        # The group of each slot at rest, if that group has replicas.
         self._homes: dict[int, ReplicaGroup] = {}
         self._checks: dict[str, Check] = {}
         self._fit: set[str] = set()
@@ -113,18 +113,18 @@ class Replicas:
 
     @property
     def slots_read(self) -> int:
-        """Slots that are read from a replica now by sessions that want it."""
+        """How many slots are read from a replica now by sessions that want it."""
         return sum(group.slots_read for group in self._groups.values())
 
     @property
     def leaving(self) -> frozenset[str]:
-        """Servers that are replicas no more and still owe replies: connections to them are not to be closed yet."""
+        """Servers that are no longer replicas and still owe replies: connections to them must not be closed yet."""
         return frozenset(self._leaving)
 
     # -- tables --------------------------------------------------------------------------------------------
 
     def apply(self, table: SlotTable) -> None:
-        """A table is being put in force: no slot in motion is read from a replica once this returns."""
+        """A table is being put in force. When this returns, no slot in motion is read from a replica."""
         old, self._table = self._table, table
         self._let_go(old, table)
         regrouped = self._regroup(table)
@@ -132,7 +132,7 @@ class Replicas:
         for index, slot in enumerate(table.slots):
             if regrouped or old is None or slot is not old.slots[index]:
                 home = self._homes.get(slot.id)
-                # caught-up: only what is at rest.
+                # caught-up: only slots at rest.
                 group = self._groups.get(slot.group_id) if _at_rest(slot) else None
                 if group is home:
                     continue
@@ -149,7 +149,7 @@ class Replicas:
             self._refresh(group)
 
     def _regroup(self, table: SlotTable) -> bool:
-        """Take the groups of a table; whether slots may belong to other ones, or to other masters, than before."""
+        """Take the groups of a table; say whether slots may have got another group, or another master."""
         changed = False
         for known in list(self._groups.values()):
             group = table.groups.get(known.id)
@@ -169,7 +169,7 @@ class Replicas:
         return changed
 
     def _let_go(self, old: SlotTable | None, table: SlotTable) -> None:
-        """Note the replicas that have left and owe replies: whoever waits for those is to get them."""
+        """Note the replicas that have left and owe replies, so that the sessions get those."""
         servers = {server for group in table.groups.values() for server in group.servers}
         replicas = {replica for group in old.groups.values() for replica in group.replicas} if old else set()
         self._leaving = {address for address in (self._leaving | replicas) - servers if self._owes(address)}
@@ -180,7 +180,7 @@ class Replicas:
     # -- servers -------------------------------------------------------------------------------------------
 
     def server_lost(self, address: str) -> None:
-        """A connection to a server has ended; a replica may have been restarted, with older data than it had."""
+        """A connection to a server has ended; a replica may have been restarted, with older data than before."""
         for group in self._groups.values():
             if address in group.replicas:
                 if address in self._checks:
@@ -193,7 +193,7 @@ class Replicas:
         self._forget()
 
     def reset(self, reason: str) -> None:
-        """The proxy has a new identity: connect anew, and learn everything again."""
+        """The proxy has a new identity: reconnect, and learn everything again."""
         self._fenced = False
         self._next_round = 0.0
         for check in self._checks.values():
@@ -212,11 +212,11 @@ class Replicas:
     # -- questions -----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Ask whom it is time to ask, and give up on who does not answer; called ten times a second."""
+        """Ask the servers that are due, and give up on silent ones; called ten times a second."""
         now = asyncio.get_running_loop().time()
         for check in list(self._checks.values()):
             check.connection.check_time()
-        # Some may have answered with an error just now.
+        # Some may have just answered with an error.
         for address, check in list(self._checks.items()):
             if address in self._fit and check.silent_since(now - self._settings.replica_check_seconds):
                 self.server_lost(address)
@@ -224,7 +224,7 @@ class Replicas:
             self._close_left()
         if now < self._next_round:
             return
-        # Not all workers at once.
+        # So not all workers ask at once.
         self._next_round = now + self._settings.replica_check_seconds * random.uniform(0.9, 1.1)
         if self._settings.replica_reads or any(session.replica_reads for session in self._router.sessions):
             self._rounds_left = IDLE_ROUNDS
@@ -236,7 +236,7 @@ class Replicas:
             self._ask(group, now)
 
     def _ask(self, group: ReplicaGroup, now: float) -> None:
-        """Ask the master, and then its replicas: what it had by then is what they are measured by."""
+        """Ask the master, and then its replicas: they are measured by the master's answer."""
         if not self._check(group.master).ask(now, partial(self._master_said, group, group.asking())):
             # It still owes an answer. Its replicas may be fit all the same.
             self._ask_replicas(group)
@@ -270,7 +270,7 @@ class Replicas:
         return Backend(router.loop, address, 0, 2, router.options, self._settings.backend_reply_seconds)
 
     def _stop(self) -> None:
-        """Nobody wants to read from replicas: ask nothing, and rely on nothing once somebody does again."""
+        """No session wants to read from replicas: ask nothing, and use no earlier answer when one wants to again."""
         for address in list(self._checks):
             self._close(address)
         for group in self._groups.values():
@@ -284,7 +284,7 @@ class Replicas:
             self._router.set_replica(slot, address)
 
     def _note(self, group: ReplicaGroup, addresses: Iterable[str]) -> None:
-        """Log that a replica has become fit to be read, or is so no longer."""
+        """Log that a replica has become fit to be read, or is no longer fit."""
         for address in addresses:
             problem = group.problem(address)
             if problem is None and address not in self._fit:
@@ -312,5 +312,5 @@ class Replicas:
 
 
 def _at_rest(slot: Slot) -> bool:
-    """Whether nothing is done about the slot yet. From ``preparing`` on, its keys may be about to leave."""
+    """Whether no step of an action was taken yet. From ``preparing`` on, the slot's keys may be about to leave."""
     return slot.action is None or slot.action.state is SlotState.PENDING

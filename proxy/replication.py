@@ -1,4 +1,4 @@
-"""What a Redis server says of its replication: the reply to INFO REPLICATION, read."""
+"""Reads a Redis server's reply to INFO REPLICATION."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ QUESTION = command(("INFO", "REPLICATION"))
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Where a server is in its stream of writes.
+    """A server's place in its stream of writes.
 
-    ``stream`` names the stream; a master begins another one whenever its past cannot be gone on from. ``offset`` is
-    how much of it the server has run, in bytes: offsets compare within one stream only. ``link_up`` and
-    ``silent_seconds``, the time since it last heard from its master, are a replica's.
+    ``stream`` names the stream; a master begins another one if it cannot continue its past. ``offset`` is how much of
+    it the server has run, in bytes: offsets are comparable within one stream only. ``link_up`` and ``silent_seconds``,
+    the time since it last heard from its master, are set for a replica.
     """
 
     is_master: bool
@@ -24,7 +24,7 @@ class Replication:
 
 
 def read(reply: bytes) -> Replication | None:
-    """What a reply to :data:`QUESTION` says; None for an error, or where something is missing."""
+    """The content of a reply to :data:`QUESTION`; None for an error, or where something is missing."""
     if not reply.startswith(b"$"):
         return None
     lines = reply.decode(errors="replace").splitlines()
@@ -35,9 +35,9 @@ def read(reply: bytes) -> Replication | None:
         return Replication(
             False,
             fields["master_replid"],
-            # Not what was received: a write counts once it was run.
+            # Not the offset that was received: a write counts once it has run.
             int(fields["slave_repl_offset"]),
-            # While it loads what its master sent, it has neither the old keys nor all of the new ones.
+            # While it loads its master's data, it has neither the old keys nor all of the new ones.
             fields["master_link_status"] == "up" and fields.get("master_sync_in_progress", "0") == "0",
             int(fields["master_last_io_seconds_ago"]),
         )

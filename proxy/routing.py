@@ -1,17 +1,17 @@
 """A worker's slot table: put in force slot by slot, and acknowledged once it holds.
 
-An epoch is acknowledged when nothing that the new table sends elsewhere is under way where it went before
-(**drained**): every locked or offline slot has had all its replies, and no connection that was lost with
-replies outstanding is unsettled at its server. A lock that does not drain in time is given up by this worker and
-refused to topom, which then tells everybody to unlock; once acknowledged, a lock is kept until a newer table says
-otherwise, whatever happens, because topom may have handed the slot on.
+An epoch is acknowledged when no command is under way at a server that the new table takes its slot from (**drained**).
+That is so when every locked or offline slot has had all its replies, and every connection that was lost with replies
+outstanding is settled at its server. If a lock does not drain in time, this worker gives it up and refuses it to topom,
+which then tells every proxy to unlock. Once acknowledged, a lock is kept until a newer table ends it, in any event,
+because topom may have handed the slot on.
 
-A group that the proxy may not use for now (:mod:`proxy.allowances`) has its slots locked as if its master were lost,
-whatever the table says; that has nothing to do with what is acknowledged.
+The proxy may be unable to use a group for now (:mod:`proxy.allowances`). Then the group's slots are locked as if its
+master were lost. That does not change what is acknowledged.
 
-**one-owner**: of a master that has failed, every connection has ended before the table that says so is acknowledged,
-and none is opened as long as it says so. One that only hung may go on once another server has taken its place: it
-answers nobody then.
+**one-owner**: before a table is acknowledged that says that a master is lost, every connection to that master has
+ended. None is opened while the table says so. If the master only hung, it may go on after another server has replaced
+it, but then it answers nobody.
 
 **epochs**: an older table than the one in force is ignored.
 """
@@ -44,12 +44,13 @@ FORMER = "is not its group's master any more and did not reply in time; the comm
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one slot's requests go: a state of :mod:`proxy.engine.router`, the server, and the source if it moves.
+    """The destination of one slot's requests: a state of :mod:`proxy.engine.router`, the server, and the source if it
+    moves.
 
-    A slot that is locked to be turned round has a source too, the one that its keys have come from until then. One
-    whose master is ``lost`` is locked without waiting for what that server owes.
-    ``epoch``, ``beginning`` and ``min_replicas`` are those of :class:`slots.table.Action`, of one that moves keys.
-    **by-action**: so no two actions have equal routes, and what was learned by one route counts for no other.
+    A slot that is locked to be turned round has a source, too: the group that its keys have come from until then. A
+    slot whose master is ``lost`` is locked without waiting for that server's replies. ``epoch``, ``beginning`` and
+    ``min_replicas`` are those of :class:`slots.table.Action`, for an action that moves keys. **by-action**: so no two
+    actions have equal routes, and knowledge by one route counts for no other.
     """
 
     state: int
@@ -62,7 +63,7 @@ class Route:
 
 
 def route_of(table: SlotTable, slot: Slot, stood_down: Set[int] = frozenset()) -> Route:
-    """What a proxy does with a slot, by its state, the locks of its groups, and those that it may not use for now."""
+    """A slot's route, by its state, the locks of its groups, and the groups that may not be used for now."""
     route = _route_by_state(table, slot)
     if route.state == OFFLINE:
         return route
@@ -74,7 +75,7 @@ def route_of(table: SlotTable, slot: Slot, stood_down: Set[int] = frozenset()) -
         return replace(route, state=LOCKED, lost=True)
     if at_rest and any(group.locked for group in groups):
         return replace(route, state=LOCKED)
-    # drained: what the table locks is locked as the table says.
+    # drained: a lock of the table is kept as the table has it.
     if route.state != LOCKED and any(group.id in stood_down for group in groups):
         return replace(route, state=LOCKED, lost=True)
     return route
@@ -88,7 +89,7 @@ def _route_by_state(table: SlotTable, slot: Slot) -> Route:
         return Route(OPEN if master else OFFLINE, master)
     target = table.master_of(action.target_id)
     if action.state is SlotState.PREPARED:
-        # An offline slot has nothing in flight to wait for, and nobody to hold requests for.
+        # An offline slot has nothing in flight to wait for, and no session to hold requests for.
         turning = action.course is Course.BACK and master != target
         return Route(LOCKED if master else OFFLINE, master, target if turning else None, action.epoch if turning else 0)
     if action.state is SlotState.MIGRATING and master is not None and master != target:
@@ -106,8 +107,8 @@ class Routing:
     Args:
         router, replicas, holding, mover, settling, own: the worker's parts that a table is put in force through.
         drain_seconds: how long a lock may take to drain.
-        send: how a message goes to the supervisor.
-        slots_leaving: told of slots that were locked, or go to another server, and may have something in flight.
+        send: sends a message to the supervisor.
+        slots_leaving: called with slots that were locked, or go to another server, and may have requests in flight.
     """
 
     def __init__(
@@ -136,12 +137,12 @@ class Routing:
         self._slots_leaving = slots_leaving
         self._routes: dict[int, Route] = {}
         self._migrations = 0
-        # Servers that slots on the move came from until another master took over there.
+        # Sources of moving slots that another master has replaced.
         self._former_sources: set[str] = set()
-        # Slots whose replies are still awaited, with the server they went to.
+        # Slots whose replies are still awaited, with their former server.
         self._undrained: dict[int, str] = {}
         self._locked: dict[int, str] = {}
-        # Locked slots whose lock was acknowledged: never given up by this worker itself.
+        # Locked slots whose lock was acknowledged: this worker never gives it up by itself.
         self._firm: set[int] = set()
         # Slots that go to another server once the old one has answered.
         self._relocating: dict[int, Route] = {}
@@ -149,7 +150,7 @@ class Routing:
         self._timer: asyncio.TimerHandle | None = None
 
     def apply(self, table: SlotTable, stood_down: frozenset[int] = frozenset()) -> None:
-        """Put a table in force, and acknowledge it when it holds. ``stood_down`` are as for :meth:`stand_down`."""
+        """Put a table in force, and acknowledge it when it holds. ``stood_down`` is as for :meth:`stand_down`."""
         old = self.table
         if old is not None and table.epoch < old.epoch:
             log.warning("older_table_ignored", epoch=table.epoch, own_epoch=old.epoch)
@@ -167,7 +168,7 @@ class Routing:
             )
         )
         self.stood_down = stood_down
-        # Hundreds of slots change alike, and clients wait meanwhile. The table keeps the actions alive.
+        # Hundreds of slots change in the same way, and clients wait meanwhile. The table keeps the actions alive.
         routes: dict[tuple[int, int], Route] = {}
         for index, slot in enumerate(table.slots):
             # A lock that was given up is taken again by any newer table that has it.
@@ -179,7 +180,7 @@ class Routing:
                     route = routes[alike] = route_of(table, slot, self.stood_down)
                 self._set(slot.id, route)
         self._router.next_generation()
-        # one-owner: nothing is acknowledged before all has ended that this table has end.
+        # one-owner: nothing is acknowledged before all connections have ended that this table ends.
         self._unacknowledged = None
         self._leave_lost(table)
         self._mover.leave(self._former_sources)
@@ -192,15 +193,16 @@ class Routing:
         self._timer = asyncio.get_running_loop().call_later(self._drain_seconds, self._out_of_time)
         self._router.loop.watch_drain(self.check)
         if self._undrained:
-            # drained: what waits at a server on a connection of a session's own would hold the lock up.
+            # drained: a command that waits at a server on a session's own connection would hold the lock up.
             self._slots_leaving(frozenset(self._undrained))
         self.check()
 
     def forget(self) -> None:
-        """Know nothing of keys on the move, nor of acknowledged locks: the proxy takes a new identity.
+        """Forget moving keys and acknowledged locks, because the proxy takes a new identity.
 
-        **by-action**: while the one before was fenced, slots may have come to rest, been written to and set out again.
-        What it has learned may be wrong although the route looks the same, and what it has acknowledged binds nobody.
+        **by-action**: while the former identity was fenced, slots may have come to rest, been written to and begun to
+        move again. Its knowledge may be wrong although the route looks the same, and its acknowledgements no longer
+        count.
         """
         self._firm.clear()
         for slot in self._routes:
@@ -211,7 +213,7 @@ class Routing:
         self._router.next_generation()
 
     def stand_down(self, groups: frozenset[int]) -> None:
-        """Hold requests for the slots of these groups, and of others no longer, but for those that the table locks."""
+        """Hold requests for the slots of these groups, and only these, besides those that the table locks."""
         self.stood_down = groups
         if self.table is None:
             return
@@ -224,12 +226,13 @@ class Routing:
         self.check()
 
     def is_stood_down(self, slot: int) -> bool:
-        """Whether a slot is locked because the proxy may not use a group of its."""
+        """Whether a slot is locked because the proxy may not use one of its groups."""
         table, route = self.table, self._routes.get(slot, UNKNOWN)
         return table is not None and route.state == LOCKED and route != route_of(table, table.slots[slot])
 
     def _leave_lost(self, table: SlotTable) -> None:
-        """Use masters that have failed no more, nor wait for what they owe: what they say now may be lost with them."""
+        """Stop using masters that have failed, and do not wait for their replies: later answers may be lost with
+        them."""
         lost = frozenset(group.servers[0] for group in table.groups.values() if group.lost and group.servers)
         self._router.options.lost_masters = lost
         for backend in self._router.shared_backends:
@@ -254,7 +257,7 @@ class Routing:
         self._locked.pop(slot, None)
         self._relocating.pop(slot, None)
         if route.state != LOCKED:
-            # A lock that was acknowledged stays so at another master of its group, which has had nothing sent for it.
+            # An acknowledged lock holds at another master of its group, too, which has had nothing sent for it.
             self._firm.discard(slot)
         busy_at = old.address if old is not None and self._router.loop.slot_in_flight(slot) else None
         if route.state == LOCKED and route.address is not None and not route.lost:
@@ -265,7 +268,7 @@ class Routing:
             del self._undrained[slot]
         migration = 0
         if route.state == MIGRATING:
-            # by-action: what is known to be absent counts for this action, its source and its target only.
+            # by-action: keys known to be absent count for this action, its source and its target only.
             same = old == route
             if not same:
                 self._migrations += 1
@@ -284,7 +287,7 @@ class Routing:
             self._router.set_route(slot, route.state, route.address, migration)
 
     def check(self) -> None:
-        """Acknowledge the table if it holds by now; called whenever a slot's last reply has come."""
+        """Acknowledge the table if it holds by now; called when a slot's last reply has come."""
         moved = False
         for slot in [slot for slot in self._undrained if not self._router.loop.slot_in_flight(slot)]:
             del self._undrained[slot]
@@ -296,7 +299,7 @@ class Routing:
             self._holding.release()
         if self._unacknowledged is None or self._undrained:
             return
-        # drained: a lost connection's server may still run what was sent over it.
+        # drained: a lost connection's server may still run commands that were sent over it.
         if self._settling.unsettled(self._newly_locked_servers()):
             return
         self._firm = set(self._locked)
@@ -311,7 +314,8 @@ class Routing:
         self._send({"type": "ack", "epoch": epoch})
 
     def _newly_locked_servers(self) -> set[str]:
-        """Servers of the locks that are yet to be acknowledged: where commands went, and where keys were moved from."""
+        """Servers of the locks that are not acknowledged yet: those that commands went to, and those that keys came
+        from."""
         new = {slot: address for slot, address in self._locked.items() if slot not in self._firm}
         moved_from = {source for slot in new if (source := self._routes[slot].source) is not None}
         return set(new.values()) | moved_from
@@ -327,19 +331,19 @@ class Routing:
             return
         silent: set[str] = set()
         for slot, route in list(self._relocating.items()):
-            # The old server is as good as gone, and its group's new master has been named.
+            # The old server is as good as gone, and its group has a new master.
             del self._relocating[slot]
             silent.add(self._undrained.pop(slot))
             self._router.set_route(slot, route.state, route.address, 0)
         for backend in self._router.shared_backends:
             if backend.address in silent and backend.queued:
-                # in-order: sessions that it owes replies get no others before, so they are not left waiting.
+                # in-order: sessions with replies owed by it get no others before, so they must not be left waiting.
                 backend.reset(FORMER)
         # one-owner
         self._own.leave(silent, FORMER)
         given_up = set(self._locked) - self._firm
         if not given_up:
-            # Nothing to give up. The replies come, or their connection is lost, within backend_reply_seconds.
+            # Nothing has to be given up: the replies come, or their connection is lost, within backend_reply_seconds.
             self._holding.release()
             self.check()
             return
@@ -362,12 +366,12 @@ class Routing:
         self._holding.release()
 
     def _unlock(self, slot: int) -> None:
-        """Let a slot's requests go where they went before its lock."""
+        """Send a slot's requests where they went before its lock."""
         route = self._routes[slot]
         if route.source is None:
             self._router.open_route(slot)
             return
-        # absent-first: it was locked to be turned round, and its keys are still on their way as before.
+        # absent-first: it was locked to be turned round, and its keys are still moving as before.
         self._migrations += 1
         self._router.set_route(slot, MIGRATING, route.address, self._migrations)
 

@@ -1,8 +1,8 @@
-"""How a worker gets its turn on a processor: when there is one free, or its share is due, and not at once.
+"""How a worker gets its turn on a processor: when one is free, or its share is due, but not at once.
 
-A worker that interrupts whoever sends it a request serves that one request, and sleeps until the next: switching costs
-as much as the request. One that lets the sender go on finds several requests, which take one look and share their
-sends. Linux calls that SCHED_BATCH. On a processor that has nothing to do it makes no difference.
+A worker that interrupts the sender of a request serves only that request, and sleeps until the next: the switch costs
+as much as the request. A worker that lets the sender go on finds several requests, which share one look and one send.
+Linux calls that SCHED_BATCH. On an idle processor it makes no difference.
 """
 
 import os
@@ -13,9 +13,9 @@ log = structlog.get_logger()
 
 
 def interrupt_nobody() -> None:
-    """Have this thread, and those that it starts, wait for their turn; not where the system has no such thing.
+    """Have this thread, and the threads that it starts, wait for their turn. Some systems do not support it.
 
-    A policy that somebody else has chosen for the process stays.
+    If the process already has another policy, that stays.
     """
     if not hasattr(os, "SCHED_BATCH"):
         return

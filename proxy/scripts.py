@@ -1,6 +1,6 @@
-"""The scripts that a worker has seen (:mod:`proxy.knownscripts`), and which servers are known to have them loaded.
+"""The scripts that a worker has seen (:mod:`proxy.knownscripts`), and which servers are known to have them.
 
-What a server has loaded counts only as long as the connection that it was learned over (:mod:`proxy.standing`).
+The knowledge about a server holds as long as the connection by which it was learned (:mod:`proxy.standing`).
 """
 
 from collections import OrderedDict
@@ -13,21 +13,21 @@ from proxy.standing import Standing
 
 
 class Scripts(KnownScripts):
-    """What one worker remembers.
+    """One worker's memory of scripts.
 
     Args:
         most: how many scripts.
-        most_bytes: how many bytes of them together.
+        most_bytes: their bytes together.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
         super().__init__(most, most_bytes)
         self._at: dict[str, OrderedDict[bytes, Standing]] = {}
         self.flushes = 0
-        """Grows when scripts are forgotten; what was asked of a server before says nothing afterwards."""
+        """Grows when scripts are forgotten; an answer to an earlier question to a server then says nothing."""
 
     def forget(self) -> None:
-        """Forget every script, and what the servers have."""
+        """Forget every script, and which servers have them."""
         super().forget()
         self.forget_servers()
 
@@ -38,7 +38,7 @@ class Scripts(KnownScripts):
         return standing is not None and standing.holds
 
     def note_at(self, name: bytes, backend: Backend) -> None:
-        """A server has a script loaded: it has just said so over ``backend``."""
+        """A server has a script: it has just said so over ``backend``."""
         there = self._at.setdefault(backend.address, OrderedDict())
         there[name] = Standing(backend)
         there.move_to_end(name)
@@ -46,7 +46,7 @@ class Scripts(KnownScripts):
             there.popitem(last=False)
 
     def to_check(self, most: int) -> dict[Backend, list[bytes]]:
-        """For each server a connection to it, and some of the scripts it is known to have: others at each call."""
+        """For each server, a connection to it and some of its scripts: others at each call."""
         found: dict[Backend, list[bytes]] = {}
         for there in self._at.values():
             names: list[bytes] = []
@@ -63,7 +63,7 @@ class Scripts(KnownScripts):
         return found
 
     def keep_servers(self, addresses: Collection[str]) -> None:
-        """Forget what every server that is not in ``addresses`` has."""
+        """Forget the scripts of every server that is not in ``addresses``."""
         for address in self._at.keys() - set(addresses):
             del self._at[address]
 

@@ -1,62 +1,56 @@
-"""Settings of one proxy: each has its home, its unit, its default and its limits here.
+"""The settings of one proxy, each with its unit, its default and its limits.
 
-They are read from a TOML file and from the environment (``SLOTFERRY_PROXY_LISTEN`` for ``listen``); the
-environment wins, so that secrets can stay out of files. ``configs/proxy.toml`` lists them all.
+:mod:`slots.settings` reads them from a TOML file and from the environment (``SLOTFERRY_PROXY_LISTEN`` for ``listen``).
+``configs/proxy.toml`` lists them all.
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pydantic_settings
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from proxy.clusterview import why_not_announced
 from proxy.users import DEFAULT, UserSettings
 from slots import address
 from slots.access import ServerAccess, ServerTls
-from slots.environment import misspelt, nearest
 from slots.moving import MOST_KEYS
+from slots.settings import Seconds, Settings, SettingsError
 from slots.tls import ClientCertificates
 
 ENVIRONMENT_PREFIX = "SLOTFERRY_PROXY_"
 
 Count = Annotated[int, Field(ge=1)]
 Bytes = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SecondsOrOff = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class SettingsError(ValueError):
-    """The settings cannot be used. The message has one sentence a setting: which, what is wrong, what is allowed."""
+class ProxySettings(Settings):
+    """The settings of one proxy. Bytes and seconds are in the names; the descriptions say the rest."""
 
-
-class ProxySettings(BaseSettings):
-    """What one proxy is told at its start. Bytes and seconds are in the names; the descriptions say the rest."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True
-    )
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX)
 
     listen: str = Field(
         default="127.0.0.1:6380",
-        description='Where clients connect, host:port. Port 0 takes a free one. "": nowhere in the clear.',
+        description='Where clients connect without TLS, host:port. Port 0 takes a free one. "": nowhere.',
     )
     tls_listen: str = Field(default="", description='Where clients connect with TLS, host:port. "": nowhere.')
     unix_socket: str = Field(
         default="", description='Path of a Unix socket that clients of this machine connect to. "": none.'
     )
     unix_socket_permissions: str = Field(
-        default="700", pattern="^[0-7]{3}$", description="Its permissions: who may write to it may connect."
+        default="700",
+        pattern="^[0-7]{3}$",
+        description="Its permissions: a user who may write to it may connect.",
     )
     proxy_protocol: bool = Field(
         default=False,
-        description="Whether connections to the two addresses begin with a PROXY protocol header, as a load balancer "
-        "sends it. Let nobody else reach them then.",
+        description="Whether connections to the two addresses begin with a load balancer's PROXY protocol header."
+        " If so, only the load balancer may reach them.",
     )
     topom: Annotated[list[str], NoDecode] = Field(
         default=["http://127.0.0.1:8380"],
@@ -64,27 +58,31 @@ class ProxySettings(BaseSettings):
         description="URLs of topom, tried in turn. In the environment: separated by commas.",
     )
     token: SecretStr = Field(
-        default=SecretStr(""), description="The bearer token that topom asks for. Better set in the environment."
+        default=SecretStr(""),
+        description="The bearer token for topom. Better set in the environment.",
     )
     workers: int = Field(
         default=0, ge=0, le=1024, description="Worker processes. 0: one for each core this process may use."
     )
     batch_scheduling: bool = Field(
         default=True,
-        description="Whether workers interrupt nobody on a busy processor (SCHED_BATCH): less CPU a request, more p99 "
-        "beside busy programs.",
+        description="Whether workers wait for their turn on a busy processor (SCHED_BATCH): less CPU a request, "
+        "more p99 beside busy programs.",
     )
     password: SecretStr = Field(
-        default=SecretStr(""), description='What clients have to send with AUTH or HELLO. "": nothing is asked of them.'
+        default=SecretStr(""),
+        description='The password that clients send with AUTH or HELLO. "": none.',
     )
     users: list[UserSettings] = Field(
         default=[], description="More users that clients may log in as. In the environment: as JSON, [{...}, ...]."
     )
     redis_user: str = Field(
-        default="", description='The ACL user as whom the proxy logs in at the Redis servers. "": their user default.'
+        default="",
+        description='The ACL user by which the proxy logs in at the Redis servers. "": their user default.',
     )
     redis_password: SecretStr = Field(
-        default=SecretStr(""), description='What the proxy sends to the Redis servers with AUTH. "": nothing.'
+        default=SecretStr(""),
+        description='The proxy\'s password at the Redis servers. "": none.',
     )
     metrics: str = Field(
         default="127.0.0.1:6381", description='Where /metrics and /healthz are served, host:port. "": nowhere.'
@@ -95,49 +93,56 @@ class ProxySettings(BaseSettings):
 
     tls_certificate: str = Field(
         default="",
-        description="File with the certificate shown to clients, in PEM, with those that lead to the authority's.",
+        description="File with the certificate shown to clients, in PEM, with the certificates between it and the"
+        " authority's.",
     )
     tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
     tls_client_certificates: ClientCertificates = Field(
         default="none",
-        description="Whether clients have to show a certificate: none (not asked for), optional or required.",
+        description="Whether clients have to show a certificate: none (they are not asked), optional or required.",
     )
     tls_client_ca: str = Field(
-        default="", description="File with the certificates of who may vouch for clients, in PEM."
+        default="",
+        description="File with the certificates of the authorities for clients, in PEM.",
     )
     redis_tls: bool = Field(default=False, description="Whether the proxy speaks TLS with the Redis servers.")
     redis_tls_ca: str = Field(
         default="",
-        description='File with the certificates of who may vouch for servers, in PEM. "": whom the system trusts.',
+        description='File with the certificates of the authorities for servers, in PEM. "": those that the system'
+        " trusts.",
     )
     redis_tls_certificate: str = Field(
         default="", description='File with the certificate shown to servers, in PEM. "": none.'
     )
     redis_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
     redis_tls_verify_host: bool = Field(
-        default=True, description="Whether a server's certificate has to be for the host in the server's address."
+        default=True,
+        description="Whether a server's certificate has to name the host in the server's address.",
     )
 
     debug_commands: bool = Field(
-        default=False, description="Whether clients may use DEBUG SLEEP, and DEBUG OBJECT and others about one key."
+        default=False,
+        description="Whether clients may use DEBUG SLEEP, and the DEBUG subcommands about one key, such as OBJECT.",
     )
     command_statistics: bool = Field(
         default=True, description="Whether calls, errors and latencies are counted for each command."
     )
     slow_log_microseconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=10_000.0,
-        description="Microseconds from which a request is kept in the slow log. 0: none. Needs command_statistics.",
+        description="Microseconds after which a request is kept in the slow log. 0: none is kept. Needs "
+        "command_statistics.",
     )
     slow_log_entries: Count = Field(default=128, description="Slow requests that each worker keeps.")
 
     max_clients: Count = Field(
         default=10_000,
-        description="Clients a worker serves at once; one more is refused. Fewer if the system allows few open files.",
+        description="Clients that a worker serves at once; one more is refused. There are fewer if the system "
+        "allows few open files.",
     )
     handshakes_at_once: Count = Field(
         default=256,
-        description="New connections of a worker that TLS or a PROXY header is still waited for; more are accepted "
-        "when one of them is done.",
+        description="New connections of a worker that may wait for TLS or a PROXY header at once; more are "
+        "accepted when one is done.",
     )
     handshake_seconds: Seconds = Field(
         default=5.0, description="Seconds that TLS and the PROXY header of a new connection may take."
@@ -146,7 +151,8 @@ class ProxySettings(BaseSettings):
         default=537_919_488, description="Bytes of one request; a longer one ends its session. 512 MiB and 1 MiB."
     )
     session_max_pipeline: Count = Field(
-        default=1024, description="Replies owed to a session before reading from it stops until some are sent."
+        default=1024,
+        description="Replies that may be owed to a session; with more, reading from it stops until some are sent.",
     )
     session_output_pause_bytes: Bytes = Field(
         default=1_048_576, description="Bytes of unsent replies above which reading from a session stops. 1 MiB."
@@ -156,12 +162,13 @@ class ProxySettings(BaseSettings):
     )
     sessions_limit_bytes: Bytes = Field(
         default=1_073_741_824,
-        description="Bytes of memory for the unsent replies and the waiting requests of all sessions of a worker, "
-        "those that wait for a server included, above which the largest are closed; above half of it sessions are "
-        "paused early, and large requests wait for those before them. 1 GiB.",
+        description="Bytes of memory for the unsent replies and the waiting requests of all sessions of a worker,"
+        " including requests that wait for a server. Above it, the largest sessions are closed. Above"
+        " half of it, sessions are paused early, and large requests wait for earlier ones. 1 GiB.",
     )
     session_stall_seconds: Seconds = Field(
-        default=60.0, description="Seconds for which a client may take no byte of its replies before it is closed."
+        default=60.0,
+        description="Seconds after which a client that takes none of its replies is closed.",
     )
     session_idle_seconds: SecondsOrOff = Field(
         default=0.0, description="Seconds without a request after which a session is closed. 0: never."
@@ -171,22 +178,23 @@ class ProxySettings(BaseSettings):
         description="Channels and patterns a session may be subscribed to. A name counts once more for each KiB.",
     )
     max_subscriptions: Count = Field(
-        default=1_000_000, description="Subscriptions of all sessions of a worker together, counted in the same way."
+        default=1_000_000,
+        description="Subscriptions of all sessions of a worker together, counted the same way.",
     )
 
     backend_connections: Annotated[int, Field(ge=1, le=64)] = Field(
         default=1,
-        description="Connections of a worker to each server, database and RESP version it uses; as many more where "
-        "replies are large.",
+        description="Connections of a worker to each server, database and RESP version it uses; as many more for "
+        "large replies.",
     )
     backend_queue_pause_bytes: Bytes = Field(
         default=4_194_304,
-        description="Unsent bytes to a server above which sessions that send to it stop being read. 4 MiB.",
+        description="Unsent bytes to a server above which the sessions that use it are not read. 4 MiB.",
     )
     backend_window_bytes: Bytes = Field(
         default=1_048_576,
-        description="Bytes of replies expected of a server at once, by the size of the latest ones, above which "
-        "sessions that send to it stop being read. 1 MiB.",
+        description="Expected bytes of a server's replies, by the size of the latest ones, above which the "
+        "sessions that use it are not read. 1 MiB.",
     )
     backend_connect_seconds: Seconds = Field(
         default=1.0, description="Seconds a connection to a server, with its handshake, may take."
@@ -195,7 +203,8 @@ class ProxySettings(BaseSettings):
         default=5.0, description="Seconds a server may take for a reply before its requests get an error."
     )
     backend_retry_seconds_min: Seconds = Field(
-        default=0.05, description="Seconds before a server is connected to again; doubled at each failure, with jitter."
+        default=0.05,
+        description="Seconds before the next attempt to connect to a server; doubled at each failure, with jitter.",
     )
     backend_retry_seconds_max: Seconds = Field(
         default=2.0, description="The most seconds between two attempts to connect to a server."
@@ -203,71 +212,86 @@ class ProxySettings(BaseSettings):
 
     own_connections: Count = Field(
         default=2000,
-        description="Connections of a worker for clients that block or watch keys, one each; one more is refused.",
+        description="Connections of a worker for clients that block or watch keys. Each such client needs one; "
+        "one more client is refused.",
     )
     own_connections_idle: Annotated[int, Field(ge=0)] = Field(
-        default=32, description="Of these connections, how many are kept for the next such clients."
+        default=32,
+        description="How many of these connections are kept for later clients.",
     )
     own_connections_idle_seconds: Seconds = Field(
-        default=60.0, description="Seconds for which one of them is kept while nobody uses it."
+        default=60.0,
+        description="Seconds for which an unused one of them is kept.",
     )
     watch_seconds: Seconds = Field(
-        default=300.0, description="Seconds a WATCH lasts; after that EXEC answers as if a watched key had changed."
+        default=300.0,
+        description="Seconds that a WATCH lasts; after that EXEC answers as if a watched key had changed.",
     )
 
     cluster_mode: bool = Field(
         default=False,
-        description="Whether clients are told of a Redis Cluster whose nodes are the proxies that have this set.",
+        description="Whether clients see a Redis Cluster whose nodes are all proxies with this setting.",
     )
     cluster_announce_host: str = Field(
         default="",
         max_length=255,
-        description='Host name or address under which cluster clients reach this proxy. "": that of listen.',
+        description='Host name or address by which cluster clients reach this proxy. "": that of listen.',
     )
     cluster_announce_port: Annotated[int, Field(ge=0, le=65535)] = Field(
-        default=0, description="Port under which they do, if it is another one than that of listen. 0: it is not."
+        default=0,
+        description="Port by which cluster clients reach it. 0: the port of listen.",
     )
     cluster_announce_tls_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         default=0,
-        description="Port under which they do with TLS, if it is another one than that of tls_listen. 0: it is not.",
+        description="Port by which cluster clients reach it with TLS. 0: the port of tls_listen.",
     )
 
     replica_reads: bool = Field(
         default=False,
-        description="Whether sessions read from replicas until they send READWRITE; if not, once they send READONLY.",
+        description="Whether sessions read from replicas until they send READWRITE. If false, they do so only "
+        "after READONLY.",
     )
     datacenter: str = Field(
         default="",
         max_length=64,
-        description='Datacenter of the proxy: replicas there are read first. "": that of servers which have no name.',
+        description='Datacenter of the proxy: replicas there are read first. "": the one of servers without a '
+        "datacenter.",
     )
     replica_check_seconds: Seconds = Field(
-        default=1.0, description="Seconds between two looks at each replica; one that does not answer is not read."
+        default=1.0,
+        description="Seconds between two questions to each replica; one that does not answer is not read.",
     )
     replica_lag_bytes_max: Annotated[int, Field(ge=0)] = Field(
-        default=4_194_304, description="Bytes of its master's writes that a replica may lack and still be read. 4 MiB."
+        default=4_194_304,
+        description="Bytes that a replica may be behind its master and still be read. 4 MiB.",
     )
     replica_lag_seconds_max: Seconds = Field(
         default=20.0,
-        description="Seconds that a replica may not have heard from its master. Idle masters speak every 10 s.",
+        description="Seconds since a replica last heard from its master, after which it is not read. Idle masters"
+        " speak every 10 s.",
     )
 
     scripts_remembered: Count = Field(
-        default=10_000, description="Scripts a worker remembers, to load them at servers that lack them."
+        default=10_000,
+        description="Scripts that a worker remembers, to load them at servers that lack them.",
     )
     scripts_remembered_bytes: Bytes = Field(
-        default=67_108_864, description="Bytes of scripts a worker remembers; the least recently used goes. 64 MiB."
+        default=67_108_864,
+        description="Bytes of scripts that a worker remembers; the least recently used goes first. 64 MiB.",
     )
     any_server_commands: Annotated[list[str], NoDecode] = Field(
         default=[],
-        description="Commands of modules without keys that any server may answer. In the environment: with commas.",
+        description="Commands of modules without keys that any server may answer. In the environment: separated "
+        "by commas.",
     )
 
     lock_drain_seconds: Seconds = Field(
-        default=0.5, description="Seconds that draining a locked slot may take before the lock is refused to topom."
+        default=0.5,
+        description="Seconds that a locked slot may take to drain before the proxy refuses the lock to topom.",
     )
     lock_hold_seconds: Seconds = Field(
-        default=5.0, description="Seconds a request for a locked slot is held before it is answered -TRYAGAIN."
+        default=5.0,
+        description="Seconds for which a request for a locked slot is held before it is answered -TRYAGAIN.",
     )
     move_seconds: Seconds = Field(
         default=5.0, description="Seconds that moving a command's keys may take before the command gets an error."
@@ -276,34 +300,38 @@ class ProxySettings(BaseSettings):
         default=64, description="Keys of waiting commands that move together in one step."
     )
     big_key_elements: Count = Field(
-        default=512, description="Elements from above which a key moves in pieces. The same as topom's setting."
+        default=512,
+        description="A key with more elements moves in pieces. Set the same as topom's setting.",
     )
     big_key_bytes: Bytes = Field(
-        default=65_536, description="Bytes from above which a key moves in pieces. The same as topom's setting. 64 KiB."
+        default=65_536,
+        description="A key with more bytes moves in pieces. Set the same as topom's setting. 64 KiB.",
     )
     big_key_seconds: Seconds = Field(
         default=10.0,
-        description="Seconds that a command that may write waits for a key that moves in pieces; then it gets an "
-        "error. Reads run at the source meanwhile.",
+        description="Seconds for which a command that may write waits for a key that moves in pieces; then it "
+        "gets an error. Reads run at the source meanwhile.",
     )
     migrating_known_keys: Count = Field(
-        default=65_536, description="Keys a worker remembers as absent from the source of a migrating slot."
+        default=65_536,
+        description="Keys that a worker remembers as absent from the source of a migrating slot.",
     )
     table_file: str = Field(
         default="",
-        description="File of this proxy alone for its last table, by which it serves if it is started while topom is "
-        'away. "": none.',
+        description="File for the last table of this proxy alone. A proxy that starts while topom is away serves "
+        'by it. "": none.',
     )
     table_age_limit_seconds: Seconds = Field(
-        default=3600.0, description="Seconds since topom was last heard after which that table is not served by."
+        default=3600.0,
+        description="Seconds after the last contact with topom for which that table may be used.",
     )
     drain_seconds: Seconds = Field(
         default=30.0,
-        description="Seconds over which a proxy that drains, as on SIGTERM, spreads the ends of its sessions.",
+        description="Seconds over which a draining proxy, for example after SIGTERM, spreads the ends of its sessions.",
     )
     drain_last_seconds: Seconds = Field(
         default=10.0,
-        description="Seconds that sessions have after that to come between two requests before they are cut off.",
+        description="Further seconds for sessions to come between two requests; after that they are cut off.",
     )
 
     @field_validator("topom", "any_server_commands", mode="before")
@@ -357,34 +385,18 @@ class ProxySettings(BaseSettings):
 
     @classmethod
     def load(cls, config: Path | None = None, **overrides: Any) -> Self:
-        """Settings from ``overrides``, else the environment, else the TOML file ``config``, else the defaults.
-
-        Raises:
-            SettingsError: the file cannot be read, or a setting is unknown or not allowed, there or in the environment.
-        """
-        if sentences := misspelt(ENVIRONMENT_PREFIX, cls.model_fields, os.environ):
-            raise SettingsError("\n".join(sentences))
+        """As :meth:`slots.settings.Settings.load`, which it raises the errors of."""
         try:
-            in_file = {} if config is None else tomllib.loads(config.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"The settings file {config} is not TOML: {error}.") from error
-        try:
-            in_environment = EnvSettingsSource(cls)()
+            return super().load(config, **overrides)
         except pydantic_settings.SettingsError:
             variable = f"{ENVIRONMENT_PREFIX}USERS"  # the only one that is read as JSON
             raise SettingsError(
                 f"Setting users (or {variable} in the environment): the variable is not JSON."
             ) from None
-        try:
-            return cls(**{**in_file, **in_environment, **overrides})
-        except ValidationError as error:
-            raise SettingsError(_explain(cls, error)) from error
 
     @cached_property
     def redis_access(self) -> ServerAccess:
-        """How to get in at the servers. Raises :class:`slots.tls.TlsError`."""
+        """How to log in at the servers. Raises :class:`slots.tls.TlsError`."""
         tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
         return ServerAccess(self.redis_password.get_secret_value(), self.redis_user, tls if self.redis_tls else None)
 
@@ -402,11 +414,8 @@ class ProxySettings(BaseSettings):
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """The reverse of :meth:`to_wire`. Raises :class:`SettingsError`."""
-        try:
-            return cls(**wire)
-        except ValidationError as error:
-            raise SettingsError(_explain(cls, error)) from error
+        """The reverse of :meth:`to_wire`. Raises :class:`~slots.settings.SettingsError`."""
+        return cls.checked(dict(wire))
 
 
 def _plain(value: Any) -> Any:
@@ -415,27 +424,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     return [_plain(part) for part in value] if isinstance(value, list) else value
-
-
-def _explain(settings: type[BaseSettings], error: ValidationError) -> str:
-    """One sentence for each thing that is wrong. Values of secrets are not shown."""
-    known = settings.model_fields
-    sentences = []
-    for entry in error.errors(include_url=False):
-        name, *within = map(str, entry["loc"] or [""])
-        message = entry["msg"].removeprefix("Value error, ")
-        if within and name == "users":
-            # One entry of the list, or one field of an entry.
-            message = f"{' '.join(['entry', str(int(within[0]) + 1), *within[1:]])}: {message}"
-        if entry["type"] == "extra_forbidden" and not within:
-            near = nearest(name, known)
-            hint = f"; did you mean {near}?" if near else f". The settings are: {', '.join(known)}."
-            sentences.append(f"There is no setting {name}{hint}")
-        elif not name:  # the message of a check over several settings begins with the name of one
-            sentences.append(f"Setting {message}.")
-        else:
-            secret = known[name].annotation is SecretStr or name == "users"
-            shown = "" if secret or entry["type"] == "value_error" else f" It is {entry['input']!r}."
-            variable = ENVIRONMENT_PREFIX + name.upper()
-            sentences.append(f"Setting {name} (or {variable} in the environment): {message}.{shown}")
-    return "\n".join(sentences)

@@ -1,8 +1,8 @@
 """Connections that were lost with replies outstanding, until their servers have ended them (**drained**).
 
-A server may still run what it has in a lost connection's socket buffer. A worker therefore acknowledges no
-lock at a server while a connection of its own there is unsettled: it connects anew, finds the lost
-connection by its name and has the server end it.
+A server may still run the commands in a lost connection's socket buffer. So a worker acknowledges no lock at a server
+while one of its connections there is unsettled: it reconnects, finds the lost connection by its name and has the server
+end it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Settling:
     """The unsettled connections of one worker.
 
     Args:
-        settings: timeouts, and how to get in at the servers.
+        settings: timeouts, and how to log in at the servers.
         on_settled: called whenever a server has no unsettled connection any more.
     """
 
@@ -35,9 +35,9 @@ class Settling:
         self._servers: frozenset[str] | None = None
 
     def lost(self, address: str, name: str) -> None:
-        """Note that a connection ended with replies outstanding, and set about settling it.
+        """Note that a connection ended with replies outstanding, and begin to settle it.
 
-        Nothing is noted of a server that is in the slot table no more.
+        A server that is no longer in the slot table is ignored.
         """
         if self._servers is not None and address not in self._servers:
             return
@@ -46,17 +46,17 @@ class Settling:
             self._tasks[address] = asyncio.get_running_loop().create_task(self._settle(address))
 
     def unsettled(self, servers: Collection[str]) -> list[str]:
-        """Those of ``servers`` at which something of this worker's may still run."""
+        """The ``servers`` at which commands of this worker may still run."""
         return sorted(address for address in servers if self._names.get(address))
 
     def keep_servers(self, servers: Collection[str]) -> None:
-        """Forget what was lost at servers that are in the slot table no more: no slot can come from one of them."""
+        """Forget servers that are no longer in the slot table: no slot can leave one of them."""
         self._servers = frozenset(servers)
         for address in self._names.keys() - self._servers:
             self._names[address].clear()
 
     def unsettled_anywhere(self) -> list[str]:
-        """All servers at which something of this worker's may still run."""
+        """All servers at which commands of this worker may still run."""
         return self.unsettled(self._names)
 
     async def close(self) -> None:

@@ -1,9 +1,8 @@
-"""A worker's slow log: the newest requests that took long, for SLOWLOG and for whoever looks for a cause.
+"""A worker's slow log: the newest requests that took long, for SLOWLOG.
 
-A request's arguments are gone by the time its reply comes, so an entry says which command it was, of which slot,
-answered by which server, and for whom. As in Redis, a command that waits for something is not slow for that; how long
-such a one has been at work besides is not known, so it is left out. **bounded**: the oldest entry goes when a new one
-has no room.
+A request's arguments are gone when its reply comes. So an entry names the command, its slot, the server that answered,
+and the client. As in Redis, the time for which a command waits does not make it slow. How long such a command was at
+work besides is not known, so it is left out. **bounded**: the oldest entry goes when a new one has no room.
 """
 
 import time
@@ -17,15 +16,15 @@ from slots import commands
 WAITING = frozenset(
     {"wait", "waitaof", *(name.lower() for name, row in commands.table().items() if "blocking" in row.flags)}
 )
-"""Commands that may wait on a connection of their own. Their replies come from no server that the engine knows of."""
+"""Commands that may wait on a connection of their own. The engine does not know which server answered them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowRequest:
     """One request that took long.
 
-    ``at`` is when it was answered, in seconds since 1970; ``slot`` is -1 where there is none; ``server`` is empty where
-    the proxy answered, or several servers did.
+    ``at`` is the time of the answer, in seconds since 1970. ``slot`` is -1 if there is none. ``server`` is empty if the
+    proxy answered, or several servers did.
     """
 
     id: int
@@ -56,7 +55,7 @@ class SlowLog:
         self._step = step
 
     def note(self, command: str, microseconds: float, slot: int, session: Session | None, server: str | None) -> None:
-        """Keep one; called by the engine."""
+        """Add one; called by the engine."""
         if server is None and command in WAITING:
             return
         state = session.state if session is not None else None

@@ -1,10 +1,10 @@
-"""Reads of keys that go in pieces: until the copy is whole the source owns the key, and reads run there.
+"""Reads of keys that go in pieces: until the copy is whole, the source owns the key, and reads run there.
 
-**absent-first**, the other way round: a read may run at the source only while the key is there. So it goes as a
-transaction that looks for its keys first, in the same step; if one has left meanwhile, what was read is thrown away,
-and the session goes on waiting for the move, which then is over. Whatever may write waits in any case.
+This is **absent-first** the other way round: a read may run at the source only while the key is there. So it goes as a
+transaction that first checks for its keys, in the same step. If a key has left meanwhile, the reply is thrown away, and
+the session goes on waiting for the move, which is over by then. A command that may write waits in any case.
 
-**by-action**: the source is asked first who it is, once a connection. If it is another process than the one that the
+**by-action**: each connection first asks the source for its run id. If it is another process than the one that the
 action began with, it may have older data, and nothing is read there (:mod:`slots.beginning`).
 
 **bounded**: a reply is kept whole, up to the session's output limit.
@@ -29,19 +29,20 @@ MULTI = command(("MULTI",))
 EXEC = command(("EXEC",))
 WHO = command(("INFO", "server"))
 Seen = tuple[list[int], bytes]
-"""How many of the keys of each look there are, and the reply."""
+"""How many of the keys were there at each check, and the reply."""
 
 
 @dataclass(eq=False, slots=True)
 class Reading:
-    """A connection to a source, and whom it leads to: ``run_id``, as of the connection's number ``identified``."""
+    """A connection to a source, and the process at its other end: ``run_id``, for the connection number
+    ``identified``."""
 
     backend: Backend
     identified: int = 0
     run_id: str = ""
 
     def identify(self) -> None:
-        """Ask who is there before anything else is sent, unless that is known of this connection."""
+        """Ask for the run id before anything else is sent, unless it is known for this connection."""
         if not self.backend.is_ready or self.backend.connects != self.identified:
             self.backend.call(WHO, self._said)
 
@@ -49,7 +50,7 @@ class Reading:
         self.run_id, self.identified = run_id_of(reply), self.backend.connects
 
     def leads_to(self, run_id: str) -> bool:
-        """Whether what was answered just now was said by this process."""
+        """Whether this process gave the latest answer."""
         return bool(run_id) and (self.run_id, self.identified) == (run_id, self.backend.connects)
 
 
@@ -57,7 +58,7 @@ class SourceReads:
     """The reads of one worker's sessions at sources, over connections that carry nothing else.
 
     Args:
-        router: tells the slot of a key.
+        router: gives the slot of a key.
         settings: limits.
     """
 
@@ -70,7 +71,7 @@ class SourceReads:
         """Read at the source, if the request at the front of ``session`` is a read of keys of one slot.
 
         Args:
-            leave: takes the session off those who wait for the move; false if it does not wait there any more.
+            leave: ends the session's wait for the move; false if it no longer waits there.
         """
         front = session.front()
         if front is None:
@@ -87,7 +88,7 @@ class SourceReads:
         self._transact(session, origin, [keys], request, answered)
 
     async def read(self, session: Session, origin: Origin, keys: list[bytes], request: bytes) -> Seen | None:
-        """Which of the keys a request reads are there, and the reply of the same step; None if that is not known."""
+        """Which of a request's keys are there, and the reply of the same step; None if that is not known."""
         answered: asyncio.Future[Seen | None] = asyncio.get_running_loop().create_future()
 
         def answer(seen: Seen | None) -> None:
@@ -115,7 +116,7 @@ class SourceReads:
             if not reading.leads_to(origin.beginning.source):
                 done(None)
             elif reply.startswith(b"-EXECABORT") and said[-1].startswith(b"-"):
-                # It is refused whatever is there.
+                # It is refused in any case.
                 done(([len(keys) for keys in looks], said[-1]))
             else:
                 done(_seen(reply, len(looks)))
@@ -123,7 +124,7 @@ class SourceReads:
         reading.backend.call(EXEC, ended)
 
     def backend(self, source: str, database: int) -> Backend:
-        """The connection to a source for what runs there in a database."""
+        """The connection to a source for commands in one database."""
         return self._reading(source, database, 2).backend
 
     def _reading(self, source: str, database: int, protocol: int) -> Reading:
@@ -149,18 +150,18 @@ class SourceReads:
                 del self._readings[name]
 
     def check_time(self) -> None:
-        """Let the connections give up replies that are overdue."""
+        """Close connections whose replies are overdue."""
         for reading in list(self._readings.values()):
             reading.backend.check_time()
 
     def leave(self, sources: Collection[str]) -> None:
-        """End the connections to these servers; who waits for a reply goes on waiting for the move."""
+        """End the connections to these servers. A session that waits for a reply goes on waiting for the move."""
         for reading in list(self._readings.values()):
             if reading.backend.address in sources:
                 reading.backend.reset("was left: it has failed or was replaced; the command may have run there")
 
     def reset(self, reason: str) -> None:
-        """End every connection; who waits for a reply goes on waiting for the move."""
+        """End every connection. A session that waits for a reply goes on waiting for the move."""
         for reading in list(self._readings.values()):
             reading.backend.reset(reason)
 
@@ -173,10 +174,11 @@ def _seen(reply: bytes, looks: int) -> Seen | None:
 
 
 def read_keys(argv: list[bytes]) -> list[bytes]:
-    """The keys that a request reads, if it may be read at a source; else none."""
+    """The keys that a request reads, if it may run at a source; else none."""
     try:
         row = commands.find(argv)
-        # absent-first: the table names what is safe here; that a server calls a command a read does not make it so.
+        # absent-first: the command table says what is safe here. A server's claim that a command only reads is not
+        # enough.
         return commands.keys_of(row, argv) if row.at_source else []
     except (CommandError, KeysError):
         return []

@@ -1,15 +1,16 @@
-"""Has the proxy stand down where it cannot know any more who is a group's master, or once it was fenced.
+"""Makes the proxy stand down when it can no longer know a group's master, or once it was fenced.
 
-What may be concluded is said in :mod:`proxy.unfenced`; here is who asks, who is told, and what is granted to workers.
+:mod:`proxy.unfenced` has the rules. This module asks replicas, tells topom, and grants time to workers.
 
-**final-fence**: an identity that was found to be fenced, or was refused by topom, is over: workers are granted nothing
-under it, those that are started later either, until there is a table for the next one. And workers are told which
-processes of servers are known: no other is used.
+**final-fence**: an identity that was found to be fenced, or that topom refused, has ended. Workers get no grant under
+it, even workers that start later, until there is a table for the next identity. Workers are also told which processes
+of servers are known: they use no other.
 
-While topom answers heartbeats, workers may use every group for some seconds more with each answer. While it does not,
-all replicas are asked whether the proxy is fenced there, again and again, and workers may use the groups of which all
-replicas say that it is not. topom counts on that only once it was told, and stored, that this proxy does so; told it is
-once all workers hold a limit, and the file with the kept table has the rule, so that whoever starts from it does, too.
+While topom answers heartbeats, each answer lets workers use every group for some more seconds. While it does not, all
+replicas are asked again and again whether the proxy is fenced there. Workers may use a group if all its replicas say
+no. topom relies on that only after it was told, and has stored, that this proxy does so. It is told once all workers
+have confirmed a limit, and the file with the kept table has the rule. So a proxy that starts from the file follows it,
+too.
 
 **bounded**: one question to a server at a time, given up after two fifths of the allowance, or a second.
 """
@@ -33,39 +34,40 @@ from slots.access import ServerAccess
 from slots.failures import FAILURES
 
 SHARE = 5
-"""Into so many parts the allowance is cut: workers are told, and replicas asked, in each of them."""
+"""The allowance has so many parts. In each, workers are told and replicas asked."""
 MOST_STEP_SECONDS = 1.0
 KNOWN_AGAIN_SECONDS = 3600.0
-"""How much later topom was heard before workers are told that what they know is known for longer."""
+"""How much more recently topom must have been heard before workers get a later end for the known processes."""
 LEARN_SECONDS = 5.0
-"""How often replicas are asked while topom is heard, so that it is known which of them were started anew."""
+"""Seconds between two rounds of questions while topom is heard, by which restarted replicas are noticed."""
 MOST_UNANSWERED = 64
-"""Heartbeats that topom may still answer; of older ones the answers do not count."""
+"""Heartbeats that topom may still answer; answers to older ones do not count."""
 
 log = structlog.get_logger()
 
 
 class Proxy(Protocol):
-    """What is needed of the supervisor."""
+    """The part of the supervisor that is needed here."""
 
     @property
     def workers_instance(self) -> str:
         """The identity under which workers connect to servers."""
 
     def group_replicas(self) -> Mapping[int, Collection[str]]:
-        """By group, its replicas in the newest table: no other could become its master while this proxy is lost."""
+        """By group, its replicas in the newest table: no other server could become its master while this proxy is
+        lost."""
 
     def tell_workers(self, message: Message) -> None:
-        """Tell every worker what it may use: ``all`` and ``groups`` of :class:`proxy.allowances.Allowances`."""
+        """Tell every worker its grant: ``all`` and ``groups`` of :class:`proxy.allowances.Allowances`."""
 
     def tell_known_servers(self, message: Message) -> None:
-        """Tell every worker which processes are known, as :class:`proxy.knownservers.KnownServers` takes it."""
+        """Tell every worker which processes are known, in the form for :class:`proxy.knownservers.KnownServers`."""
 
     def workers_limited(self) -> bool:
-        """Whether every worker has said that it holds a limit."""
+        """Whether every worker has confirmed a limit."""
 
     def keeps_rule(self, seconds: float | None) -> bool:
-        """Have the rule kept with the table; whether nobody can start from a file with a laxer one."""
+        """Have the rule kept with the table; say whether no process can start from a file with a laxer one."""
 
     def beat(self) -> None:
         """Send a heartbeat now."""
@@ -78,9 +80,9 @@ class StandDown:
     """The rule of one proxy. It is a :class:`proxy.control.Listener`.
 
     Args:
-        access: how to get in at the servers.
-        proxy: whose rule it is.
-        now: a clock as that of :mod:`proxy.engine.allowance`.
+        access: how to log in at the servers.
+        proxy: the proxy that follows the rule.
+        now: a clock like that of :mod:`proxy.engine.allowance`.
     """
 
     def __init__(self, access: ServerAccess, proxy: Proxy, now: Callable[[], float] = clock) -> None:
@@ -88,11 +90,11 @@ class StandDown:
         self._proxy = proxy
         self._now = now
         self.seconds: float | None = None
-        """The allowance that topom has told the proxy of; None for no rule."""
-        self._stored: float | None = None  # by which topom may count, as far as this proxy has said
-        self._granted = -math.inf  # the latest time until which workers may use anything
+        """The allowance from topom; None for no rule."""
+        self._stored: float | None = None  # the allowance that topom may rely on, by this proxy's word
+        self._granted = -math.inf  # the latest time until which workers may use any group
         self._of_workers = Unfenced(0.0)
-        self._of_next: Unfenced | None = None  # of the identity that workers do not have yet: theirs is over
+        self._of_next: Unfenced | None = None  # of the identity that workers do not have yet, when theirs has ended
         self._told_known: tuple[Mapping[str, str], float] = {}, -math.inf
         self._number = 0
         self._sent: deque[tuple[int, float]] = deque(maxlen=MOST_UNANSWERED)
@@ -104,7 +106,7 @@ class StandDown:
     # -- identities ----------------------------------------------------------------------------------------
 
     def new_identity(self, workers_have_it: bool) -> None:
-        """The identity before is over: nothing is granted any more to workers that have it."""
+        """The former identity has ended: workers that have it get no more grants."""
         fresh = Unfenced(self.seconds or 0.0, self._newest)
         self._stored = None
         self._sent.clear()
@@ -115,16 +117,16 @@ class StandDown:
             self._tell()
 
     def identity_taken(self) -> None:
-        """Workers are about to be given the identity under which the proxy has registered."""
+        """Workers are about to get the identity under which the proxy has registered."""
         if self._of_next is not None:
             self._of_workers, self._of_next = self._of_next, None
             self._asked_at = -math.inf
 
     def start_alone(self, seconds: float | None, age: float, processes: Mapping[str, str]) -> None:
-        """The proxy serves by a kept table, under its identity and its rule; topom was heard in the last ``age``.
+        """The proxy serves by a kept table, under its identity and its rule; topom was heard ``age`` seconds ago.
 
         ``processes`` of servers had every mark of its fence by then. The age is by the time of day, which may have been
-        set back. So no group with replicas is used for it: these are asked first.
+        set back. So it alone allows no group with replicas: the replicas are asked first.
         """
         self.seconds = self._stored = seconds
         self._of_workers, self._of_next = Unfenced(seconds or 0.0), None
@@ -133,16 +135,17 @@ class StandDown:
             self._of_workers.trust(server, process)
         self._news.set()
 
-    # -- what topom says (proxy.control.Listener) ----------------------------------------------------------
+    # -- messages of topom (proxy.control.Listener)
 
     def registration(self) -> Message:
-        """What is said when the proxy registers: the rule that topom may count on."""
+        """The registration's fields: the rule that topom may rely on."""
         self._sent.clear()
         self._registering_at = self._now()
         return {"stands_down": self._stored}
 
     def registered(self, answer: Message) -> None:
-        """topom has taken the proxy on, and says what the rule is; one that does not know of it leaves it as it is."""
+        """topom has registered the proxy, and says what the rule is. A topom that does not know rules leaves it
+        unchanged."""
         if "stand_down_seconds" in answer:
             raw = answer["stand_down_seconds"]
             seconds = None if raw is None else float(raw)
@@ -152,7 +155,7 @@ class StandDown:
                 log.info("told_to_stand_down", seconds=seconds)
             self.seconds = seconds
             self._newest.seconds = seconds or 0.0
-            # topom has stored so much before it said so (:func:`topom.proxies.standdown.registered`).
+            # topom has stored that before it said so (:func:`topom.proxies.standdown.registered`).
             self._stored = None if seconds is None or self._stored is None else max(self._stored, seconds)
             if seconds is None:
                 self._tell()
@@ -160,7 +163,7 @@ class StandDown:
         self._heard(self._registering_at)
 
     def heard(self, message: Message) -> bool:
-        """A message from topom; whether it was an answer to a heartbeat."""
+        """Handle a message of topom; true if it was an answer to a heartbeat."""
         if message["type"] != "heard":
             return False
         number = int(message["number"])
@@ -171,11 +174,11 @@ class StandDown:
         return True
 
     def lost(self) -> None:
-        """There is no stream any more: nothing of it is answered."""
+        """The stream has ended: its heartbeats get no answers."""
         self._sent.clear()
 
     def heartbeat(self) -> Message:
-        """More fields of a heartbeat that is sent now."""
+        """More fields of the heartbeat that is sent now."""
         self._number += 1
         self._sent.append((self._number, self._now()))
         return {"number": self._number, "stands_down": self._confirmed()}
@@ -188,7 +191,7 @@ class StandDown:
             self._news.set()
 
     def _confirmed(self) -> float | None:
-        """The rule that topom may count on from now on."""
+        """The rule that topom may rely on from now on."""
         if (
             self.seconds is not None
             and self._of_next is None
@@ -199,7 +202,7 @@ class StandDown:
             self._stored = self.seconds
         return self._stored
 
-    # -- what workers may do -------------------------------------------------------------------------------
+    # -- grants to workers
 
     @property
     def silent(self) -> bool:
@@ -208,12 +211,12 @@ class StandDown:
 
     @property
     def doubts(self) -> bool:
-        """Whether the workers' identity is over, or there is a rule, and topom is silent."""
+        """Whether the workers' identity has ended, or there is a rule and topom is silent."""
         return self._of_next is not None or (self.seconds is not None and self.silent)
 
     @property
     def _newest(self) -> Unfenced:
-        """What is known of the identity under which the proxy registers."""
+        """The knowledge about the identity under which the proxy registers."""
         return self._of_workers if self._of_next is None else self._of_next
 
     @property
@@ -226,9 +229,9 @@ class StandDown:
         return min(MOST_STEP_SECONDS, (self.seconds or math.inf) * 2 / SHARE)
 
     def grant(self) -> Mapping[str, Any]:
-        """What workers may use now (:class:`proxy.allowances.Allowances`)."""
+        """The present grant to workers (:class:`proxy.allowances.Allowances`)."""
         if self._of_next is not None:
-            # final-fence: also what was granted without a rule, and to groups without replicas.
+            # final-fence: grants without a rule, and to groups without replicas, end, too.
             return {"all": 0.0, "groups": {}, "ended": True}
         if self.seconds is None:
             self._granted = math.inf
@@ -239,7 +242,7 @@ class StandDown:
             for group, replicas in self._proxy.group_replicas().items()
             if known.until < (until := known.group_until(replicas)) < math.inf
         }
-        # What was unlimited before is limited once workers have said so (:meth:`_confirmed`).
+        # An unlimited grant becomes limited once workers have confirmed it (:meth:`_confirmed`).
         before = -math.inf if self._granted == math.inf else self._granted
         self._granted = max(before, known.until, *groups.values())
         return {"all": max(0.0, known.until), "groups": groups}
@@ -269,7 +272,7 @@ class StandDown:
                         self._tell_known()
                     self._tell()
                 try:
-                    # A question that takes long is no reason to put the next one later.
+                    # A question that takes long does not delay the next one.
                     async with asyncio.timeout_at(began + self._step):
                         await self._news.wait()
                 except TimeoutError:
@@ -280,13 +283,13 @@ class StandDown:
     # -- which processes of servers are known ---------------------------------------------------------------
 
     def saw(self, server: str, process: str) -> float:
-        """A process of a server has just answered; since when it is known to be there."""
+        """A process of a server has just answered; give the time since which it is known to be there."""
         return self._newest.saw(server, process, self._now())
 
     def met(self, server: str, process: str) -> None:
-        """A worker waits for this process of a server to be known: have topom answer as soon as it can."""
+        """A worker waits until this process of a server is known: have topom answer as soon as it can."""
         since = self.saw(server, process)
-        # bounded: one heartbeat that was sent since will do, whoever waits for it.
+        # bounded: one heartbeat since then is enough for all that wait.
         if not self._newest.knows(server, process) and all(at < since for _, at in self._sent):
             self._proxy.beat()
 
@@ -296,11 +299,11 @@ class StandDown:
 
     @property
     def known(self) -> Mapping[str, str]:
-        """The processes of servers that cannot have forgotten a mark of the identity that workers have."""
+        """The processes of servers that cannot have forgotten a mark of the workers' identity."""
         return {} if self._of_next is not None else dict(self._of_workers.known)
 
     def known_servers(self) -> Mapping[str, Any]:
-        """What workers may know now (:class:`proxy.knownservers.KnownServers`)."""
+        """The present knowledge for workers (:class:`proxy.knownservers.KnownServers`)."""
         if self._of_next is not None:
             return {"processes": {}, "until": 0.0}
         known = self._of_workers
@@ -328,16 +331,16 @@ class StandDown:
         self._asked_at = self._now()
         known, instance = self._of_workers, self._proxy.workers_instance
         found = await asyncio.gather(*(self._look(known, instance, server) for server in replicas))
-        # What was found is of the identity that was asked about.
+        # The result belongs to the identity that was asked about.
         if not self.silent and not known.trusts(replicas):
-            # Their word counts once topom has answered something that was sent after theirs.
+            # A replica's answer counts once topom has answered a heartbeat that was sent later.
             self._proxy.beat()
         fenced = next((server for server in found if server is not None), None)
         if fenced is not None and known is self._of_workers:
             self._proxy.fence_found(fenced)
 
     async def _look(self, known: Unfenced, instance: str, server: str) -> str | None:
-        """Ask one replica; its address if the proxy is fenced there."""
+        """Ask one replica; give its address if the proxy is fenced there."""
         asked_at = self._now()
         try:
             async with asyncio.timeout(self._limit):
@@ -353,11 +356,11 @@ class StandDown:
 
     async def _keep_clients(self, servers: Collection[str]) -> None:
         gone = [self._clients.pop(server) for server in self._clients.keys() - set(servers)]
-        # All at once: the connection of a server that is lost may take its time, and workers wait to be told.
+        # All at once: a connection to a lost server may take time, and workers wait for the result.
         await asyncio.gather(*map(_close, gone))
         for server in set(servers) - self._clients.keys():
             self._clients[server] = client_of(server, self._access, self._limit)
-            self._asked_at = -math.inf  # it is to be known before topom falls silent
+            self._asked_at = -math.inf  # so that it is known before topom falls silent
 
 
 async def _close(client: Redis) -> None:

@@ -1,15 +1,15 @@
-"""How long something learned of a server holds: as long as the connection that it was learned over.
+"""Knowledge about a server holds only as long as the connection by which it was learned.
 
-A server that was restarted, or replaced behind its address, has lost every connection. So what a worker knows of a
-server's memory (the scripts and functions loaded there) is kept together with the connection that stood when it was
-learned, and is worth nothing once that one is gone.
+A server that was restarted, or replaced behind its address, has lost every connection. So a worker's knowledge of a
+server's memory (the scripts and functions loaded there) is kept together with the connection of that moment. It no
+longer holds once that connection is gone.
 """
 
 from proxy.engine.backend import Backend
 
 
 class Standing:
-    """A connection as it is now."""
+    """A connection in its present state."""
 
     __slots__ = ("_backend", "_name")
 
@@ -24,5 +24,5 @@ class Standing:
 
     @property
     def backend(self) -> Backend:
-        """Whose connection it is."""
+        """The backend of the connection."""
         return self._backend

@@ -1,14 +1,14 @@
 """The connection by which a worker is subscribed at one server.
 
-When it comes up, it subscribes to everything that is wanted at that moment; what changes later is written as it
-changes. A server runs a connection's requests in order, so the reply to a request written behind a change says that
-the change has been made, and that every message published there before has arrived. That request is HELLO, because a
-server answers it in any state, also while it loads its data or runs a script for too long.
+When it comes up, it subscribes to all names that are wanted then; later changes are written as they come. A server runs
+a connection's requests in order. So the reply to a request that follows a change says two things: the change was made,
+and every message published there before has arrived. That request is HELLO, because a server answers it in any state,
+even while it loads its data or runs a script for too long.
 
-**bounded**: a server that cannot be connected to is not waited for, one that does not answer no longer than for
-``reply_seconds``; then whoever waits goes on without it. It is connected to again as soon as may be, and everything
-is subscribed anew. What is published at a server meanwhile is lost, as it is for a client of Redis that lost its
-connection.
+**bounded**: nobody waits for a server that cannot be connected to. For a server that does not answer, the wait ends
+after ``reply_seconds``, and the sessions go on without it. It is connected to again as soon as possible, and all
+subscriptions are made again. Messages published at the server meanwhile are lost, as for a client of Redis that lost
+its connection.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 MARK = command(("HELLO",))
 KNOWS_SHARDS = command(("COMMAND", "INFO", "SSUBSCRIBE"))
 UNKNOWN = (b"*1\r\n_", b"*1\r\n*-1", b"*1\r\n$-1")
-"""What a server says of a command that it does not have."""
+"""A server's error for a command that it does not have."""
 HURRY_SECONDS = 1.0
 """How often a server that others have reached is tried before its time."""
 
@@ -42,9 +42,9 @@ class Subscriber:
 
     Args:
         loop, address, options, settings: of the connection.
-        wanted: gives everything that is to be subscribed to, and the number of the latest mark.
+        wanted: gives all names to subscribe to, and the number of the latest mark.
         received: gets every message.
-        leave_former: leaves the servers that this one takes the place of, and calls back.
+        leave_former: leaves the servers that this one replaces, and calls back.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Subscriber:
         self._limit = settings.backend_connect_seconds + settings.backend_reply_seconds
         self._quiet_seconds = settings.backend_reply_seconds
         self._heard = loop.now
-        # Everything wanted has been written on this connection.
+        # All wanted names have been written on this connection.
         self._subscribed = False
-        # ... and the server has said that it has it.
+        # ... and the server has confirmed them.
         self.is_up = False
         self.mark = 0
         """The latest mark of :mod:`proxy.subscriptions` that the server has answered."""
@@ -86,19 +86,20 @@ class Subscriber:
         self._last = 0
         backend.open()
 
-    # -- what others ask for -------------------------------------------------------------------------------
+    # -- the requests of others ----------------------------------------------------------------------------
 
     def write(self, kind: Kind, requests: bytes) -> None:
-        """Subscribe to names of a kind, or unsubscribe from them. One that is not up does it when it is."""
+        """Subscribe to names of a kind, or unsubscribe from them. If the connection is down, it does so when it is
+        up."""
         if self._subscribed and (self._shards or kind is not Kind.SHARD):
             self._backend.write(requests)
 
     def sync(self, callback: Callback, limit: float | None = None) -> None:
-        """Call back once the server has done all that was asked of it, or cannot be waited for (**bounded**).
+        """Call back once the server has handled all earlier requests, or cannot be waited for (**bounded**).
 
         Args:
             callback: called once.
-            limit: how many seconds to wait at most; as long as connecting and a reply may take when not given.
+            limit: the most seconds to wait; by default, as long as connecting and a reply may take.
         """
         self._last += 1
         self._waiting[self._last] = (self._loop.now + (self._limit if limit is None else limit), callback)
@@ -108,23 +109,24 @@ class Subscriber:
             self._finish(self._last)
 
     def leave(self) -> None:
-        """Do not connect again."""
+        """Do not reconnect."""
         self._leaving = True
         if not self._backend.is_ready:
             self._fail()
 
     def reset(self, reason: str) -> None:
-        """End the connection, and connect anew."""
+        """End the connection, and reconnect."""
         self._backend.reset(reason)
 
     def close(self, reason: str) -> None:
-        """End the connection; whoever waits goes on."""
+        """End the connection; waiting sessions go on."""
         self._leaving = True
         self._backend.close(reason)
         self._fail()
 
     def tick(self, reachable: bool) -> None:
-        """See to time; called a few times a second. ``reachable``: others of the worker have reached the server."""
+        """Check the limits of time; called a few times a second. ``reachable``: other connections have reached the
+        server."""
         backend = self._backend
         now = self._loop.now
         backend.check_time()
@@ -132,7 +134,7 @@ class Subscriber:
             log.warning("subscription_unconfirmed", server=self.address, reason=backend.failure or "no reply")
             self._finish(number)
         if backend.is_ready:
-            # A connection whose other end is gone without a word is noticed by the missing reply.
+            # If the other end has gone without a word, the missing reply shows it.
             if self._subscribed and not backend.queued and now - self._heard > self._quiet_seconds:
                 self._ask(0)
         elif not self._leaving and now >= self._not_before:
@@ -150,7 +152,7 @@ class Subscriber:
     def _begin(self, reply: bytes) -> None:
         if not self._backend.is_ready:
             return
-        # SSUBSCRIBE came with Redis 7; nobody publishes to shard channels at a server that does not have it.
+        # SSUBSCRIBE came with Redis 7. At a server without it, nothing is published to shard channels.
         self._shards = not reply.startswith(UNKNOWN)
         self._leave_former(self._subscribe)
 
@@ -158,7 +160,7 @@ class Subscriber:
         if self._subscribed or not self._backend.is_ready:
             return
         self._subscribed = True
-        # What comes over this connection is published later than all that was asked for up to now.
+        # Messages on this connection are published later than all requests up to now.
         wanted, self.mark = self._wanted()
         for kind, names in wanted.items():
             for request in messages.requests(kind.joining, names):
@@ -174,7 +176,7 @@ class Subscriber:
             # The connection was lost. The next one answers, or the failure to open it does.
             return
         if reply.startswith(b"-"):
-            # HELLO is not refused: this is the reply to a change before it, and the connection is one reply off.
+            # HELLO is never refused: this is the reply to a change before it, and the connection is one reply off.
             self._refused(reply)
             return
         if initial:
@@ -199,7 +201,7 @@ class Subscriber:
         if had_connected and not self.is_failing and not self._leaving:
             if any(self._wanted()[0].values()):
                 log.warning("subscriptions_lost", server=self.address, reason=reason)
-            # Whoever waits is answered by the next connection, which is tried for at the next tick.
+            # The next connection answers the waiting sessions; it is tried at the next tick.
             return
         self._fail()
 

@@ -1,11 +1,11 @@
 """A worker's connections for subscriptions: one to every master in the slot table.
 
-They are opened with the first table and kept, whether anybody subscribes or not: one for each worker and master, idle
-but for a HELLO now and then. Opened for the first subscriber, they would cost it a connection and three round trips at
-each server, and whoever publishes without waiting for the confirmation would be too early all that time.
+They are opened with the first table and kept, even without any subscriber: one for each worker and master, idle except
+for a HELLO from time to time. To open them for the first subscriber would cost it a connection and three round trips at
+each server. Until then, a publisher that does not wait for the confirmation would be too early.
 
-A group's new master replicates to the former one. To be subscribed at both would give a message twice, so the former
-one is left when the new one has been connected to, and only then is the new one subscribed at.
+A group's new master replicates to the former one. A worker that is subscribed at both would get a message twice. So the
+former one is left once the new one has been connected to, and only then is the new one subscribed at.
 """
 
 from collections.abc import Callable, Collection
@@ -17,7 +17,7 @@ from proxy.subscriber import Names, Subscriber
 from slots.table import SlotTable
 
 HANDOVER_SECONDS = 0.5
-"""How long a group's new master waits for what its former one has still to send (**bounded**)."""
+"""How long a group's new master waits for the last messages of its former one (**bounded**)."""
 
 
 class Subscribers:
@@ -25,7 +25,7 @@ class Subscribers:
 
     Args:
         services: the worker's parts.
-        wanted: gives everything that is to be subscribed to, and the number of the latest mark.
+        wanted: gives all names to subscribe to, and the number of the latest mark.
         received: gets every message.
     """
 
@@ -42,7 +42,7 @@ class Subscribers:
         self._open: dict[str, Subscriber] = {}
         # The groups of the masters that are open.
         self._groups: dict[str, int] = {}
-        # To masters of before, and their groups, until what was published there has arrived.
+        # Connections to former masters, with their groups, until the messages published there have arrived.
         self._retiring: dict[Subscriber, int] = {}
 
     def at(self, address: str) -> Subscriber:
@@ -75,7 +75,7 @@ class Subscribers:
             self._end(subscriber)
 
     def _retire(self, subscriber: Subscriber, group: int) -> None:
-        """Leave a server, once those in its place are subscribed at and what was published there has arrived."""
+        """Leave a server, once its successors are subscribed at and the messages published there have arrived."""
         subscriber.leave()
         self._retiring[subscriber] = group
         self.sync(partial(subscriber.sync, partial(self._end, subscriber)))
@@ -96,11 +96,11 @@ class Subscribers:
             subscriber.write(kind, requests)
 
     def sync(self, callback: Callable[[], None], mark: int = 0) -> None:
-        """Call back once every master that is up has done all that was asked of it.
+        """Call back once every master that is up has handled all earlier requests.
 
         Args:
             callback: called once.
-            mark: a mark of :mod:`proxy.subscriptions` that is answered by this, at each master on its own.
+            mark: the mark of :mod:`proxy.subscriptions` that this answers, for each master by itself.
         """
 
         def answered(subscriber: Subscriber) -> None:
@@ -109,7 +109,7 @@ class Subscribers:
         _sync_all(list(self._open.values()), answered, callback)
 
     def sync_one(self, address: str, callback: Callable[[], None]) -> None:
-        """Call back once one server has done all that was asked of it; at once if it is no master."""
+        """Call back once one server has handled all earlier requests; at once if it is no master."""
         subscriber = self._open.get(address)
         if subscriber is None:
             callback()
@@ -117,7 +117,7 @@ class Subscribers:
             subscriber.sync(callback)
 
     def tick(self) -> None:
-        """See to time; called a few times a second."""
+        """Check the limits of time; called a few times a second."""
         subscribers = [*self._open.values(), *self._retiring]
         reached: set[str] = set()
         if any(subscriber.is_failing for subscriber in subscribers):
@@ -139,7 +139,7 @@ def _sync_all(
     callback: Callable[[], None],
     limit: float | None = None,
 ) -> None:
-    """Have ``answered`` called for each once it has done all that was asked of it, and ``callback`` after the last."""
+    """Have ``answered`` called for each once it has handled all earlier requests, and ``callback`` after the last."""
     left = len(subscribers)
     if not left:
         callback()

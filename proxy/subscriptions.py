@@ -1,40 +1,42 @@
-"""A worker's subscriptions at the servers: what its clients are subscribed to, subscribed to at every master.
+"""A worker's subscriptions at the servers: each name that a client is subscribed to is subscribed at every master.
 
 PUBLISH and SPUBLISH go to the owner of the channel's slot, a script or a transaction publishes where it runs, and a
-keyspace notification comes from the key's server. So a message is published at exactly one server, but it may be any.
-A worker has one connection to every master in the slot table, and is subscribed there, once, to whatever any of its
-sessions is subscribed to: so each message reaches it once.
+keyspace notification comes from the key's server. So a message is published at exactly one server, but it may be any. A
+worker has one connection to every master in the slot table. It is subscribed there, once, to each name that any of its
+sessions is subscribed to. So each message reaches it once.
 
-When a subscription is confirmed to a client, every master that is up has confirmed it to the worker: no message that
-is published later is missed. The same goes for its end: whatever was published before has been delivered.
+When a client gets the confirmation of a subscription, every master that is up has confirmed it to the worker: no
+message that is published later is missed. The same holds for its end: all messages published before have been
+delivered.
 
 Many clients do not wait for the confirmation. So a subscription counts from the moment it is taken:
 
-- It is written to the servers in that step, and ahead of whatever else the worker sends in the same turn. A PUBLISH
-  that this worker takes later reaches the server later. The system does not promise the order of two connections at
-  the server, but it is that of their arrival, as it is for a client of Redis with two connections.
-- What arrives before the confirmation is kept behind it, in the session's own output, and counts there (**bounded**):
-  a session for which more comes than ``session_output_limit_bytes`` is closed, as one that does not read.
-- Where another session has the channel already, the worker gets messages of before. A *mark*, which is a request
-  written behind all changes, tells them apart: a session hears what comes from a server behind the reply to its mark.
-  For that, and for what is on its way from elsewhere, such a session waits for the servers as well.
+- It is written to the servers in that step, before all else that the worker sends in the same turn. A PUBLISH that this
+  worker takes later reaches the server later. The system does not promise the order of two connections at the server,
+  but they come in that order, as for a client of Redis with two connections.
+- Messages that arrive before the confirmation are kept behind it, in the session's own output, and count there
+  (**bounded**). A session with more than ``session_output_limit_bytes`` of them is closed, like one that does not read.
+- If another session already has the channel, the worker also gets earlier messages. A *mark*, which is a request
+  written behind all changes, separates them: a session hears what comes from a server behind the reply to its mark. For
+  that, and for messages on their way from elsewhere, such a session also waits for the servers.
 
-Another worker, or another proxy, knows nothing of all this: what it publishes before this worker has read the
+Other workers and other proxies do not know of this: a message that they publish before this worker has read the
 SUBSCRIBE is not heard.
 
-A master gets a connection when it first stands in the table, before it can own a slot. It may be slow to come up, and
-so a worker does not acknowledge a lock before it is subscribed at the target (**drained** waits for it, in
-:meth:`Subscriptions.slots_leaving`): nobody publishes at a slot's new master before every worker listens there. What
-stays open:
+A master gets a connection when it first appears in the table, before it can own a slot. It may be slow to come up. So a
+worker does not acknowledge a lock before it is subscribed at the target (**drained** waits for it, in
+:meth:`Subscriptions.slots_leaving`): nothing is published at a slot's new master before every worker listens there.
+Three cases stay open:
 
-- A server that is down is not waited for. It is subscribed at when it is back; what is published there before is lost.
-- The master of a group is replaced without a lock. A message published at the new one before a worker is
-  subscribed there is lost, as it is with Redis alone. None comes twice, whichever of the two replicates it to the
-  other: see :mod:`proxy.subscribers`.
-- Slots that were offline are given to a group without a lock; until then nobody can publish to their channels.
+- A server that is down is not waited for. It is subscribed at when it is back; messages published there before are
+  lost.
+- The master of a group may be replaced without a lock. A message published at the new one before a worker is subscribed
+  there is lost, as with Redis alone. None comes twice, whichever of the two masters replicates it to the other: see
+  :mod:`proxy.subscribers`.
+- Offline slots are given to a group without a lock; until then nobody can publish to their channels.
 
-**bounded**: subscriptions are counted by whoever makes them (:func:`cost`); a wait lasts no longer than connecting and
-a reply may take.
+**bounded**: the code that makes subscriptions counts them (:func:`cost`). A wait lasts no longer than connecting and a
+reply may take.
 """
 
 import asyncio
@@ -53,16 +55,16 @@ from slots.table import SlotTable
 
 NAME_BYTES = 1024
 MARKS_AT_ONCE = 16
-"""Marks that are written at once, in one turn of the event loop. A crowd that subscribes together shares one."""
+"""The most marks in one turn of the event loop. A crowd that subscribes together shares one."""
 
 
 def cost(name: bytes) -> int:
-    """What a subscription counts for: a long name for as many as would take as much memory."""
+    """The cost of a subscription: a long name counts as several, in proportion to its memory."""
     return 1 + len(name) // NAME_BYTES
 
 
 class Mark:
-    """What stands behind some changes in what is sent to the servers.
+    """A point behind some changes, in the requests to the servers.
 
     Args:
         number: grows from mark to mark.
@@ -73,7 +75,7 @@ class Mark:
     def __init__(self, number: int) -> None:
         self.number = number
         self.left: list[tuple[Kind, bytes]] = []
-        """What the servers were told to end before it."""
+        """The subscriptions that the servers were told to end before it."""
         self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once every master that is up has answered it."""
 
@@ -90,7 +92,7 @@ class Subscriptions:
         self._router = services.router
         self._topics: dict[Kind, dict[bytes, Topic]] = {kind: {} for kind in Kind}
         self._servers = Subscribers(services, self._wanted, self._received)
-        # Names to be left, if nobody wants them at the end of this turn of the event loop.
+        # Names to leave, if no session wants them at the end of this turn of the event loop.
         self._left: dict[Kind, dict[bytes, None]] = {kind: {} for kind in Kind}
         self._last_mark = 0
         # The mark that is yet to be written.
@@ -98,7 +100,7 @@ class Subscriptions:
         self._flushing = False
         # Marks written in this turn of the event loop.
         self._written = 0
-        # Sessions that have messages waiting behind a confirmation: in-order, the next ones wait, too.
+        # Sessions with messages behind a confirmation: in-order, later messages wait, too.
         self._behind: set[Session] = set()
         self._order = MessageOrder(self._router.slot_of_key, self._servers.sync_one, self._deliver)
 
@@ -113,7 +115,7 @@ class Subscriptions:
             topic = topics.get(name)
             if topic is None:
                 topic = topics[name] = Topic()
-                # There is nothing of before that could arrive.
+                # No earlier message could arrive.
                 topic.join(session, 0)
             else:
                 topic.join(session, mark.number)
@@ -129,7 +131,7 @@ class Subscriptions:
         return mark.settled
 
     def joined(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
-        """Its subscriptions are about to be confirmed to a session: what comes from now on may come at once."""
+        """The session's subscriptions are about to be confirmed: from now on, messages may come at once."""
         topics = self._topics[kind]
         for name in names:
             topic = topics.get(name)
@@ -137,7 +139,7 @@ class Subscriptions:
                 topic.joined(session)
 
     def leave(self, session: Session, kind: Kind, names: Iterable[bytes]) -> "asyncio.Future[None]":
-        """A session gives these up; done when it has all that was published until now, see :meth:`remove`."""
+        """A session leaves these; done when it has all messages published until now, see :meth:`remove`."""
         mark = self._next_mark()
         for name in names:
             self._topics[kind][name].leave(session)
@@ -146,7 +148,7 @@ class Subscriptions:
         return mark.settled
 
     def remove(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
-        """A session that has left these gets nothing of them any more."""
+        """A session that has left these gets no more of their messages."""
         for name in names:
             topic = self._topics[kind].get(name)
             if topic is not None:
@@ -154,7 +156,7 @@ class Subscriptions:
                 self._forget(kind, name)
 
     def forget(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
-        """A session that is subscribed to these is gone."""
+        """A session that was subscribed to these is gone."""
         self._next_mark()
         self._behind.discard(session)
         for name in names:
@@ -163,7 +165,7 @@ class Subscriptions:
         self._flush_soon()
 
     def confirmed(self, session: Session) -> None:
-        """Nothing is left that a session waits to have confirmed."""
+        """The session waits for no more confirmations."""
         self._behind.discard(session)
 
     def is_joining(self, session: Session, kind: Kind, name: bytes) -> bool:
@@ -201,7 +203,7 @@ class Subscriptions:
         self._servers.follow(table)
 
     def slots_leaving(self, slots: Collection[int]) -> None:
-        """Slots were locked: hold the lock up until the worker is subscribed at their targets."""
+        """Slots were locked: hold the lock until the worker is subscribed at their targets."""
         table = self._services.table()
         if table is None:
             return
@@ -230,7 +232,7 @@ class Subscriptions:
             self._router.loop.release_slot(slot)
 
     def tick(self) -> None:
-        """See to time; called a few times a second."""
+        """Check the limits of time; called a few times a second."""
         self._servers.tick()
 
     def close(self) -> None:
@@ -244,7 +246,7 @@ class Subscriptions:
     # -- changes -------------------------------------------------------------------------------------------
 
     def _next_mark(self) -> Mark:
-        """The mark that will stand behind what is changed now."""
+        """The mark that will follow the present changes."""
         if self._open is None:
             self._last_mark += 1
             self._open = Mark(self._last_mark)
@@ -256,7 +258,7 @@ class Subscriptions:
             self._servers.write(kind, payload)
 
     def _write_mark(self) -> None:
-        """Write what is left, and the mark behind all changes."""
+        """Write the names to leave, and the mark behind all changes."""
         mark, self._open = self._open, None
         if mark is None:
             return
@@ -320,9 +322,9 @@ class Subscriptions:
 
 
 def push_in_turn(session: Session, data: bytes) -> None:
-    """Give a session a push in its turn: behind the confirmations that it waits for.
+    """Give a session a push in its turn, behind the confirmations that it waits for.
 
-    CLIENT REPLY OFF and SKIP do not keep a push back.
+    CLIENT REPLY OFF and SKIP do not suppress a push.
     """
     muted, session.muted = session.muted, 0
     session.answer(data)

@@ -1,7 +1,7 @@
-"""The proxy's supervisor: starts the workers, passes tables on to them, and answers to topom for all of them.
+"""The proxy's supervisor: starts the workers, passes tables on to them, and answers topom for all of them.
 
-It serves no client itself, so that a crash of any one process costs the clients of that process only. A
-worker that dies is started again under a new incarnation; a supervisor that dies takes its workers along.
+It serves no client itself, so that a crash of any one process only costs the clients of that process. A worker that
+dies is started again under a new incarnation; a supervisor that dies takes its workers along.
 
 Upholds **epochs** (an older table is refused) and, for workers that died, **drained** and **one-owner**.
 """
@@ -25,6 +25,7 @@ from proxy.leftovers import Leftovers
 from proxy.listening import ListenError, Reservations, certificates
 from proxy.metrics import MetricsServer, Number, ProxyCollector
 from proxy.processes import WORKER_COMMAND, Inherited, Worker
+from proxy.serverviews import ServerViews
 from proxy.settings import ProxySettings
 from proxy.standdown import StandDown
 from proxy.tablefile import Kept
@@ -32,7 +33,6 @@ from proxy.tablekeeping import TableKeeping
 from proxy.workforce import Workforce
 from slots import garbage, logs
 from slots.connections import worker_prefix
-from slots.probing import UNANSWERED_SECONDS, Probing
 from slots.table import SlotTable, TableError
 from slots.tls import TlsError
 
@@ -40,12 +40,8 @@ TICK_SECONDS = 1.0
 WAITING_TICKS = 5  # between two log events about what is waited for
 CONFIRM_TICKS = 2  # between two notes that the kept table is the newest
 SETTLE_SECONDS = 5.0
-"""How long the end of the proxy waits for servers to end what dead workers have left there."""
+"""How long the end of the proxy waits for servers to end the connections of dead workers."""
 UNHEARD = "topom was not reached; it will fence the proxy when it has to"
-
-PROBE_SECONDS = 0.5
-"""Between two questions to a server whether it answers, for topom to know."""
-PROBE_LIMIT_SECONDS = 1.0
 
 log = structlog.get_logger()
 
@@ -83,7 +79,7 @@ class Supervisor:
         self.metrics_address = ""
         """Where metrics are served, ``host:port`` with the true port; empty for nowhere."""
         self._former_instance = self.instance
-        self._identity_is_new = False  # and the workers have not been told yet
+        self._identity_is_new = False  # and the workers do not have it yet
         self._was_registered = False  # under this identity
         self._product: Product | None = None
         self._table: SlotTable | None = None
@@ -91,16 +87,14 @@ class Supervisor:
         self._keeping = TableKeeping(
             settings.table_file, lambda: self._answers.consider(), lambda epoch, why: self._answers.refuse(epoch, why)
         )
-        self._probing = Probing(
-            settings.redis_access, PROBE_SECONDS, PROBE_LIMIT_SECONDS, lambda *seen: self._standdown.saw(*seen)
-        )
+        self._views = ServerViews(settings.redis_access, lambda *seen: self._standdown.saw(*seen))
         self._leftovers = Leftovers(settings.redis_access, lambda: self._answers.consider())
         self._workforce = Workforce(worker_command, self)
         self._places = Reservations(settings)
         self._announcements = Announcements(settings, lambda: self._places.addresses, self._tell_of_proxies)
         self._standdown = StandDown(settings.redis_access, self)
         self._control = Control(
-            settings.topom, settings.token.get_secret_value(), self, self._announcements, self._standdown
+            settings.topom, settings.token.get_secret_value(), self, self._announcements, self._standdown, self._views
         )
         self._answers = Answers(
             self._acks,
@@ -130,9 +124,9 @@ class Supervisor:
     async def serve(self) -> int:
         """Serve until :meth:`stop`, drain, and give the exit status.
 
-        Raises :class:`ListenError` and :class:`TlsError` for places where clients are to connect.
+        Raises :class:`ListenError` and :class:`TlsError` for the places where clients connect.
         """
-        certificates(self.settings)  # better known now than when a worker starts
+        certificates(self.settings)  # better found now than when a worker starts
         metrics = MetricsServer(ProxyCollector(self._workforce.counters, self._figures), self.health)
         try:
             self._places.reserve()
@@ -147,7 +141,7 @@ class Supervisor:
             if kept is not None:
                 self._begin(self._start_alone(kept))
             await self._draining.wait()
-            self.beat()  # cluster clients are sent elsewhere from now on
+            self.beat()  # from now on, cluster clients are sent elsewhere
             endings = [self._begin(self._drain()), self._begin(self._aborted.wait())]
             await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
             return 1 if self._aborted.is_set() or self._failed else 0
@@ -158,13 +152,13 @@ class Supervisor:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._answers.close()
             await self._keeping.close()
-            await self._probing.close()
+            await self._views.close()
             await self._leftovers.close()
             await metrics.close()
             self._places.close()
 
     def stop(self) -> None:
-        """Drain and end; called once more, end at once."""
+        """Drain and end; a second call ends at once."""
         if self._told_to_stop:
             log.warning("proxy_aborted")
             self._aborted.set()
@@ -172,13 +166,13 @@ class Supervisor:
         self._draining.set()
 
     def drain(self) -> None:
-        """Drain and end, as topom says; however often it says so."""
+        """Drain and end, as topom says; topom may say so several times."""
         if not self._draining.is_set():
             log.info("told_to_drain")
             self._draining.set()
 
     def _begin(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task that lives as long as the proxy; if it fails, the proxy drains and ends rather than limp."""
+        """Start a task that lives as long as the proxy. If it fails, the proxy drains and ends."""
 
         def check(task: asyncio.Task[Any]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -196,7 +190,7 @@ class Supervisor:
         self._places.withdraw()
         settings = self.settings
         log.info("proxy_drains", workers=len(self._workforce.alive), seconds=settings.drain_seconds)
-        # Sessions are cut off, and then what is in flight has the last seconds once more.
+        # Sessions are cut off, and then requests in flight have the last seconds once more.
         await self._workforce.drain(self._keepers, settings.drain_seconds + 2 * settings.drain_last_seconds)
         # drained: topom may only forget the proxy once nothing that it sent can still run.
         if not await self._leftovers.wait(SETTLE_SECONDS):
@@ -204,7 +198,8 @@ class Supervisor:
         elif not await self._control.reach():
             if self._product is not None:
                 log.warning("proxy_leaves_unheard", reason=UNHEARD)
-        # one-owner: a member that has left is neither waited for nor fenced, so nobody may start as it again.
+        # one-owner: a member that has left is neither waited for nor fenced, so no process may start as that member
+        # again.
         elif not await self._keeping.remove():
             log.warning("proxy_stays_member", reason="its table_file cannot be removed; topom will fence it")
         elif await self._control.leave():
@@ -213,7 +208,7 @@ class Supervisor:
             log.warning("proxy_leaves_unheard", reason=UNHEARD)
 
     async def _tick(self) -> None:
-        """Each second: look after the workers, and say now and then what is waited for."""
+        """Each second: check the workers, and log now and then what is waited for."""
         ticks = 0
         while True:
             await asyncio.sleep(TICK_SECONDS)
@@ -232,7 +227,7 @@ class Supervisor:
         if found is None:
             return
         age = found
-        # A registration under the other identity is not to come to its end behind this.
+        # A registration under the other identity must not end after this.
         self._controlling.cancel()
         await asyncio.gather(self._controlling, return_exceptions=True)
         if self._product is None:
@@ -243,7 +238,7 @@ class Supervisor:
             self._keeping.served(kept)
             self._standdown.start_alone(kept.stand_down, age + alone.MARGIN_SECONDS, kept.processes)
             self._was_registered = True
-            self._probing.keep({server for group in kept.table.groups.values() for server in group.servers})
+            self._views.keep(kept.table)
             self._fill_seats(kept.product)
         self._controlling = self._begin(self._control.run())
 
@@ -258,11 +253,11 @@ class Supervisor:
 
     @property
     def workers_instance(self) -> str:
-        """The identity that workers have: the one before, until a table comes under a new one."""
+        """The identity of the workers: the former one, until a table comes under a new one."""
         return self._former_instance if self._identity_is_new else self.instance
 
     def welcome(self, worker: Worker) -> None:
-        """Tell a worker that was just started what it needs."""
+        """Send a worker that was just started all that it needs."""
         assert self._product is not None
         worker.send(
             {
@@ -279,14 +274,14 @@ class Supervisor:
         )
         if (proxies := self._announcements.message()) is not None:
             worker.send(proxies)
-        # one-owner: a table from before the proxy was shut out is not for a new worker.
+        # one-owner: a table from before the proxy was shut out must not go to a new worker.
         if self._table is not None and not self._identity_is_new:
             worker.send_table(self._table)
 
     def heard(self, worker: Worker, message: Message) -> None:
-        """Act on what a worker says about tables and servers."""
+        """Handle a worker's message about tables or servers."""
         if message.get("instance", worker.instance) != worker.instance:
-            return  # said under an earlier identity
+            return  # sent under an earlier identity
         match message["type"]:
             case "ack":
                 worker.acknowledged(int(message["epoch"]))
@@ -311,7 +306,7 @@ class Supervisor:
                 log.warning("worker_message_unknown", message_type=unknown, **worker.describe())
 
     def lost(self, worker: Worker, clean: bool) -> None:
-        """A worker has ended. What it left at the servers is ended there, unless it has finished properly."""
+        """A worker has ended. Its connections at the servers are ended, unless it has finished properly."""
         if not clean:
             self._leftovers.hold(worker.prefix, worker.servers)
             self._leftovers.begin(worker.prefix)
@@ -319,13 +314,13 @@ class Supervisor:
         self._answers.consider()
 
     def _retire(self, worker: Worker) -> None:
-        """The worker has closed what it had under earlier identities: have the servers confirm it."""
+        """The worker has closed its connections of earlier identities: have the servers confirm it."""
         for prefix in worker.retired_prefixes:
             self._leftovers.begin(prefix)
         worker.retired_prefixes.clear()
 
     def fence_found(self, server: str, **by: Any) -> None:
-        """The proxy was found to be fenced: topom takes it for lost, and has to be met anew."""
+        """The proxy was found to be fenced: topom takes it for lost, and it has to register again."""
         if not self._identity_is_new:
             log.warning("fence_found", server=server, **by)
             self.shut_out("fenced")
@@ -337,7 +332,7 @@ class Supervisor:
             log.info("proxy_ready", address=self.address, workers=self._seats, metrics=self.metrics_address)
 
     def _tell_of_proxies(self) -> None:
-        """Tell the workers of the proxies of cluster mode."""
+        """Send the workers the list of proxies for cluster mode."""
         proxies = self._announcements.message()
         if proxies is not None:
             for worker in self._workforce.alive.values():
@@ -350,7 +345,7 @@ class Supervisor:
         return {group.id: group.replicas for group in self._table.groups.values()} if self._table is not None else {}
 
     def tell_workers(self, message: Message) -> None:
-        """Tell every worker what it may use."""
+        """Tell every worker its grant."""
         for worker in self._workforce.alive.values():
             worker.limited = worker.limited and message["all"] is not None
             worker.send(message)
@@ -361,7 +356,7 @@ class Supervisor:
             worker.send(message)
 
     def workers_limited(self) -> bool:
-        """Whether every worker has said that it holds a limit."""
+        """Whether every worker has confirmed a limit."""
         return all(worker.limited for worker in self._workforce.alive.values())
 
     def beat(self) -> None:
@@ -370,13 +365,13 @@ class Supervisor:
             self._control.send({"type": "heartbeat", **self.heartbeat()})
 
     def keeps_rule(self, seconds: float | None) -> bool:
-        """Have the rule kept with the table; whether nobody can start from a file with a laxer one."""
+        """Have the rule kept with the table; say whether no process can start from a file with a laxer one."""
         return self._keeping.keeps_rule(seconds)
 
-    # What topom says (proxy.control.Handler)
+    # Messages of topom (proxy.control.Handler)
 
     def registration(self) -> Message:
-        """The fields of ``register``. The epoch is the one acknowledged, under this identity."""
+        """The fields of ``register``. The epoch is the one that was acknowledged under this identity."""
         return {
             "instance": self.instance,
             "registered_before": self._was_registered,
@@ -393,12 +388,12 @@ class Supervisor:
             "epoch": self._acks.acked,
             "counters": self._workforce.counters.total(),
             "draining": self._draining.is_set(),
-            "servers": self._probing.silences(unanswered_from=UNANSWERED_SECONDS),
+            **self._views.heartbeat(),
             **self._standdown.heartbeat(),
         }
 
     def registered(self, product: Product) -> None:
-        """Start the workers the first time; afterwards repeat what may not have been heard."""
+        """Start the workers the first time; later, repeat messages that may have been lost."""
         self._was_registered = True
         if self._product is None:
             self._fill_seats(product)
@@ -411,7 +406,7 @@ class Supervisor:
             self._control.send({"type": "ack", "epoch": self._acks.acked})
 
     def table(self, message: Message) -> None:
-        """Take over a table and pass it on."""
+        """Take a table and pass it on."""
         try:
             new = self._read(message)
         except TableError as error:
@@ -438,7 +433,7 @@ class Supervisor:
             self._keeping.received(self.instance, self._product, new)
         self._leftovers.keep_only(servers)
         self._standdown.keep_only(servers)
-        self._probing.keep(servers)
+        self._views.keep(new)
         log.debug("table_received", epoch=new.epoch)
         self._answers.consider()
 
@@ -454,9 +449,9 @@ class Supervisor:
         return new
 
     def shut_out(self, reason: str) -> None:
-        """Make a new identity. The workers keep the old one until the table that belongs to the new one is there.
+        """Make a new identity. The workers keep the old one until the table for the new one is there.
 
-        final-fence: they use no server under it from now on, and nobody starts from the file under it either.
+        final-fence: they use no server under the old one from now on, and no process starts from the file under it.
         """
         if not self._identity_is_new:
             self._former_instance = self.instance
@@ -469,18 +464,18 @@ class Supervisor:
         log.info("identity_changed", instance=self.instance, reason=reason)
 
     def _take_identity(self, table: SlotTable) -> None:
-        """Give the workers the new identity with its table; what the old one left at the servers is settled."""
+        """Give the workers the new identity with its table; the old one's connections at the servers are settled."""
         self._identity_is_new = False
         self._standdown.identity_taken()
         for worker in self._workforce.alive.values():
-            # drained: as long as the servers have not confirmed it, old connections may still have commands to run.
+            # drained: until the servers have confirmed it, old connections may still have commands to run.
             self._leftovers.hold(worker_prefix(worker.instance, worker.incarnation), worker.servers)
             worker.send_identity(self.instance, table, self._standdown.grant(), self._standdown.known_servers())
 
-    # What others may see
+    # What others see
 
     def _missing(self) -> list[str]:
-        """What is still needed to serve; empty if nothing is."""
+        """What is still missing to serve; empty if nothing is."""
         ready = self._workforce.ready
         if self._product is None:
             return [f"not registered with topom at {', '.join(self.settings.topom)}"]
@@ -489,7 +484,7 @@ class Supervisor:
         return [] if ready == self._seats else [f"{ready} of {self._seats} workers are ready"]
 
     def health(self) -> tuple[bool, dict[str, Any]]:
-        """Whether clients are served as they should be, and what ``/healthz`` shows."""
+        """Whether clients are served as they should be, and the content of ``/healthz``."""
         missing = ["draining"] if self._draining.is_set() else self._missing()
         shown = {
             "healthy": not missing,

@@ -1,21 +1,21 @@
 """The file in which a proxy keeps its last table, with the identity that the table was given to.
 
-A proxy that is started while topom is away may serve by it (:mod:`proxy.alone` says when). What makes that safe:
+A proxy that starts while topom is away may serve by it (:mod:`proxy.alone` says when). These rules make that safe:
 
-1. **The identity is in the file.** Whoever starts from it is the member that topom knows: one that topom waits for when
-   slots move, or fences off the servers first. A file without a member behind it would be of no barrier's concern.
-2. **Written before acknowledged.** An epoch is acknowledged only once the file holds its table or a newer one, or there
-   is no file. So what topom may believe of this member holds by the table in the file too, and any barrier of a newer
-   epoch has passed without this member only after it was fenced (**drained**, **one-owner**).
+1. **The identity is in the file.** A process that starts from it is the member that topom knows. When slots move, topom
+   waits for this member, or fences it off the servers first. No barrier would care about a file without a member.
+2. **Written before acknowledged.** An epoch is acknowledged only once the file has its table or a newer one, or there
+   is no file. So topom's knowledge of this member is also true for the table in the file. A barrier of a newer epoch
+   has passed without this member only after it was fenced (**drained**, **one-owner**).
 3. **Gone before the proxy leaves.** A member that leaves is neither waited for nor fenced, so the file goes first.
-4. **The rule is in the file** by which the proxy stands down while topom is silent, or a stricter one than that which
-   topom counts on.
-5. **The processes are in the file** of the servers that know of every fence of this identity, by what topom has
-   answered (:mod:`proxy.unfenced`): a server that was started since may have forgotten one. No time of day says so.
-6. **One at a time.** Who uses the file holds a lock on the file beside it, and so do the workers: as long as one worker
-   of a former process lives, which could connect under the same identity, nobody starts from the file.
+4. **The rule is in the file** by which the proxy stands down while topom is silent, or a stricter rule than the one
+   that topom relies on.
+5. **The processes are in the file** of the servers that know of every fence of this identity, by topom's answers
+   (:mod:`proxy.unfenced`). A server that was restarted since may have forgotten one. No time of day shows that.
+6. **One at a time.** The process that uses the file holds a lock on the file beside it, and so do its workers. A worker
+   of a former process could connect under the same identity. While one lives, no process starts from the file.
 
-While a slot is about to be locked, or is, there is no file: writing one would make the lock last longer.
+While a slot is about to be locked, or is locked, there is no file: to write one would make the lock last longer.
 """
 
 import fcntl
@@ -34,9 +34,9 @@ from proxy.control import ControlError, Product
 from slots.table import SlotTable, TableError
 
 HEAD = "slotferry-table 1"
-"""What the file begins with; the SHA-256 of the rest follows."""
+"""The beginning of the file; the SHA-256 of the rest follows."""
 RULED_HEAD = "slotferry-table 2"
-"""The same where there is a rule, which a proxy of a version that does not know it must not pass over."""
+"""The same for a file with a rule, which a version of the proxy without rules must not read."""
 MOST_BYTES = 64 * 1024 * 1024
 
 log = structlog.get_logger()
@@ -44,13 +44,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is in the file."""
+    """The content of the file."""
 
     instance: str
     product: Product
     table: SlotTable
     stand_down: float | None = None
-    """The allowance in seconds that topom has told the proxy of (:mod:`proxy.standdown`); None for no rule."""
+    """The allowance from topom in seconds (:mod:`proxy.standdown`); None for no rule."""
     processes: Mapping[str, str] = field(default_factory=dict)
     """By server, the run id of the process that cannot have forgotten a fence (:mod:`proxy.unfenced`)."""
 
@@ -63,7 +63,7 @@ class TableFile:
         self._lock: IO[bytes] | None = None
 
     def lock(self) -> IO[bytes] | None:
-        """Take the lock, for as long as this process and those that inherit it live; None if another has it."""
+        """Take the lock, for the life of this process and of those that inherit it; None if another has it."""
         file = self.path.with_name(self.path.name + ".lock").open("ab")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,7 +80,7 @@ class TableFile:
             self._lock = None
 
     def read(self) -> Kept | None:
-        """What is in the file; None, with a log event, if it is damaged. None without one if there is no file."""
+        """The content of the file. None, with a log event, if it is damaged; None without one if there is no file."""
         try:
             with self.path.open("rb") as file:
                 data = file.read(MOST_BYTES)
@@ -102,7 +102,7 @@ class TableFile:
         return time.time() - self.path.stat().st_mtime
 
     def write(self, kept: Kept) -> None:
-        """Replace the file, all of it or nothing. When this returns, the new one outlives a power failure."""
+        """Replace the file, all of it or nothing. When this returns, the new one survives a power failure."""
         body = json.dumps(
             {
                 "instance": kept.instance,
@@ -123,11 +123,11 @@ class TableFile:
         self._sync_folder()
 
     def touch(self) -> None:
-        """Say that the table in the file is the newest as of now."""
+        """Record that the table in the file is the newest as of now."""
         os.utime(self.path)
 
     def remove(self) -> None:
-        """Have no file. When this returns, that outlives a power failure."""
+        """Remove the file. When this returns, that survives a power failure."""
         self.path.unlink(missing_ok=True)
         self._sync_folder()
 

@@ -1,6 +1,6 @@
 """Keeps the file with the proxy's last table up to date, and says what may be acknowledged (:mod:`proxy.tablefile`).
 
-Files are written in a thread: the supervisor's event loop has heartbeats to send while a disk is slow.
+Files are written in a thread: the supervisor's event loop has to send heartbeats while a disk is slow.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ def is_unsettled(table: SlotTable) -> bool:
 
 
 class TableKeeping:
-    """What becomes of the file.
+    """Manages the file.
 
     Args:
         path: of the file; "" for none.
         changed: called when more may be acknowledged.
-        refused: called with an epoch and the reason why it cannot be, when the file can be neither written nor removed.
+        refused: called with an epoch and the reason, when the file can be neither written nor removed for it.
     """
 
     def __init__(self, path: str, changed: Callable[[], None], refused: Callable[[int, str], None]) -> None:
@@ -47,19 +47,19 @@ class TableKeeping:
         self._changed = changed
         self._refused = refused
         self._instance = ""
-        self._wanted: Kept | Literal["nothing"] | None = None  # that there be nothing: :meth:`over`
+        self._wanted: Kept | Literal["nothing"] | None = None  # "nothing": there has to be no file, see :meth:`over`
         self._working: asyncio.Task[None] | None = None
         self._removed = False
         self._stand_down: float | None = None
         self._processes: Mapping[str, str] = {}
-        self._disk: Kept | None = None  # what is on the disk, while nothing is being done about it
+        self._disk: Kept | None = None  # the content on the disk, while no write is under way
         self.covered = 0 if path else EVERYTHING
-        """The newest epoch that may be acknowledged, by what is on the disk."""
+        """The newest epoch that may be acknowledged, by the content on the disk."""
         self.lock: IO[bytes] | None = None
-        """What workers have to inherit."""
+        """The descriptors that workers have to inherit."""
 
     async def open(self) -> Kept | None:
-        """Take the file, and give what is in it. What is in the way of that is logged: then there is no file."""
+        """Take the file, and give its content. If that fails, it is logged, and there is no file."""
         deadline = asyncio.get_running_loop().time() + LOCK_SECONDS
         if self._file is None:
             return None
@@ -86,18 +86,18 @@ class TableKeeping:
         return self._file.age()
 
     def served(self, kept: Kept) -> None:
-        """The proxy serves by what was in the file, under the identity there."""
+        """The proxy serves by the content of the file, under the identity there."""
         self._instance = kept.instance
         self._stand_down = kept.stand_down
         self._processes = kept.processes
         self.covered = kept.table.epoch
 
     def received(self, instance: str, product: Product, table: SlotTable) -> None:
-        """A table came. It is on the disk before it may be acknowledged."""
+        """A table came. It is written to the disk before it may be acknowledged."""
         if self._file is None or self._removed:
             return
         if instance != self._instance:
-            # What is on the disk is another member's, and says nothing of what this one may acknowledge.
+            # The content on the disk belongs to another member, and says nothing about this one's acknowledgements.
             self._instance = instance
             self._processes = {}
             self.covered = 0
@@ -106,7 +106,7 @@ class TableKeeping:
             self._working = asyncio.create_task(self._work())
 
     def keeps_rule(self, stand_down: float | None) -> bool:
-        """Have a rule kept with the table from now on; whether the disk has none that is laxer, for this identity."""
+        """Have a rule kept with the table from now on; say whether the disk has no laxer one, for this identity."""
         self._stand_down = stand_down
         disk = self._disk
         if self._file is None or self._removed:
@@ -120,14 +120,15 @@ class TableKeeping:
         return stand_down is None or (disk.stand_down is not None and disk.stand_down <= stand_down)
 
     def over(self) -> None:
-        """final-fence: the identity in the file is over, and nobody is to start under it. A new one gets a new file."""
+        """final-fence: the identity in the file has ended, and no process may start under it. A new one gets a new
+        file."""
         if self._file is not None and not self._removed and self._instance:
             self._wanted = "nothing"
             if self._working is None:
                 self._working = asyncio.create_task(self._work())
 
     def confirmed(self, instance: str, processes: Mapping[str, str]) -> None:
-        """topom is there, and has no newer table than that in the file.
+        """topom is there, and has no newer table than the one in the file.
 
         Args:
             processes: of servers that know of every fence of this ``instance``.
@@ -143,7 +144,7 @@ class TableKeeping:
                 log.warning("table_file_not_touched", path=str(self._file.path), reason=str(error))
 
     async def remove(self) -> bool:
-        """Have no file any more; say whether that is sure. After this nothing is written."""
+        """Remove the file; say whether that is certain. After this nothing is written."""
         if self._file is None:
             return True
         self._removed = True
@@ -157,7 +158,7 @@ class TableKeeping:
         return True
 
     async def close(self) -> None:
-        """Write nothing more, and let others have the file."""
+        """Write nothing more, and let other processes have the file."""
         await self._stop()
         if self._file is not None:
             self._file.unlock()
@@ -165,7 +166,7 @@ class TableKeeping:
     async def _stop(self) -> None:
         self._wanted = None
         if self._working is not None:
-            # A write under way is not to come to its end behind what is done next.
+            # A write under way must not end after the next step.
             await asyncio.gather(self._working, return_exceptions=True)
 
     async def _work(self) -> None:
@@ -183,7 +184,7 @@ class TableKeeping:
             return await self._put_nothing()
         try:
             if not is_unsettled(kept.table):
-                # Where there was no file, all could be acknowledged; from now on there may be this one at any time.
+                # Without a file, any epoch could be acknowledged; from now on this file may appear at any time.
                 self.covered = min(self.covered, kept.table.epoch)
                 await asyncio.to_thread(self._file.write, kept)
                 covered = kept.table.epoch

@@ -1,8 +1,8 @@
-"""Users: who clients may log in as, checked in constant time, and what each may do.
+"""The users that clients may log in as, with constant-time password checks, and what each user may do.
 
-As in Redis, there is a user ``default``: who a client is before it logs in, if no password is asked of that user,
-and whom AUTH with a password alone means. As soon as there are other users, nobody gets in without logging in,
-unless ``default`` is among them with ``no_password``, or has the password of the setting ``password``.
+As in Redis, there is a user ``default``. A client is that user before it logs in, if the user needs no password. AUTH
+with only a password also means that user. If there are other users, every client has to log in, unless ``default`` is
+among them with ``no_password``, or has the password of the setting ``password``.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ class UserSettings(BaseModel):
     password_sha256: SecretStr = SecretStr("")
     """The password's SHA-256 in hexadecimal, as ACL SETUSER of Redis takes it after ``#``."""
     no_password: bool = False
-    """Whether any password, and for ``default`` none at all, lets in."""
+    """Whether any password logs in; ``default`` then needs none at all."""
     databases: list[Annotated[int, Field(ge=0)]] | None = Field(default=None, min_length=1)
     read_only: bool = False
     admin: bool | None = None
-    """Whether it may look at, and interfere with, what others do; if not said, whoever is not limited otherwise may."""
+    """Whether it may see and change other clients' work. By default, a user without other limits may."""
 
     @field_validator("name")
     @classmethod
@@ -60,7 +60,7 @@ class UserSettings(BaseModel):
 
 
 class User:
-    """A user, as its sessions know it."""
+    """A user, in the form for its sessions."""
 
     __slots__ = ("admin", "databases", "digest", "name", "read_only")
 
@@ -71,7 +71,7 @@ class User:
         """The databases it may use; None for all."""
         limited = settings.read_only or settings.databases is not None
         self.admin = settings.admin if settings.admin is not None else not limited
-        """Whether it may use what concerns other clients, the proxy and the servers."""
+        """Whether it may use commands about other clients, the proxy and the servers."""
         self.digest: bytes | None = None
         """SHA-256 of the password; None if any will do."""
         if settings.password_sha256.get_secret_value():
@@ -81,7 +81,7 @@ class User:
 
     @property
     def unlimited(self) -> bool:
-        """Whether it may do whatever can be done."""
+        """Whether it may do everything."""
         return self.databases is None and not self.read_only and self.admin
 
     def may_use(self, database: int) -> bool:
@@ -101,8 +101,8 @@ class Users:
         self.default = self._users.get(DEFAULT.encode())
         """The user ``default``; None if it is off."""
         self.anonymous = self.default if self.default is not None and self.default.digest is None else None
-        """Who a client is that has not logged in; None if it has to."""
-        # What the password of a user that there is not is compared with: nothing has this digest.
+        """The user of a client that has not logged in; None if clients have to log in."""
+        # The digest for unknown users: no password has it.
         self._nobody = secrets.token_bytes(hashlib.sha256().digest_size)
 
     @property
@@ -113,7 +113,7 @@ class Users:
     def authenticate(self, name: bytes, password: bytes) -> User | None:
         """The user of that name if the password is its own, else None.
 
-        The time it takes tells neither how much of the password is right nor whether there is such a user.
+        The time it takes shows neither how much of the password is right nor whether the user exists.
         """
         user = self._users.get(name)
         expected = user.digest if user is not None else self._nobody

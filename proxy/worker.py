@@ -1,6 +1,6 @@
-"""A worker process: the engine's parts put together, and the channel to the supervisor.
+"""A worker process: puts the engine's parts together, and talks with the supervisor over the channel.
 
-A worker serves clients by its table whatever becomes of topom. It ends when its supervisor does.
+A worker serves clients by its table, even while topom is away. It ends when its supervisor does.
 """
 
 import argparse
@@ -49,7 +49,7 @@ TICK_SECONDS = 0.1
 DRAIN_STEP_SECONDS = 0.02
 SLOW_TICK_SECONDS = 1.0
 ASK_SECONDS = 2.0
-"""Limit of a question to all workers; the supervisor answers within a second with what it has."""
+"""Limit of a question to all workers; the supervisor answers within a second with the answers it has."""
 
 
 class Worker:
@@ -70,7 +70,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._loop = Loop(loop, int(start["number_of_slots"]))
         self._loop.statistics.on = settings.command_statistics
-        # The rest is the allocator's own.
+        # The rest is the memory allocator's own.
         self._loop.kept_limit = settings.sessions_limit_bytes * 7 // 8
         # As much again is left for what the sessions themselves hold.
         self._loop.waiting_limit = self._loop.kept_limit // 2
@@ -201,9 +201,9 @@ class Worker:
             self._channel.send({"type": "ready", "address": self._arrivals.listen()})
 
     def _take_identity(self, message: Message) -> None:
-        # one-owner: by the old table the new name could send commands where they no longer belong, so the old
-        # connections end, the table that came along is put in force, and only then is anything opened again. The
-        # mover comes last: a session that hears from it that its key did not move goes on at once.
+        # one-owner: with the old table, the new name could send commands to servers that no longer own the slots. So
+        # the old connections end, the table that came along is put in force, and only then is anything opened again.
+        # The mover comes last: a session that learns that its key did not move goes on at once.
         self._options.instance = str(message["instance"])
         self._options.incarnation = int(message["incarnation"])
         reason = "was left: this proxy was fenced off and takes a new identity; the command may or may not have run"
@@ -211,7 +211,7 @@ class Worker:
             backend.reset(reason)
         self._own.reset(reason)
         self._replicas.reset(reason)
-        # by-action: what the identity before has learned of moving slots says nothing to this one.
+        # by-action: the former identity's knowledge about moving slots does not hold for this one.
         self._routing.forget()
         self._mover.permits.keep(set())
         self._options.known_servers.take(message.get("known_servers"))
@@ -221,7 +221,7 @@ class Worker:
         self._mover.reset(reason)
 
     def _take_allowance(self, message: Message) -> None:
-        # one-owner: what was granted to an earlier identity does not count for this one.
+        # one-owner: a grant to an earlier identity does not count for this one.
         if message["instance"] != self._options.instance:
             return
         allowances = self._options.allowances
@@ -232,13 +232,13 @@ class Worker:
         self._confirmed_limit = allowances.limited
 
     def _take_known_servers(self, message: Message) -> None:
-        # final-fence: what is known of an earlier identity does not count for this one.
+        # final-fence: processes known to an earlier identity do not count for this one.
         if message["instance"] == self._options.instance:
             self._options.known_servers.take(message)
             self._loop.processes_known()
 
     def _stand_down(self) -> None:
-        """Hold requests for groups that may not be used any more, and let go those for groups that may be again."""
+        """Hold requests for groups that may no longer be used, and let requests for usable groups go."""
         allowances = self._options.allowances
         over = allowances.over()
         if over or allowances.ended:
@@ -256,7 +256,7 @@ class Worker:
         over = allowances.over()
         if over:
             self._loop.end_over()
-        # one-owner: nothing that was held by the table before goes anywhere by that one.
+        # one-owner: requests held by the former table do not go anywhere by that table.
         self._routing.apply(table, over)
         self._loop.alarm = time.monotonic() + allowances.seconds_left()
         self._own.keep_servers({server for group in table.groups.values() for server in group.servers})
@@ -266,7 +266,8 @@ class Worker:
         self._slow_path.slots_leaving(slots)
 
     def _close_largest(self) -> None:
-        """bounded: too much is kept for all sessions together; the largest go, until there is room again."""
+        """bounded: too much is kept for all sessions together. The largest sessions are closed until there is room
+        again."""
         enough = self._loop.kept_limit * 9 // 10
         for session in sorted(self._router.sessions, key=lambda session: session.kept, reverse=True):
             if self._loop.kept + self._loop.waiting <= enough or not session.kept:
@@ -312,7 +313,8 @@ class Worker:
     def _fenced(self, address: str) -> None:
         log.error("fenced", server=address, instance=self._options.instance)
         self._replicas.fenced()
-        # final-fence: from now on, whoever hears of it when. The connection that has found it is in the middle of that.
+        # final-fence: from now on, before the supervisor hears of it. The connection that found the fence is still in
+        # use.
         self._options.allowances.end()
         asyncio.get_running_loop().call_soon(self._stand_down)
         self._channel.send({"type": "fenced", "server": address, "instance": self._options.instance})
@@ -320,7 +322,7 @@ class Worker:
     # -- stopping ------------------------------------------------------------------------------------------
 
     async def _drain(self) -> int:
-        """Let nobody in any more, have the clients leave one after another (:mod:`proxy.draining`), exit.
+        """Let no new client in, have the clients leave one after another (:mod:`proxy.draining`), exit.
 
         Status 0 says that no server can still run anything that this worker sent (**drained**).
         """
@@ -338,7 +340,7 @@ class Worker:
             loop.time(),
         )
         while not (self._arrivals.withdrawn() & clients.step(loop.time())):
-            # The channel is read on: a slot may have to be unlocked for a request that waits.
+            # The channel is still read: a slot may have to be unlocked for a request that waits.
             await self._receive_for(DRAIN_STEP_SECONDS)
         deadline = loop.time() + settings.drain_last_seconds
         while (self._in_flight() or partings) and loop.time() < deadline:
@@ -386,7 +388,7 @@ class Worker:
                 self._holding.forget_closed()
                 settings = self._settings
                 for session in list(self._router.sessions):
-                    # As with Redis, a client is not idle while it is subscribed to something.
+                    # As with Redis, a client with a subscription is never idle.
                     idle_seconds = 0.0 if subscription_of(session) else settings.session_idle_seconds
                     session.check_time(settings.session_stall_seconds, idle_seconds)
                 self._channel.send(
@@ -396,7 +398,7 @@ class Worker:
 
     def _ticked(self, ticking: "asyncio.Task[None]") -> None:
         if not ticking.cancelled():
-            # bounded: without it no limit in time holds any more. The supervisor starts another worker.
+            # bounded: without it no limit of time holds any more. The supervisor starts another worker.
             log.critical("worker_failed", exc_info=ticking.exception())
             self._channel.close()
 
@@ -435,7 +437,7 @@ class Worker:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process; where the system does not tell (macOS), the most it has had."""
+    """Memory of this process; if the system does not tell (macOS), the most it has had."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
@@ -444,7 +446,7 @@ def _resident_bytes() -> int:
 
 
 async def serve(descriptor: int) -> int:
-    """Be a worker on the channel whose socket is ``descriptor``; the exit status."""
+    """Run a worker on the channel whose socket is ``descriptor``; give the exit status."""
     channel = await Channel.open(socket.socket(fileno=descriptor))
     start = await channel.receive()
     if start is None:
@@ -470,7 +472,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A worker of a Slotferry proxy. Started by 'slotferry proxy'.")
     parser.add_argument("--channel", type=int, required=True, help="file descriptor of the channel to the supervisor")
     status = uvloop.run(serve(parser.parse_args().channel))
-    # Nothing is left to clean up; the interpreter's own shutdown would only take time.
+    # Nothing is left to clean up, and the interpreter's own shutdown would only take time.
     sys.stderr.flush()
     os._exit(status)
 

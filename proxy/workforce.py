@@ -1,7 +1,6 @@
-"""The proxy's worker processes: one a seat, started again when they die, ended when they hang.
+"""The proxy's worker processes: one for each seat, started again when they die, ended when they hang.
 
-What they say about tables is for the supervisor; their counters and their questions to each other are
-dealt with here.
+The supervisor handles their messages about tables. Their counters and their questions to each other are handled here.
 """
 
 import asyncio
@@ -16,32 +15,32 @@ from proxy.metrics import Counters
 from proxy.processes import Inherited, Worker
 
 SILENT_TICKS = 15
-"""A worker that says nothing for so many ticks is taken for hung, and killed. Workers report each second."""
+"""A worker that sends nothing for so many ticks is taken for hung, and killed. Workers report each second."""
 RESTART_SECONDS_MIN = 0.1
 RESTART_SECONDS_MAX = 5.0
 STABLE_SECONDS = 10.0
-"""A worker that lived this long is started again at once; one that did not, after a growing wait."""
+"""A worker that lived this long is started again at once; another one after a growing wait."""
 DRAIN_MARGIN_SECONDS = 5.0
-"""What workers get beyond the time they are told they have to drain before they are killed."""
+"""Seconds for workers to end after their time to drain, before they are killed."""
 
 log = structlog.get_logger()
 
 
 class Overseer(Protocol):
-    """What is done about workers by whoever has them."""
+    """Handles the events of workers."""
 
     @property
     def workers_instance(self) -> str:
         """The identity that a worker started now gets."""
 
     def welcome(self, worker: Worker) -> None:
-        """A worker was started: tell it what it needs."""
+        """A worker was started: send it all that it needs."""
 
     def heard(self, worker: Worker, message: Message) -> None:
-        """A worker said something that is not only between workers."""
+        """A worker sent a message that is not only for other workers."""
 
     def lost(self, worker: Worker, clean: bool) -> None:
-        """A worker has ended. ``clean``: it was told to drain, and has."""
+        """A worker has ended. ``clean``: it was told to drain, and did."""
 
 
 class Workforce:
@@ -49,12 +48,12 @@ class Workforce:
 
     Args:
         command: starts a worker; ``--channel FD`` is appended.
-        overseer: hears of all that happens.
+        overseer: handles the events.
     """
 
     def __init__(self, command: Sequence[str], overseer: Overseer) -> None:
         self.alive: dict[int, Worker] = {}
-        """The workers there are, by index."""
+        """The present workers, by index."""
         self.counters = Counters()
         self._command = command
         self._overseer = overseer
@@ -96,7 +95,7 @@ class Workforce:
 
         Args:
             keepers: the tasks in which :meth:`keep` runs.
-            seconds: that the workers were told they have.
+            seconds: the time that the workers were given.
         """
         self._draining.set()
         for worker in list(self.alive.values()):
@@ -135,7 +134,7 @@ class Workforce:
         return worker
 
     async def _attend(self, worker: Worker) -> int:
-        """Hear a worker until it ends; give its exit status."""
+        """Handle a worker's messages until it ends; give its exit status."""
         try:
             while (message := await worker.receive()) is not None:
                 self._hear(worker, message)
@@ -145,7 +144,7 @@ class Workforce:
         finally:
             status = await worker.ended()
             del self.alive[worker.index]
-            self._questions.gone(worker)
+            self._questions.forget_worker(worker)
             self.counters.ended(worker.index)
             self._overseer.lost(worker, clean=status == 0 and self._draining.is_set())
         return status

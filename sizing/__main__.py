@@ -6,7 +6,7 @@ spark-submit --master spark://host:7077 path/to/sizing/__main__.py run --topom U
 import os
 import sys
 
-# A script's own folder comes first where Python looks for modules; ours are those of a package and not found there.
+# Python searches a script's own folder for modules first. Ours are found by their package, not in that folder.
 if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
     sys.path[0] = os.path.dirname(sys.path[0])
 

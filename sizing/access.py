@@ -5,9 +5,9 @@ variable                                what it holds
 ======================================= ================================================================
 SLOTFERRY_TOKEN                         topom's bearer token; only the driver needs it
 SLOTFERRY_SIZING_REDIS_USER             the ACL user of the servers; without it their user ``default``
-SLOTFERRY_SIZING_REDIS_PASSWORD         what is sent with AUTH; without it nothing
+SLOTFERRY_SIZING_REDIS_PASSWORD         the password for AUTH; without it, none
 SLOTFERRY_SIZING_REDIS_TLS              ``true`` for TLS with the servers
-SLOTFERRY_SIZING_REDIS_TLS_CA           file with who may vouch for servers, in PEM; else whom the system trusts
+SLOTFERRY_SIZING_REDIS_TLS_CA           file with the authorities for servers' certificates, in PEM; else the system's
 SLOTFERRY_SIZING_REDIS_TLS_CERTIFICATE  file with the certificate shown to servers
 SLOTFERRY_SIZING_REDIS_TLS_KEY          file with its key
 SLOTFERRY_SIZING_REDIS_TLS_VERIFY_HOST  ``false`` where certificates are not for the servers' addresses
@@ -33,10 +33,10 @@ TOKEN = "SLOTFERRY_TOKEN"
 
 
 def server_access(environment: Mapping[str, str] = os.environ) -> ServerAccess:
-    """How to get in at the servers.
+    """How to log in at the servers.
 
     Raises:
-        OptionError: a variable is neither true nor false, or names nothing that there is.
+        OptionError: a variable is neither true nor false, or names a file that does not exist.
         slots.tls.TlsError: the files cannot be used.
     """
 

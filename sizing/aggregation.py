@@ -1,13 +1,13 @@
-"""What is made of the keys: four tables, each bounded in rows whatever the number of keys.
+"""Makes four tables of the keys, each with a bounded number of rows for any number of keys.
 
-Of a sample, numbers of keys and bytes are estimates: each key is in the sample with the same probability p, whatever
-the others do (Bernoulli sampling), so the sum over the sample, divided by p, is an unbiased estimate of the sum over
-all keys (Horvitz and Thompson, 1952). Its variance is estimated without bias by (1 - p) / p² times the sum of the
-squares over the sample; the columns that end in ``_error`` are its square root, the standard error. For numbers of
+For a sample, numbers of keys and bytes are estimates. Each key is in the sample with the same probability p,
+independent of the others (Bernoulli sampling). So the sum over the sample, divided by p, is an unbiased estimate of the
+sum over all keys (Horvitz and Thompson, 1952). Its variance is estimated without bias by (1 - p) / p² times the sum of
+the squares over the sample; the columns that end in ``_error`` are its square root, the standard error. For numbers of
 keys each key counts 1. Means, shares and percentiles are the sample's own. At p = 1 errors are 0.
 
-Two things are outside of that: a sample knows nothing of a few very big keys that it does not have, so errors are too
-small where most bytes are in few keys; and keys of one name in several databases are in the sample together.
+Two things limit this. A sample knows nothing about a few very big keys that it does not have, so errors are too small
+if most bytes are in few keys. And keys of one name in several databases are in the sample together.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ KEY_COLUMNS = {
     "bytes": "bigint",
     "ttl_ms": "bigint",
 }
-"""What is kept of each key that was read: columns of the data sources, and their types as Spark's SQL says them."""
+"""The columns that are kept of each key: names of the data sources' columns, and their types in Spark's SQL."""
 DETAIL_COLUMNS = {"encoding": "string", "elements": "bigint"}
-"""What is kept as well if it is asked for."""
+"""Further columns, kept on request."""
 PERCENTILE_ACCURACY = 1000
-"""Ranks of p50 and p99 are off by one in so many keys at most."""
+"""The accuracy: ranks of p50 and p99 are off by at most one in so many keys."""
 
 
 def key_columns(details: bool) -> dict[str, str]:
@@ -43,15 +43,15 @@ def key_columns(details: bool) -> dict[str, str]:
 
 
 def ddl(columns: Mapping[str, str]) -> str:
-    """Columns as Spark takes a schema."""
+    """Columns in the form of a Spark schema."""
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def slots(keys: DataFrame, fraction: float) -> DataFrame:
     """A row for each slot that has keys, by ascending slot.
 
-    ``group_id`` is the group that has most of the slot's bytes; ``groups`` is 2 where a slot on its way was found at
-    both. ``biggest_key`` is the one of most bytes; of several, the last by its name.
+    ``group_id`` is the group that has most of the slot's bytes. ``groups`` is 2 if a moving slot was found at both
+    groups. ``biggest_key`` is the one of most bytes; of several, the last by its name.
 
     Args:
         keys: a row a key, with :data:`KEY_COLUMNS`.
@@ -59,7 +59,7 @@ def slots(keys: DataFrame, fraction: float) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    # Twice grouped: percentiles need all keys of a slot together, and its group is the one with most bytes.
+    # Grouped twice: percentiles need all keys of a slot together, and the slot's group is the one with most bytes.
     owners = (
         keys.groupBy("slot", "group_id")
         .agg(f.sum("bytes").alias("held"))
@@ -111,7 +111,7 @@ def prefixes(keys: DataFrame, fraction: float, separator: str, depth: int, most:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    # Spark's strings are bytes that nobody checks, so a name that is no UTF-8 comes out of this as it went in.
+    # Spark's strings are unchecked bytes, so a name that is not UTF-8 comes out unchanged.
     name = f.col("key").cast("string")
     parts = [
         f.when(
@@ -156,7 +156,7 @@ def biggest(keys: DataFrame, most: int, most_per_slot: int) -> DataFrame:
     of_slots = keys.withColumn("rank_in_slot", f.row_number().over(within)).where(
         f.col("rank_in_slot") <= most_per_slot
     )
-    # A key is one row of each at most; several servers may have one of the same name.
+    # A key is at most one row of each; several servers may have a key of the same name.
     same = [f.col(f"a.{name}").eqNullSafe(f.col(f"b.{name}")) for name in ("server", "database", "slot", "key")]
     return (
         first.alias("a")
@@ -174,7 +174,7 @@ def histograms(keys: DataFrame, fraction: float) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    # By its binary digits, for a logarithm is not exact.
+    # By the number of binary digits, for a logarithm is not exact.
     exponent = f.length(f.bin(f.greatest(f.col("bytes"), f.lit(1)))) - 1
     sizes = keys.groupBy(exponent.alias("bucket")).agg(*_totals(fraction))
     by_size = sizes.select(

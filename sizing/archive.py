@@ -1,9 +1,9 @@
 """Java's archive of Spark's classes, with which Spark starts in half the time.
 
-A JVM that starts Spark loads and checks twenty thousand classes. One that ends can leave them in an archive, as memory
-to be mapped (Java's application class-data sharing, JEP 350). ``slotferry sizing warm`` makes one for this Java and
-this Spark; a run uses it when it is there. A JVM looks whether its archive fits its class path, and does without one
-that does not.
+A JVM that starts Spark loads and checks twenty thousand classes. When it ends, it can write them to an archive that
+later JVMs map into memory (Java's application class-data sharing, JEP 350). ``slotferry sizing warm`` makes one for
+this Java and this Spark; a run uses it when it is there. A JVM checks that its archive fits its class path, and
+otherwise runs without it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from pathlib import Path
 from sizing.outcome import JobError
 
 DUMP_SECONDS = 180.0
-"""How long a JVM may take to write an archive; it takes 5 s where nothing else goes on."""
+"""How long a JVM may take to write an archive; on an idle machine it takes 5 s."""
 _LONGEST_SCRIPT = 4096
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""An archive that does not fit is no reason to write on a run's output."""
+"""An archive that does not fit is no reason for a message in a run's output."""
 
 
 def path(java_home: Path | None) -> Path:
-    """Where the archive for a Java and the installed Spark is, whether it has been made or not."""
+    """The path of the archive for a Java and the installed Spark; it may not exist yet."""
     java = shutil.which("java", path=str(java_home / "bin") if java_home else None)
     real = Path(java or "java").resolve()
-    # What a new version of either changes. Where it is a script of ours, its place is another each time.
+    # The name has everything that a new version of either changes. The path of a script of ours is left out, for it
+    # differs each time.
     size, changed = (real.stat().st_size, real.stat().st_mtime_ns) if real.exists() else (0, 0)
     which = real.read_text() if java_home is not None and size <= _LONGEST_SCRIPT else f"{real} {changed}"
     told = f"{which} {version('pyspark')}"
@@ -38,7 +39,7 @@ def path(java_home: Path | None) -> Path:
 
 
 def options(java_home: Path | None) -> str:
-    """What to tell a JVM so that it uses the archive; "" where there is none."""
+    """The options for a JVM to use the archive; "" if there is none."""
     with contextlib.suppress(OSError, RuntimeError, ImportError, UnicodeDecodeError):
         archive = path(java_home)
         if archive.is_file() and " " not in str(archive):
@@ -47,7 +48,7 @@ def options(java_home: Path | None) -> str:
 
 
 def begin() -> Path:
-    """A file beside the archives for one that is being made; the folder is there then.
+    """A file beside the archives for a new one; its folder exists then.
 
     Raises:
         JobError: it cannot be made.
@@ -58,19 +59,19 @@ def begin() -> Path:
     except OSError as error:
         raise JobError(f"{folder} cannot be made for Java's classes: {error.strerror}") from None
     for left in folder.glob("unfinished-*"):
-        # One whose process runs is another run's.
+        # A file whose process still runs belongs to another run.
         if not Path("/proc", left.name.removeprefix("unfinished-")).exists():
             left.unlink(missing_ok=True)
     return folder / f"unfinished-{os.getpid()}"
 
 
 def dump_options(unfinished: Path) -> str:
-    """What to tell a JVM so that it writes an archive when it ends."""
+    """The options for a JVM to write an archive when it ends."""
     return f"-XX:ArchiveClassesAtExit={unfinished} {_QUIET}"
 
 
 def keep(unfinished: Path, java: subprocess.Popen[bytes], archive: Path) -> None:
-    """Wait for a JVM that has been told to end, and put what it has written where runs find it.
+    """Wait for a JVM that was told to end, and put its archive where runs find it.
 
     Raises:
         JobError: the JVM does not end in :data:`DUMP_SECONDS`, or has written nothing.
@@ -80,7 +81,9 @@ def keep(unfinished: Path, java: subprocess.Popen[bytes], archive: Path) -> None
     except subprocess.TimeoutExpired:
         java.kill()
         java.wait()
-        raise JobError(f"Java did not leave its classes within {DUMP_SECONDS:.0f} s; try when less goes on") from None
+        raise JobError(
+            f"Java did not leave its classes within {DUMP_SECONDS:.0f} s; try again when the machine is less busy"
+        ) from None
     if not unfinished.is_file():
         raise JobError("Java has not left its classes; this Java may have been built without that")
     for older in archive.parent.glob("spark-*.jsa"):

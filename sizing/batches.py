@@ -1,4 +1,4 @@
-"""Makes Arrow batches of what was found, column by column."""
+"""Makes Arrow batches of the keys that were found, column by column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sizing.look import NAMES, Found
 from sizing.schema import ERROR_COLUMN, SERVER_COLUMNS
 
 ROWS = 8192
-"""Keys of one batch, or a call's more: what an executor holds of them in memory at a time."""
+"""Keys of one batch, or one call's keys more: an executor holds so many in memory at a time."""
 KINDS = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
 COLUMNS = {column.name: column for column in (*SERVER_COLUMNS, ERROR_COLUMN)}
 
@@ -28,7 +28,7 @@ class Batches:
             [pa.field(name, KINDS[COLUMNS[name].kind], nullable=nullable) for name, nullable in fields]
         )
         self._constants = constants
-        # What a batch may grow out of: by column, the names that values are places in.
+        # For each column, the names that its values are places in. A batch may need more names than these.
         self._names = {column: list(names) for column, names in NAMES.items()}
         self._clear()
 
@@ -67,13 +67,13 @@ class Batches:
         return [None if value is None else moved[value] for value in values]
 
     def take(self) -> pa.RecordBatch:
-        """The batch, and begin anew."""
+        """Give the batch, and begin another."""
         batch = pa.RecordBatch.from_arrays([self._array(name) for name in self._schema.names], schema=self._schema)
         self._clear()
         return batch
 
     def failure(self, error: str) -> pa.RecordBatch:
-        """A batch of one row that says why the rest is missing: all null but ``error`` and where it was."""
+        """A batch of one row that says why the rest is missing: all columns are null except ``error`` and the place."""
         row = {**self._constants, "error": error}
         arrays = [pa.array([row.get(name)], type=self._schema.field(name).type) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -90,7 +90,7 @@ class Batches:
         array = pa.array(values, kind)
         if name == "ttl_ms":
             # -1: it never expires.
-            import pyarrow.compute as pc  # Only here, for it takes a while to load.
+            import pyarrow.compute as pc  # Imported here, for it takes a while to load.
 
             return pc.if_else(pc.greater_equal(array, 0), array, pa.scalar(None, kind))
         return array

@@ -1,4 +1,4 @@
-"""The ranges that histograms count in, and how sizes are written."""
+"""The ranges of the histograms, and the text form of sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DAY = 24 * _HOUR
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Times to live from ``low`` up to and without ``high``, in milliseconds.
+    """Times to live from ``low`` up to but not including ``high``, in milliseconds.
 
     ``high`` is None for all from ``low`` on; both are None for keys that never expire.
     """
@@ -48,7 +48,7 @@ def _power(exponent: int) -> tuple[int, str]:
 
 
 def size(count: float) -> str:
-    """Bytes as a person reads them, in units of 1024: ``812 B``, ``3.4 KiB``, ``12.0 GiB``."""
+    """Bytes as text for a person, in units of 1024: ``812 B``, ``3.4 KiB``, ``12.0 GiB``."""
     amount = float(count)
     for unit in _UNITS:
         if abs(amount) < 1024 or unit == _UNITS[-1]:
@@ -58,7 +58,7 @@ def size(count: float) -> str:
 
 
 def name(key: bytes, most: int = 60) -> str:
-    """A key's name as text on one line, at most ``most`` characters: what is no printable text is escaped."""
+    """A key's name as text on one line, at most ``most`` characters. Bytes that are not printable text are escaped."""
     text = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in key.decode(errors="backslashreplace")

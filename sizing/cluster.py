@@ -1,4 +1,4 @@
-"""The servers to read: one a group, a replica first, with how many keys each database has.
+"""Finds the servers to read: one for each group, preferably a replica, with the number of keys in each database.
 
 Usable without Spark: ``Cluster.of(options)`` tells a progress bar how much there is to do.
 """
@@ -29,7 +29,7 @@ class Server:
         address: host:port.
         group_id: the group it stands for; None without topom.
         is_replica: whether it is a replica.
-        keys: by number of a database that has keys, how many, expired ones included and Slotferry's own left out.
+        keys: how many keys each database has, by its number. Expired keys count, Slotferry's own do not.
         counts_by_position: whether its cursors count as :mod:`sizing.cursors` says.
         in_cluster_mode: whether it is a node of a Redis Cluster.
     """
@@ -58,13 +58,13 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What there is to read.
+    """The servers to read.
 
     Attributes:
         product: name of the product; None without topom.
         function, number_of_slots: how a key's slot is found.
         servers: those to read, by group id, or as they were named.
-        unreadable: what is left out. Always empty in mode FAILFAST.
+        unreadable: what is left out. It is always empty in mode FAILFAST.
     """
 
     product: str | None
@@ -110,7 +110,7 @@ class Cluster:
 def choose(
     group_id: int | None, addresses: Sequence[str], options: ReadOptions, access: ServerAccess
 ) -> Server | Unreadable:
-    """The server to read for a group whose servers these are, the master first. Without topom the group is None."""
+    """The server to read for a group with these servers, the master first. Without topom the group is None."""
     master, *replicas = addresses
     for address in replicas if options.read == "replica-first" else ():
         try:
@@ -127,7 +127,7 @@ def choose(
 
 
 def look_at(address: str, group_id: int | None, options: ReadOptions, access: ServerAccess) -> Server:
-    """What a server says of itself.
+    """A server's description of itself.
 
     Raises:
         ServerFailed: it does not answer, is loading its data, or is a replica whose link is down.
@@ -147,7 +147,7 @@ def look_at(address: str, group_id: int | None, options: ReadOptions, access: Se
     if is_replica and info.get("master_link_status") != "up":
         raise ServerFailed(address, "is a replica whose link to its master is down")
     in_cluster_mode = info.get("cluster_enabled", "0") != "0" or info.get("redis_mode") == "cluster"
-    # Others that speak the protocol have cursors of their own.
+    # Other programs that speak the protocol have other kinds of cursors.
     is_known = "redis_version" in info and not any(
         name.endswith("_version") and name not in ("redis_version", "valkey_version", "gcc_version")
         for name in info

@@ -1,7 +1,7 @@
 """A connection to one server: commands in, replies out, every wait limited.
 
-It blocks, for an executor has nothing else to do meanwhile; and it is thin, for hundreds of thousands of keys a second
-go through it.
+It blocks, for an executor has nothing else to do meanwhile. It is thin, for hundreds of thousands of keys a second pass
+through it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sizing.errors import CommandRefused, ServerFailed
 from slots.access import ServerAccess
 
 NAME = "slotferry.sizing"
-"""What the names of these connections begin with, in CLIENT LIST."""
+"""The prefix of the names of these connections in CLIENT LIST."""
 RECEIVE_BYTES = 1 << 18
 
 Argument = bytes | str | int
@@ -33,7 +33,7 @@ class Connection:
         connect_seconds, seconds: limits of connecting, and of waiting for more of a reply.
 
     Raises:
-        ServerFailed: it cannot be connected to, or does not let us in.
+        ServerFailed: it cannot be connected to, or refuses the login.
     """
 
     def __init__(self, server: str, access: ServerAccess, connect_seconds: float, seconds: float) -> None:
@@ -68,10 +68,11 @@ class Connection:
             except CommandRefused as error:
                 raise ServerFailed(
                     self.server,
-                    f"does not let us in ({error.text.split(' ')[0]}); check SLOTFERRY_SIZING_REDIS_USER and "
+                    f"refuses the login ({error.text.split(' ')[0]}); check SLOTFERRY_SIZING_REDIS_USER and "
                     "SLOTFERRY_SIZING_REDIS_PASSWORD in the environment of this process",
                 ) from None
-        # Looking at a key is no use of it: servers before 7.2 do not know this. Nor does anything hang on the name.
+        # Looking at a key must not count as use. Servers before 7.2 do not know this command; nothing depends on it,
+        # nor on the name.
         for command in (("CLIENT", "SETNAME", f"{NAME}.{os.getpid()}"), ("CLIENT", "NO-TOUCH", "ON")):
             with contextlib.suppress(CommandRefused):
                 self.call(*command)

@@ -1,10 +1,10 @@
-"""What can go wrong while keys are sized. Messages name the server or the option, and never hold a secret."""
+"""The errors of sizing. Messages name the server or the option, and never contain a secret."""
 
 from __future__ import annotations
 
 
 class SizingError(Exception):
-    """A sentence for who runs the job."""
+    """An error with a sentence for the person who runs the job."""
 
 
 class OptionError(SizingError):
@@ -12,7 +12,7 @@ class OptionError(SizingError):
 
 
 class TopomFailed(SizingError):
-    """topom did not say what the cluster is made of."""
+    """topom did not give the description of the cluster."""
 
 
 class ServerFailed(SizingError):

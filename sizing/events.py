@@ -1,17 +1,18 @@
-"""Structured events of processes that Spark starts for a moment: what writes them is loaded with the first."""
+"""Structured log events for processes that Spark starts for a moment: the logging library is loaded with the first
+event."""
 
 from __future__ import annotations
 
 
 def warning(event: str, **values: object) -> None:
-    """Say that something is not as it should be, and that the reading goes on."""
+    """Log that something is not as it should be, and that the reading goes on."""
     import structlog
 
     structlog.get_logger().warning(event, **values)
 
 
 def error(event: str, **values: object) -> None:
-    """Say that something is left out."""
+    """Log that something is left out."""
     import structlog
 
     structlog.get_logger().error(event, **values)

@@ -1,7 +1,7 @@
-"""A folder wherever Spark can write: on this machine's disk, in HDFS, in an object store.
+"""A folder in any file system that Spark can write: this machine's disk, HDFS, an object store.
 
-What stands here under its own name is whole: a file is written beside it and renamed. (An object store that copies
-instead of renaming does that file by file, which is whole as well.)
+A file under its own name is always whole: it is written under another name and renamed. (An object store that copies
+instead of renaming does that file by file, so each file is whole as well.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Folder:
         context: Any = spark.sparkContext._jsc
         configuration = context.hadoopConfiguration()
         self._root = self._refused(lambda: self._java.org.apache.hadoop.fs.Path(path), path)
-        # One of its own: Spark's shared one has to go on writing its checksums.
+        # An object of its own: Spark's shared one has to go on writing its checksums.
         system = self._java.org.apache.hadoop.fs.FileSystem
         self._files = self._refused(
             lambda: system.newInstance(self._root.getFileSystem(configuration).getUri(), configuration), path
@@ -44,7 +44,7 @@ class Folder:
         """The whole address, with the file system's name."""
 
     def at(self, name: str) -> str:
-        """The whole address of what is called ``name`` here."""
+        """The whole address of the file or folder ``name`` in this folder."""
         return f"{self.path.rstrip('/')}/{name}"
 
     def exists(self, name: str = "") -> bool:
@@ -52,14 +52,14 @@ class Folder:
         return bool(self._refused(lambda: self._files.exists(self._place(name)), name))
 
     def names(self, name: str = "") -> list[str]:
-        """Names of what is in a folder here, sorted; empty for a folder that is not there."""
+        """Names of the files and folders in a folder here, sorted; empty for a missing folder."""
         if not self.exists(name):
             return []
         found = self._refused(lambda: self._files.listStatus(self._place(name)), name)
         return sorted(str(entry.getPath().getName()) for entry in found)
 
     def read(self, name: str) -> bytes | None:
-        """What is in a file; None where there is none."""
+        """The content of a file; None if there is none."""
         if not self.exists(name):
             return None
 
@@ -87,13 +87,13 @@ class Folder:
         self.replace(name, beside)
 
     def replace(self, name: str, other: str) -> None:
-        """Give ``other``, a file or folder here, the name ``name``; what had it goes."""
+        """Give ``other``, a file or folder here, the name ``name``; an earlier one of that name is removed."""
         self.remove(name)
         if not self._refused(lambda: self._files.rename(self._place(other), self._place(name)), name):
             raise FolderError(f"{self.at(other)} could not be renamed to {self.at(name)}")
 
     def remove(self, name: str) -> None:
-        """Remove a file or a folder with all that is in it; harmless where there is none."""
+        """Remove a file, or a folder with all its content; nothing happens if there is none."""
         self._refused(lambda: self._files.delete(self._place(name), True), name)
 
     def make(self) -> None:
@@ -114,6 +114,6 @@ class Folder:
 
 
 def _message(error: Any) -> str:
-    """What Java says, on one line."""
+    """Java's message, on one line."""
     said = error.java_exception.getMessage() or error.java_exception.toString()
     return str(said).splitlines()[0]

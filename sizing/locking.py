@@ -1,8 +1,8 @@
 """Keeps two runs from writing into one folder at once.
 
-The lock is one on a file in the folder (flock), which the system lets go of when the run's process ends, however it
-does. So it holds on a disk of this machine and between machines over NFS. Object stores and HDFS have no such locks:
-there it is for who starts the runs to see to that (docs/sizing.md).
+The lock is on a file in the folder (flock). The system releases it when the run's process ends, in any way. So it holds
+on a disk of this machine, and between machines over NFS. Object stores and HDFS have no such locks: there the operator
+has to make sure of it (docs/sizing.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from sizing.errors import SizingError
 
 LOCK = ".slotferry-run"
-"""The file's name. It stays when the run ends; to remove it would let two runs hold a lock on different files."""
+"""The file's name. The file stays when the run ends: without it, two runs could hold a lock on different files."""
 
 
 class FolderInUse(SizingError):
@@ -25,7 +25,7 @@ class FolderInUse(SizingError):
 
 
 def local_path(address: str) -> Path | None:
-    """Where a folder is on this machine's file system, by its whole address; None if it is elsewhere."""
+    """The path of a folder on this machine's file system, from its whole address; None if it is elsewhere."""
     scheme, colon, rest = address.partition(":")
     if not colon or scheme != "file":
         return None
@@ -38,7 +38,7 @@ def held(address: str, note: Callable[[str], None]) -> Iterator[None]:
 
     Args:
         address: the whole one, such as ``file:/home/ada/sizes``.
-        note: told when the file system knows no locks.
+        note: called if the file system has no locks.
 
     Raises:
         FolderInUse: another run has it.

@@ -1,11 +1,11 @@
-"""Looks at keys: what the columns ask for, of all keys of one call, column by column.
+"""Looks at keys: reads the wanted columns of all keys of one call, column by column.
 
-One script does it all at the server: it scans, and looks at what it found, so that a call costs one round trip, and the
-reply is one array a column. Types and encodings come as numbers, for a reply of small integers is small and fast to
-read. For users who may run no scripts there are pipelines, which give the same and cost more.
+One script at the server does it all: it scans, and looks at the keys it finds. So a call costs one round trip, and the
+reply is one array for each column. Types and encodings come as numbers, for a reply of small integers is small and fast
+to read. For users who may not run scripts there are pipelines, which give the same and cost more.
 
-Only what is asked for is looked at. Nothing here counts as use of a key, but for ``elements`` on servers before Redis
-7.2 (HLEN and its like); so ``idle_s`` is asked for before it.
+Only wanted columns are read. Nothing here counts as use of a key, except ``elements`` on servers before Redis 7.2 (HLEN
+and similar); so ``idle_s`` is read before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sizing.connection import Argument, Connection
 from sizing.errors import CommandRefused, ServerFailed
 
 ASKED = ("type", "bytes", "ttl_ms", "encoding", "idle_s", "elements")
-"""Columns that the server is asked for, in the order of asking."""
+"""Columns that need a look at the server, in the order of the look."""
 LENGTHS = {"string": "STRLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "hash": "HLEN", "stream": "XLEN"}
 NAMES = {
     "type": tuple(LENGTHS),
@@ -30,12 +30,12 @@ NAMES = {
         *("listpackex",),
     ),
 }
-"""What is sent as its place in this list. What is not in it (a module's type) comes by name, with the reply."""
+"""Names that are sent as their place in this list. A name that is not in it (a module's type) comes with the reply."""
 DEFAULT_SAMPLES = 5
-"""What MEMORY USAGE does by itself."""
+"""The default of MEMORY USAGE."""
 ABSENT_TTL = -2
 KEYS_PER_PIPELINE = 1000
-"""Commands that are sent before replies are read: less than what fills both sockets' buffers."""
+"""Commands that are sent before replies are read: fewer than would fill both sockets' buffers."""
 
 
 @dataclass(slots=True)
@@ -45,8 +45,9 @@ class Found:
     Attributes:
         cursor: SCAN's next.
         keys: names.
-        columns: by column, a value a key: None where there is none; of :data:`NAMES`' columns a place in the list.
-        more: by column, names that go on where the list in :data:`NAMES` ends.
+        columns: for each column, a value for each key, or None. For columns in :data:`NAMES` it is a place in that
+            list.
+        more: for each column, names that follow the list in :data:`NAMES`.
     """
 
     cursor: int
@@ -55,7 +56,7 @@ class Found:
     more: dict[str, list[str]] = field(default_factory=dict)
 
     def keep(self, places: Sequence[int]) -> None:
-        """Leave nothing but the keys at these places."""
+        """Keep only the keys at these places."""
         self.keys = [self.keys[place] for place in places]
         self.columns = {name: [values[place] for place in places] for name, values in self.columns.items()}
 
@@ -65,7 +66,7 @@ class Found:
             self.keep([place for place, key in enumerate(self.keys) if key not in keys])
 
     def drop_vanished(self) -> None:
-        """Leave out keys that were gone when they were looked at. Only for columns that tell."""
+        """Leave out keys that were gone when they were looked at. Only for columns that show it."""
         columns = self.columns
         if "type" in columns and "none" in self.more.get("type", ()):
             none = len(NAMES["type"]) + self.more["type"].index("none")
@@ -87,20 +88,20 @@ class ScriptsRefused(Exception):
 
 
 class Look(Protocol):
-    """A way to scan and look. A call of :meth:`receive` or :meth:`at` may raise ServerFailed and ScriptsRefused."""
+    """A way to scan and look. :meth:`receive` and :meth:`at` may raise ServerFailed and ScriptsRefused."""
 
     def ask(self, cursor: int, count: int) -> None:
         """Have the server scan on from a cursor, ``count`` keys or so, and look at what it finds."""
 
     def receive(self) -> Found:
-        """What the server found."""
+        """The keys that the server found."""
 
     def at(self, keys: list[bytes]) -> Found:
-        """Look at keys that are known by name; those that are gone are left out."""
+        """Look at named keys; those that are gone are left out."""
 
 
 class ScanLook:
-    """For columns that need no look: SCAN alone."""
+    """For columns that need no look: only SCAN."""
 
     def __init__(self, connection: Connection, types: Sequence[str]) -> None:
         self._connection = connection
@@ -121,7 +122,7 @@ class ScanLook:
 
 
 class ScriptLook:
-    """By a script. ``columns`` are some of :data:`ASKED`, ``types`` those to look at, all if empty."""
+    """By a script. ``columns`` are some of :data:`ASKED`. ``types`` are the types to look at; all if empty."""
 
     def __init__(self, connection: Connection, columns: Collection[str], types: Sequence[str], samples: int) -> None:
         self._connection = connection
@@ -222,7 +223,8 @@ class PipelineLook:
         return [next(lengths) if kind in LENGTHS else None for kind in kinds]
 
     def _each(self, what: str, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """A reply a command; None for an error, which is a key's that has vanished or a policy's that keeps no such."""
+        """One reply for each command; None for an error, which means that the key is gone or that the server keeps no
+        such value."""
         replies: list[Any] = []
         for first in range(0, len(commands), KEYS_PER_PIPELINE):
             part = commands[first : first + KEYS_PER_PIPELINE]
@@ -236,15 +238,15 @@ class PipelineLook:
 
 
 def scan_options(types: Sequence[str]) -> tuple[Argument, ...]:
-    """What SCAN is told to give keys of these types alone; nothing where it cannot, and they have to be sifted.
+    """The options of SCAN for keys of these types only; none if SCAN cannot do it, so that keys have to be filtered.
 
-    It knows one type. Of a module's it is not sure that it tells upper and lower case apart.
+    SCAN takes one type. For a module's type it is not certain that SCAN respects upper and lower case.
     """
     return ("TYPE", types[0]) if len(types) == 1 and types[0] in LENGTHS else ()
 
 
 def refused(connection: Connection, what: str, error: CommandRefused) -> ServerFailed:
-    """What a refused command comes to."""
+    """The exception for a refused command."""
     return ServerFailed(connection.server, f"refuses {what}: {error.text}")
 
 
@@ -292,14 +294,14 @@ _STATEMENTS = {
     "    encoding_places[name] = place\n"
     "  end\n"
     "  encoding[n] = place or false",
-    # An LFU policy keeps no idle time, and says so in an error.
+    # An LFU policy keeps no idle time; OBJECT IDLETIME then gives an error.
     "idle_s": "local idle = redis.pcall('OBJECT', 'IDLETIME', key)\n  idle_s[n] = type(idle) == 'number' and idle",
     "elements": "local length = lengths[kind]\n  elements[n] = length and call(length, key) or false",
 }
 
 
 def _script(head: str, columns: Sequence[str], types: Sequence[str], samples: int) -> str:
-    """The script that looks at columns of the keys that ``head`` finds. In Lua a false stands for nothing."""
+    """The script that looks at columns of the keys that ``head`` finds. In Lua, false means that there is no value."""
     lines = ["local call = redis.call", head.strip()]
     for column, names in NAMES.items():
         if column in columns:
@@ -331,5 +333,5 @@ def _script(head: str, columns: Sequence[str], types: Sequence[str], samples: in
 
 
 def _quoted(text: str) -> str:
-    """A Lua string, whatever is in the text."""
+    """A Lua string with any text."""
     return "'" + "".join(f"\\{byte:03d}" for byte in text.encode()) + "'"

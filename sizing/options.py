@@ -1,4 +1,4 @@
-"""Options of the data source ``slotferry``: each with its name, its unit, its default and its limits, here alone.
+"""The options of the data source ``slotferry``, each with its name, its unit, its default and its limits.
 
 Spark writes options into plans and logs, so no secret is one: credentials and TLS come from the environment of the
 process that connects (:mod:`sizing.access`).
@@ -20,7 +20,7 @@ Parsed = TypeVar("Parsed")
 MOST_SLOTS = 16384
 MOST_PARTITIONS = 64
 SECRETS = ("password", "token", "user", "username", "tls_key", "ssl_key")
-"""Names under which somebody may try to hand over what belongs in the environment."""
+"""Names of options that would hold a secret, which belongs in the environment."""
 
 
 def _option(default: Any, doc: str) -> Any:
@@ -29,7 +29,7 @@ def _option(default: Any, doc: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read is told. Either ``topom`` or ``servers`` is given."""
+    """The options of a read. Either ``topom`` or ``servers`` is given."""
 
     topom: str = _option("", "Where topom's API is, as http://host:port; of several topoms, each: URL,URL.")
     servers: tuple[str, ...] = _option((), "Without topom: the servers, host:port,host:port.")
@@ -40,7 +40,7 @@ class ReadOptions:
         "at its master."
     )  # fmt: skip
     mode: Literal["FAILFAST", "PERMISSIVE"] = _option(
-        "FAILFAST", "What a server does that cannot be read: FAILFAST fails the query, PERMISSIVE goes on without it."
+        "FAILFAST", "What happens if a server cannot be read: FAILFAST fails the query, PERMISSIVE goes on without it."
     )
     columns: tuple[str, ...] = _option((), "Columns to ask the servers for, by name; all when empty.")
     types: tuple[str, ...] = _option((), "Types of keys to read; all when empty.")
@@ -65,7 +65,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Read options as Spark gives them: text, names in any case.
+        """Read options in the form in which Spark gives them: text, names in any case.
 
         Raises:
             OptionError: an option is unknown, or its value cannot be used.
@@ -95,7 +95,7 @@ class ReadOptions:
 
 
 def parse_numbers(text: str, most: int) -> frozenset[int]:
-    """Numbers and ranges with commas between them. Raises ValueError with what is asked for."""
+    """Numbers and ranges with commas between them. Raises ValueError with the expected form."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

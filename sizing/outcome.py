@@ -1,4 +1,4 @@
-"""What a run was asked for and what came of it."""
+"""The wishes for a run, and its outcome."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Status(IntEnum):
     FAILED = 1
     """Nothing was sized, or the results could not be written."""
     PARTIAL = 3
-    """Some servers or files failed; the results are of the others."""
+    """Some servers or files failed; the results are those of the others."""
     NOT_POSTED = 4
-    """The results stand, topom does not have them."""
+    """The results are written, but topom does not have them."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,13 @@ class Wishes:
         rdb: path of RDB files, with wildcards, instead of live servers; "" for none.
         source: more options of the data source, by its own names; none is a secret.
         fraction: share of the keys that is read, 0 < p <= 1.
-        details: whether encodings and lengths of keys are asked for as well.
-        separator, depth, prefixes: what ends a prefix in keys' names; how many of them; rows of each depth at most.
-        biggest, biggest_per_slot: how many of the biggest keys, of all and of each slot.
+        details: whether encodings and lengths of keys are read as well.
+        separator, depth, prefixes: the separator of prefixes in keys' names; the most separators in a prefix; the most
+            rows of each depth.
+        biggest, biggest_per_slot: how many of the biggest keys are kept, of all and of each slot.
         parallel: how many servers or files are read at once.
         keep_keys: whether the keys that were read stay in the folder when the run is complete.
-        fresh: whether to begin anew in a folder that has a run.
+        fresh: whether to start again in a folder that has a run.
         post: whether topom is told.
     """
 
@@ -67,7 +68,7 @@ class Wishes:
 
     @property
     def of_keys(self) -> dict[str, Any]:
-        """What decides which keys are read and what is read of them: a run goes on only with the same."""
+        """The wishes that decide which keys are read and which columns: a run goes on only with the same."""
         return {
             "topom": self.topom,
             "servers": self.servers,
@@ -79,7 +80,7 @@ class Wishes:
 
     @property
     def of_tables(self) -> dict[str, Any]:
-        """What decides what is made of the keys."""
+        """The wishes that decide the tables."""
         return {
             "separator": self.separator,
             "depth": self.depth,
@@ -95,7 +96,7 @@ PACE = frozenset(
         *("connect_timeout_seconds", "timeout_seconds"),
     }
 )
-"""Options of the data source that change how fast keys are read, and not which: a run goes on with others."""
+"""Options of the data source that change how fast keys are read, but not which: a run may go on with other values."""
 
 
 def read_options(wishes: Wishes) -> ReadOptions:
@@ -110,7 +111,7 @@ def read_options(wishes: Wishes) -> ReadOptions:
 
 @dataclass(frozen=True)
 class Failure:
-    """A server or file that could not be read to its end: its name, and why in a sentence."""
+    """A server or file that could not be read to its end: its name, and the reason in a sentence."""
 
     place: str
     reason: str
@@ -118,7 +119,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Total:
-    """Keys and their bytes under one name; of a sample with their standard errors."""
+    """Keys and their bytes under one name; for a sample, with their standard errors."""
 
     name: str
     keys: int
@@ -141,7 +142,7 @@ class BigKey:
 
 @dataclass(frozen=True)
 class SlotBytes:
-    """What one slot takes, and its group; None where no group is known."""
+    """The bytes of one slot, and its group; None if no group is known."""
 
     slot: int
     group_id: int | None
@@ -154,9 +155,9 @@ class Summary:
     """A run's results on one page.
 
     Attributes:
-        source: what was sized, in words.
+        source: the servers or files that were sized, in words.
         product: name of the cluster; "" where topom was not asked.
-        taken_at: when the oldest of it was read, in seconds since 1970, UTC; of files when they were written.
+        taken_at: when the oldest key was read, in seconds since 1970, UTC; for files, when they were written.
         seconds: how long it took to read it all.
         complete: whether all servers or files were read to their end.
         sampled: share of the keys that was read.

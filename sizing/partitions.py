@@ -1,8 +1,8 @@
 """Cuts the reading of servers into partitions, a task of Spark each.
 
-A partition is a list of ranges of cursors in databases of one server. A server has at most ``partitions_per_server``
-of them, whatever databases it has: so what the options allow a server is divided by their number, and holds even if all
-run at once.
+A partition is a list of ranges of cursors in databases of one server. A server has at most ``partitions_per_server`` of
+them, with any number of databases. So the limits for a server are divided by their number, and hold even if all run at
+once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sizing.cursors import CursorRange
 from sizing.options import ReadOptions
 
 KEYS_PER_RANGE = 10_000
-"""A database is split only into ranges of so many keys or more. Below that it is not worth it; and so tables have many
-more buckets than there are ranges (see :mod:`sizing.cursors`)."""
+"""A database is only split into ranges of at least so many keys. Smaller ranges are not worth it. Tables then also have
+many more buckets than there are ranges (see :mod:`sizing.cursors`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,17 @@ class ScanRange:
     database: int
     cursors: CursorRange
     keys: int
-    """How many there are, about."""
+    """How many keys it has, approximately."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPartition:
-    """What one task reads. Nothing in it is secret: Spark ships it around.
+    """The reading of one task. It contains no secret, for Spark sends it around.
 
     Attributes:
         product, function, number_of_slots: as in :class:`sizing.cluster.Cluster`.
         server, group_id, in_cluster_mode: of the server.
-        ranges: what to read there, one after the other.
+        ranges: the ranges to read there, one after the other.
         of: how many partitions the server has.
         failed: why the server cannot be read at all; "" if it can.
     """
@@ -53,22 +53,23 @@ class ScanPartition:
 
     @property
     def keys(self) -> int:
-        """How many keys it has, about: what SCAN gives before any filter."""
+        """How many keys it has, approximately, before any filter."""
         return sum(each.keys for each in self.ranges)
 
 
 def plan_partitions(
     cluster: Cluster, options: ReadOptions, databases: Collection[int] | None = None
 ) -> list[ScanPartition]:
-    """The partitions of a read. ``databases`` are those to read, of the ones the options allow; None for all of them.
+    """The partitions of a read. ``databases`` are the databases to read among those that the options allow; None for
+    all of them.
 
-    Those of one server lie far apart in the list, so that tasks that run at the same time have different servers.
+    Partitions of one server are far apart in the list, so that tasks that run at the same time have different servers.
     """
     found = []
     for server in cluster.servers:
         of, parts = _share(server, options, databases)
         for place, ranges in enumerate(parts):
-            # Those of a server may be fewer than they could be, where databases are small.
+            # A server has fewer partitions than allowed if its databases are small.
             partition = ScanPartition(
                 cluster.product,
                 cluster.function,
@@ -104,7 +105,7 @@ def _share(
     }
     most = options.partitions_per_server if server.counts_by_position else 1
     parts: list[list[ScanRange]] = [[] for _ in range(most)]
-    # The big ones first; each range then goes where there is least to do.
+    # The big ranges first; each goes to the partition that has least to do.
     for database, keys in sorted(wanted.items(), key=lambda item: (-item[1], item[0])):
         of = most
         while of > 1 and keys < of * KEYS_PER_RANGE:

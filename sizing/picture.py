@@ -35,7 +35,7 @@ _INK = "#22282e"
 
 def draw(summary: Summary) -> bytes:
     """The page, as a PNG file."""
-    # The object's own canvas, and no pyplot: nothing here depends on a display or on what the process has drawn before.
+    # A canvas of its own, without pyplot: so nothing depends on a display, or on earlier drawings of the process.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -76,7 +76,7 @@ def _head(figure: Any, summary: Summary) -> None:
 
 
 def _bars(axes: Axes, title: str, totals: Sequence[Total], whole: Total, colours: dict[str, str]) -> None:
-    """Bars to the right, most bytes on top, with their share of all."""
+    """Horizontal bars, most bytes on top, each with its share of all."""
     _plain(axes, title)
     shown = list(totals[:MOST_BARS])
     if len(totals) > MOST_BARS:
@@ -108,7 +108,7 @@ def _bars(axes: Axes, title: str, totals: Sequence[Total], whole: Total, colours
 
 
 def _slots(axes: Axes, summary: Summary, colours: dict[str, str]) -> None:
-    """A line up for each slot, in its group's colour; the biggest is named."""
+    """A vertical line for each slot, in its group's colour; the biggest is named."""
     _plain(axes, "Bytes by slot")
     axes.set_xlim(-0.5, summary.number_of_slots - 0.5)
     axes.set_xlabel("slot", fontsize=9.5)
@@ -120,7 +120,7 @@ def _slots(axes: Axes, summary: Summary, colours: dict[str, str]) -> None:
     named: dict[str, list[Any]] = {}
     for slot in summary.slots:
         named.setdefault("" if slot.group_id is None else f"group {slot.group_id}", []).append(slot)
-    # No thinner than a dot, so that a slot is seen among many.
+    # At least a dot wide, so that one slot is visible among many.
     width = max(1.0, summary.number_of_slots / (WIDTH * DPI * 0.8))
     for name, found in sorted(named.items()):
         heights = [slot.bytes / divisor for slot in found]
@@ -154,7 +154,7 @@ def _slots(axes: Axes, summary: Summary, colours: dict[str, str]) -> None:
 
 
 def _shares(axes: Axes, title: str, totals: Sequence[Total]) -> None:
-    """For each range two bars: its share of the keys and of the bytes."""
+    """Two bars for each range: its share of the keys and of the bytes."""
     _plain(axes, title)
     if not totals:
         _nothing(axes)
@@ -175,7 +175,7 @@ def _shares(axes: Axes, title: str, totals: Sequence[Total]) -> None:
         color=_COLOURS[0],
         label="bytes",
     )
-    # Of many ranges each label says where its range begins; every second of very many.
+    # With many ranges, each label says where its range begins; with very many, every second label.
     labels = [_begin(total.name) if total.name[-1] == "B" and len(totals) > 4 else total.name for total in totals]
     step = 1 + (len(labels) - 1) // 16
     crowded = len(labels) > 6
@@ -207,7 +207,7 @@ def _nothing(axes: Axes) -> None:
 
 
 def _begin(label: str) -> str:
-    """The beginning of a range of sizes, with its unit: of ``64 - 128 B`` it is ``64 B``."""
+    """The beginning of a range of sizes, with its unit: ``64 B`` for ``64 - 128 B``."""
     low, dash, high = label.partition(" - ")
     if not dash:
         return label
@@ -215,12 +215,12 @@ def _begin(label: str) -> str:
 
 
 def _short(name: str, most: int = 24) -> str:
-    # matplotlib takes what is between two dollars for mathematics.
+    # matplotlib takes text between two dollars for mathematics.
     return (name if len(name) <= most else f"{name[: most - 1]}…").replace("$", r"\$")
 
 
 def _unit(biggest: float) -> tuple[float, str]:
-    """What to divide bytes by, and the unit's name, for an axis that reaches so far."""
+    """A divisor for bytes, and the unit's name, for an axis up to this value."""
     divisor = 1.0
     for unit in ("B", "KiB", "MiB", "GiB"):
         if biggest < divisor * 1024:

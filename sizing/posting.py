@@ -25,10 +25,10 @@ class PostError(SizingError):
 
 
 def body(summary: Summary, results: Results, of_files: bool) -> dict[str, Any]:
-    """What ``POST /api/v1/sizes`` takes.
+    """The body of ``POST /api/v1/sizes``.
 
-    Files are never called complete: whether they are those of all masters cannot be known, and in a complete
-    measurement topom takes slots that are not named for empty.
+    Files are never called complete, because it is not known whether they belong to all masters. In a complete
+    measurement, topom takes slots that are not named for empty.
     """
     from pyspark.sql import functions as f
 
@@ -56,14 +56,14 @@ def body(summary: Summary, results: Results, of_files: bool) -> dict[str, Any]:
 
 
 def post(topom: str, token: str, measurement: dict[str, Any]) -> None:
-    """Send it, to the first topom that takes it if ``topom`` is several addresses, separated by commas.
+    """Send it. If ``topom`` is several addresses, separated by commas, the first topom that takes it gets it.
 
     Raises:
         PostError: topom cannot be reached, or does not take it.
     """
     *others, last = topom.split(",")
     for one in others:
-        # A measurement may be told twice.
+        # The same measurement may be sent twice.
         with suppress(PostError):
             _post(one, token, measurement)
             return

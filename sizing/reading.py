@@ -1,8 +1,8 @@
-"""Reads units, a database of a server or a file each, into the folder; each once, and each whole or not at all.
+"""Reads units into the folder. A unit is a database of a server, or a file. Each is read once, and whole or not at all.
 
-A unit's keys are written beside and then renamed, and only after that is it noted as done. So what is noted as done
-is whole, and a run that begins again reads only what is not. Units of one place come one after the other: the limit
-on keys a second is a server's, and each unit would have it to itself.
+A unit's keys are written under another name and then renamed. Only then is the unit noted as done. So a unit noted as
+done is whole, and a run that starts again reads only the others. Units of one place are read one after the other: the
+limit on keys a second is for a server, and each unit would use all of it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS = "keys"
-"""Folder with the keys that were read, a folder of Parquet each unit."""
+"""Folder with the keys that were read: a folder of Parquet for each unit."""
 _DONE, _READING = "work/done", "work/reading"
 _POLL_SECONDS = 0.5
 _MOST_QUERIES = 64
-"""How many of Spark's last queries are looked at; more are not under way at once."""
+"""How many of Spark's last queries are looked at; fewer are under way at once."""
 _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What is read at once.
+    """The smallest part of the reading.
 
     Attributes:
         name: fit for a file's name, and the same in every run.
         place: the server or file, as it is reported.
-        expected: its keys as the server counts them, or the bytes of the file: for the progress bar.
-        at: when the file was written, in seconds since 1970; None for a server, which is as it is.
+        expected: the number of keys by the server's count, or the bytes of the file; for the progress bar.
+        at: when the file was written, in seconds since 1970; None for a server, whose keys are those of now.
         load: gives the keys, with the columns that are kept.
     """
 
@@ -59,8 +59,8 @@ class Done:
         name, place: of the unit.
         keys: how many were read.
         expected: of the unit.
-        began, seconds: when, in seconds since 1970, and for how long it was read.
-        at: of when its keys are, in seconds since 1970.
+        began, seconds: when the reading began, in seconds since 1970, and how long it took.
+        at: the time of its keys, in seconds since 1970.
     """
 
     name: str
@@ -73,19 +73,19 @@ class Done:
 
 
 class Progress(Protocol):
-    """Who is told how it goes."""
+    """Shows the progress."""
 
     def begin(self, what: str, total: int, done: int) -> None:
-        """So much is to be done in all; ``done`` of it has been, by an earlier run."""
+        """The work is ``total`` in all; an earlier run has done ``done`` of it."""
 
     def update(self, done: int) -> None:
-        """So much is done now."""
+        """So much has been done by now."""
 
     def end(self) -> None:
-        """No more is coming."""
+        """The reading has ended."""
 
     def note(self, text: str) -> None:
-        """Something an operator should know."""
+        """Show a sentence for the operator."""
 
 
 class Reading:
@@ -109,11 +109,11 @@ class Reading:
         return [self._done[unit.name] for unit in self._units if unit.name in self._done]
 
     def paths(self) -> list[str]:
-        """Where the keys of those are."""
+        """The paths of their keys."""
         return [self._folder.at(_place_of(entry.name)) for entry in self.done]
 
     def forget_others(self) -> None:
-        """Remove keys of units that there are no more: a group that was removed, a database that is empty now."""
+        """Remove keys of units that no longer exist: a group that was removed, a database that is empty now."""
         named = {unit.name for unit in self._units}
         for note in self._folder.names(_DONE):
             if (name := note.removesuffix(".json")) not in named:
@@ -121,12 +121,12 @@ class Reading:
                 self._folder.remove(f"{_DONE}/{note}")
 
     def run(self, what: str, parallel: int, progress: Progress) -> list[Failure]:
-        """Read what is not done, ``parallel`` places at once, and give the places that failed.
+        """Read the units that are not done, ``parallel`` places at once, and give the places that failed.
 
-        Interrupted, it has Spark end what is under way, and what is done stays done.
+        If it is interrupted, it has Spark end the present jobs; finished units stay done.
 
         Raises:
-            FolderError: results cannot be written, which no other unit would be spared.
+            FolderError: results cannot be written, so no other unit could be written either.
         """
         missing = [unit for unit in self._units if unit.name not in self._done]
         places = [list(found) for _, found in groupby(sorted(missing, key=lambda unit: unit.place), _by_place)]
@@ -151,7 +151,7 @@ class Reading:
         return sorted(failures, key=lambda failure: failure.place)
 
     def _read_place(self, units: Sequence[Unit], progress: Progress) -> Failure | None:
-        """Read the units of a place; the first that fails ends it, for the others would as well."""
+        """Read the units of a place. The first failure ends it, for the others would fail as well."""
         for unit in units:
             if self._told_to_end.is_set():
                 return None
@@ -160,7 +160,7 @@ class Reading:
             except FolderError:
                 raise
             except Exception as error:
-                # Whatever Spark, the data source or the server comes up with: this place failed, and the rest goes on.
+                # Any error of Spark, the data source or the server means that this place failed; the others go on.
                 failure = Failure(unit.place, reason_of(error))
                 if not self._told_to_end.is_set():
                     progress.note(f"{failure.place} could not be read: {failure.reason}")
@@ -171,7 +171,7 @@ class Reading:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        # Of this thread: by it the job's stages are found again, and ended.
+        # Set for this thread: by it, the job's stages are found again, and ended.
         self._spark.sparkContext.setJobGroup(unit.name, f"keys of {unit.place}", interruptOnCancel=True)
         counted = Observation()
         began = time.time()
@@ -193,16 +193,17 @@ class Reading:
 
     def _noted(self, unit: Unit) -> Done | None:
         note = self._folder.read(_note_of(unit.name))
-        # A file that was written anew since is another one.
+        # A file that was rewritten since is another one.
         found = Done(**json.loads(note)) if note else None
         return found if found and unit.at in (None, found.at) else None
 
     def _expected_done(self) -> int:
-        """What is done, in the measure of what is expected; a server may have had fewer keys or more in the end."""
+        """The finished part, in the unit of the expected amounts; a server may have had more or fewer keys in the
+        end."""
         return sum(unit.expected for unit in self._units if unit.name in self._done)
 
     def _under_way(self, units: Sequence[Unit]) -> int:
-        """Keys that running jobs have read so far, scaled up from a sample, and no more than the unit has."""
+        """Keys that running jobs have read so far, scaled up from a sample, and at most as many as the unit has."""
         waited_for = {unit.name: unit.expected for unit in units if unit.at is None and unit.name not in self._done}
         rows = rows_under_way(self._spark, list(waited_for))
         return sum(min(waited_for[name], int(count / self._fraction)) for name, count in rows.items())
@@ -221,10 +222,10 @@ def _note_of(name: str) -> str:
 
 
 def rows_under_way(spark: SparkSession, groups: Sequence[str]) -> dict[str, int]:
-    """Rows that the running query of each group of jobs has read, as its tasks have last told Spark.
+    """Rows that the running query of each group of jobs has read, by the last reports of its tasks to Spark.
 
-    They tell with each heartbeat. It is Spark's own bookkeeping, which is no part of its API: where a version keeps it
-    in another way, nothing is known, and the progress bar goes on with the units that are done.
+    Tasks report with each heartbeat. This is Spark's own bookkeeping and not part of its API. If a version keeps it in
+    another way, nothing is known, and the progress bar only counts finished units.
     """
     from py4j.protocol import Py4JError
 
@@ -247,7 +248,8 @@ def rows_under_way(spark: SparkSession, groups: Sequence[str]) -> dict[str, int]
 
 
 def _rows_of(store: Any, query: Any) -> int:
-    """The most rows that a step of a query has given: the first step gives all, the last tells when it is done."""
+    """The most rows that a step of a query has given: the first step gives all; the last step reports when it is
+    done."""
     values = store.executionMetrics(query.executionId())
     metrics = query.metrics()
     most = 0
@@ -264,7 +266,7 @@ _RAISED = re.compile(r"^(?:[\w.]+\.)?\w+(?:Error|Exception): (.+)$", re.MULTILIN
 
 
 def reason_of(error: Exception) -> str:
-    """The sentence in what Spark says of a failed job: of our own error in a worker, else of any, else Spark's."""
+    """The reason in Spark's text about a failed job: our own error in a worker, else any error there, else Spark's."""
     text = str(error)
     raised = _OURS.findall(text) or _RAISED.findall(text)
     reason = raised[-1] if raised else next((line for line in text.splitlines() if line.strip()), "")

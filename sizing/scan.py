@@ -1,10 +1,10 @@
 """Reads one partition: scans its ranges, looks at the keys, and gives them as Arrow batches. Usable without Spark.
 
-**Each key once** on a keyspace that stands still, and none missed that stays: see :mod:`sizing.cursors`. Keys of
-Slotferry's own are left out.
+**Each key once** if no key changes meanwhile, and no lasting key is missed: see :mod:`sizing.cursors`. Slotferry's own
+keys are left out.
 
-The next call is on its way while what the last one gave is put into columns. What is in memory is a batch and a call's
-reply, however many keys there are.
+The next call is on its way while the last call's keys are put into columns. Memory holds a batch and a call's reply,
+for any number of keys.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from slots.access import ServerAccess
 from slots.reserved import RESERVED
 
 SECOND_LOOKS = (10, 3, 1)
-"""Keys that the first call of a look beyond a range's end asks for; the next where that did not show buckets' width."""
+"""Keys in the first call of a look beyond a range's end; more in the next if the first did not show the width of
+buckets."""
 PINGS = 3
-"""How often the way to a server and back is measured."""
+"""How many times the round trip to a server is measured."""
 
 
 def read_partition(
@@ -41,7 +42,7 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """The keys of a partition, in batches of about :data:`sizing.batches.ROWS`.
 
-    In mode PERMISSIVE a failure ends it early, with one row that says why if the column ``error`` is selected.
+    In mode PERMISSIVE a failure ends it early, with one row that has the reason if the column ``error`` is selected.
 
     Raises:
         ServerFailed: in mode FAILFAST, the server cannot be read.
@@ -117,10 +118,10 @@ class RangeReader:
         return kind(self._connection, self._columns, types, self._samples)
 
     def read(self, cursors: CursorRange) -> Iterator[tuple[Found, list[int] | None]]:
-        """What each call found, and the keys' slots if they are wanted."""
+        """The keys of each call, with their slots if they are wanted."""
         scan = self._scan_first if self._selection.is_by_name else self._scan_and_look
         for found in scan(cursors):
-            # One look through all names is much cheaper than one at each.
+            # One look for all names is much cheaper than one for each.
             if RESERVED in b"".join(found.keys):
                 found.without({key for key in found.keys if key.startswith(RESERVED)})
             yield found, functions.slots_of(*self._product, found.keys) if "slot" in self._selection.names else None
@@ -148,7 +149,7 @@ class RangeReader:
             yield found
 
     def _scan_first(self, cursors: CursorRange) -> Iterator[Found]:
-        """First the names, then a look at those that are wanted."""
+        """First the names, then a look at the wanted keys."""
         cursor = cursors.first
         ends = False
         while not ends:
@@ -176,7 +177,7 @@ class RangeReader:
         return time.perf_counter()
 
     def _choose(self, found: Found) -> None:
-        """Keep the keys that are wanted by their names."""
+        """Keep the keys that are wanted, by their names."""
         if self._selection.fraction < 1:
             found.keep(sampled(found.keys, self._selection.fraction))
         wanted = self._selection.slots
@@ -194,7 +195,7 @@ class RangeReader:
         self._look = self._a_look(scripts=False)
 
     def _drop_beyond(self, cursors: CursorRange, found: Found) -> None:
-        """Leave out what lies beyond a range's end, if that can be known: :mod:`sizing.cursors` says how."""
+        """Leave out keys beyond a range's end, if they can be told: :mod:`sizing.cursors` says how."""
         if not cursors.goes_over(found.cursor):
             return
         for count in SECOND_LOOKS:

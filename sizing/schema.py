@@ -1,4 +1,4 @@
-"""The columns that both data sources give, each with its unit. A key without a deadline has null for one."""
+"""The columns of both data sources, each with its unit. A key without a deadline has null there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its type as Spark's SQL says it, and what it holds."""
+    """One column: its name, its type in Spark's SQL, and its meaning."""
 
     name: str
     kind: str
@@ -28,12 +28,12 @@ SERVER_COLUMNS = (
     Column("ttl_ms", "bigint", "milliseconds until it expires; null for never"),
     Column("idle_s", "bigint", "seconds since it was last used, as OBJECT IDLETIME says; null where that is not kept"),
 )
-"""Of ``slotferry``: keys of live servers."""
+"""The columns of ``slotferry``: keys of live servers."""
 
 ERROR_COLUMN = Column(
     "error", "string", "why the rest of a partition is missing: in a row of its own, whose key is null; else null"
 )
-"""Of ``slotferry`` in mode PERMISSIVE, for those who name it among the columns."""
+"""A further column of ``slotferry`` in mode PERMISSIVE, if it is named."""
 
 RDB_COLUMNS = (
     Column("file", "string", "path of the RDB file"),
@@ -50,4 +50,4 @@ RDB_COLUMNS = (
         "error", "string", "why the file was not read to its end; in a row of its own with the file alone, else null"
     ),
 )
-"""Of ``slotferry-rdb``: keys of RDB files."""
+"""The columns of ``slotferry-rdb``: keys of RDB files."""

@@ -1,4 +1,4 @@
-"""Which keys to read, and what of them."""
+"""Which keys to read, and which of their columns."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class Selection:
 
     @property
     def is_by_name(self) -> bool:
-        """Whether a key's name can rule it out, so that it is worth knowing before looking at it."""
+        """Whether a key's name can exclude it, so that the name should be known before the look."""
         return self.slots is not None or self.fraction < 1

@@ -20,26 +20,26 @@ INSTALL = "pip install 'slotferry[sizing]'"
 OWN = {
     "spark.app.name": "slotferry sizing",
     "spark.ui.showConsoleProgress": "false",
-    # A server that fails is tried so often in all before it is reported; the waits are the data source's.
+    # In all, a failing server is tried so many times before it is reported; the data source makes the pauses.
     "spark.task.maxFailures": "2",
-    # What fails is reported in words; of a task that fails Spark would print all its Java stack.
+    # Failures are reported in words; for a failed task Spark would print its whole Java stack.
     "spark.log.level": "FATAL",
-    # How often executors tell what they have read, for the progress bar.
+    # How often executors report how much they have read, for the progress bar.
     "spark.executor.heartbeatInterval": "2s",
 }
-"""What is set unless the user has set it."""
+"""Settings that hold unless the user sets them."""
 LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""What is set as well when all runs in this process: nothing listens to others."""
+"""Further settings when everything runs in this process: nothing listens to others."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def open_session(master: str, options: Mapping[str, str], warm: Path | None = None) -> SparkSession:
-    """A session with these options, which win over ours.
+    """Open a session with these options, which win over ours.
 
     Args:
         master: Spark's address of a cluster, or ``local[*]``; "" for what ``spark-submit`` says, else ``local[*]``.
         options: Spark's own settings.
-        warm: where Java is to leave its classes when it ends, for :func:`close`; None if it is not to.
+        warm: where Java has to write its classes when it ends, for :func:`close`; None if it need not.
 
     Raises:
         JobError: PySpark or a Java for it is missing, or Spark cannot start; with what to do.
@@ -59,12 +59,12 @@ def open_session(master: str, options: Mapping[str, str], warm: Path | None = No
         os.environ["JAVA_HOME"] = str(java)
     _show_ourselves_to_workers()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # Under spark-submit a Java runs already, which knows what it was told; only with it SparkConf has that.
+        # Under spark-submit a Java already runs, with its own settings; SparkConf has them only in that case.
         SparkContext._ensure_initialized()
     configuration = SparkConf()
     chosen = master or str(configuration.get("spark.master", "local[*]"))
     is_local = chosen.startswith("local")
-    # Without it Spark takes the python3 on PATH, which need not be this one.
+    # Otherwise Spark takes the python3 on PATH, which may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", worker_python() if is_local else sys.executable)
     own = {**OWN, **(LOCAL if is_local else {})}
     for name, value in own.items():
@@ -74,19 +74,19 @@ def open_session(master: str, options: Mapping[str, str], warm: Path | None = No
         configuration.set(name, value)
     starting = archive.dump_options(warm) if warm is not None else archive.options(java)
     if starting and SparkContext._gateway is None:
-        # A Java that runs already has its options.
+        # A Java that already runs has its options.
         configuration.set(_JAVA_OPTIONS, f"{starting} {configuration.get(_JAVA_OPTIONS, '')}".strip())
     try:
         session = SparkSession.builder.config(conf=configuration).getOrCreate()
     except Exception as error:
-        # Of Java, of py4j, of PySpark: whatever keeps Spark from starting.
+        # Errors of Java, of py4j, of PySpark: anything that keeps Spark from starting.
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise JobError(f"Spark does not start on {chosen}: {reason}") from None
     return session
 
 
 def close(session: SparkSession, warm: Path | None = None) -> None:
-    """End a session; with ``warm`` also its Java, whose classes are then there for later sessions.
+    """End a session. With ``warm``, also end its Java, which then leaves its classes for later sessions.
 
     Raises:
         JobError: Java has not left them.
@@ -99,13 +99,13 @@ def close(session: SparkSession, warm: Path | None = None) -> None:
         return
     java = gateway.proc
     gateway.shutdown()
-    # What keeps it running.
+    # This keeps it running.
     java.stdin.close()
     archive.keep(warm, java, archive.path(find_java_home()))
 
 
 def prepare(session: SparkSession, rdb: bool) -> None:
-    """Set what our reads need of a session, and make it know our data source: of RDB files, or of live servers."""
+    """Set the session's options for our reads, and register our data source: of RDB files, or of live servers."""
     if rdb:
         from sizing.rdb.source import RdbDataSource
 
@@ -117,7 +117,8 @@ def prepare(session: SparkSession, rdb: bool) -> None:
 
 
 def _show_ourselves_to_workers() -> None:
-    """Have Spark's Python workers on this machine import us from where this process does, also from a checkout."""
+    """Have Spark's Python workers on this machine import our packages from the same place as this process, even from a
+    checkout."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if home not in paths:

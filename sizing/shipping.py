@@ -1,9 +1,9 @@
-"""Sends our code along to executors that do not have it.
+"""Sends our code to executors that do not have it.
 
-What executors run is the packages ``slots`` and ``sizing``. Some of it is compiled, and Python cannot import that from
-within a zip file, so ``--py-files`` would not do: the packages go as an archive, which Spark unpacks in each executor's
-folder, and from there they are imported. Executors need the driver's version of Python and its kind of machine, and
-themselves have pyarrow, redis, hiredis and structlog.
+Executors need the packages ``slots`` and ``sizing``. Some of their modules are compiled, and Python cannot import those
+from a zip file, so ``--py-files`` does not work. The packages go as an archive. Spark unpacks it in each executor's
+folder, and they are imported from there. Executors need the driver's version of Python and its kind of machine, and
+their own pyarrow, redis, hiredis and structlog.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 PACKAGES = ("slots", "sizing")
 NAME = "slotferry-shipped"
-"""The archive's folder in that of an executor. It is not ``slotferry``: that is the name of our package."""
+"""The archive's folder within an executor's folder. It is not ``slotferry``, for that is the name of our package."""
 _SHIPPED = (".py", ".so", ".tsv", ".lua")
 
 

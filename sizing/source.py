@@ -5,17 +5,17 @@
 
 Options are :class:`sizing.options.ReadOptions`, columns :data:`sizing.schema.SERVER_COLUMNS`.
 
-Spark tells a Python data source nothing of the columns that a query uses. So they are named: by the option ``columns``,
-or by a schema of the user's own (``.schema("slot int, bytes bigint")``). What is not named is not asked for.
+Spark does not tell a Python data source which columns a query uses. So the user names them: by the option ``columns``,
+or by a schema (``.schema("slot int, bytes bigint")``). Other columns are not read.
 
 Filters on ``type``, ``slot`` and ``database`` are taken over when the session has
 ``spark.sql.python.filterPushdown.enabled``, in Spark 4.1 and newer. The options ``types``, ``slots`` and ``databases``
 do the same without.
 
-The driver asks topom and the servers what there is; executors connect to the servers. Both have credentials from their
-own environment (:mod:`sizing.access`), so there is none in a plan or a log.
+The driver asks topom and the servers about keys and databases; executors connect to the servers. Both have credentials
+from their own environment (:mod:`sizing.access`), so no plan or log contains them.
 
-Spark starts a Python process for each step of a plan: what only a later step needs is imported by that.
+Spark starts a Python process for each step of a plan, so each step imports only the modules that it needs.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class SlotferryDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What follows ``format``."""
+        """The name for ``format``."""
         return "slotferry"
 
     def schema(self) -> StructType:
-        """The columns, with what each holds as its comment. Raises :class:`sizing.errors.OptionError`."""
+        """The columns, each with its meaning as a comment. Raises :class:`sizing.errors.OptionError`."""
         named = ReadOptions.of(self.options).columns or tuple(column.name for column in SERVER_COLUMNS)
         schema = StructType()
         for name in named:
@@ -88,13 +88,13 @@ class SlotferryDataSource(DataSource):
 
 @dataclass
 class ServerPartition(InputPartition):
-    """A partition as Spark wants it."""
+    """A partition in Spark's form."""
 
     scan: ScanPartition
 
 
 class SlotferryReader(DataSourceReader):
-    """Reads what a query needs."""
+    """Reads the columns and keys that a query needs."""
 
     def __init__(self, options: ReadOptions, selection: Selection) -> None:
         self._options = options
@@ -102,7 +102,7 @@ class SlotferryReader(DataSourceReader):
         self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
     def take_over(self, filters: Sequence[Any]) -> Iterator[Any]:
-        """Narrow the selection down by the filters that save servers work; give the others back to Spark."""
+        """Narrow the selection by the filters that save servers work; give the others back to Spark."""
         for each in filters:
             values = _values(each)
             if values is None or not self._narrow(each.attribute, values):
@@ -112,7 +112,7 @@ class SlotferryReader(DataSourceReader):
         chosen = self._selection
         if attribute == ("type",):
             types = tuple(sorted(values if not chosen.types else values.intersection(chosen.types)))
-            # Nothing is left: an empty list stands for all types, so Spark itself has to find that out.
+            # No type is left. An empty list means all types, so Spark itself has to apply this filter.
             if not types:
                 return False
             self._selection = replace(chosen, types=types)
@@ -138,7 +138,7 @@ class SlotferryReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The keys of one partition."""
-        # Spark makes up a partition of its own where there is none.
+        # Spark makes a partition of its own if there is none.
         if isinstance(partition, ServerPartition):
             from sizing.scan import read_partition
 
@@ -146,8 +146,8 @@ class SlotferryReader(DataSourceReader):
 
 
 class _PushFilters:
-    """Spark's pushFilters. Spark refuses a reader that has a method of its own in a session without push-down, and
-    knows it by the method's function; with this one it reads on, and filters itself."""
+    """Spark's pushFilters. In a session without push-down, Spark refuses a reader with a method of its own, which it
+    recognises by the method's function. With this one it goes on, and filters itself."""
 
     __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", len))
 
@@ -160,7 +160,7 @@ class _PushFilters:
 
 def _values(filter_: Any) -> frozenset[Any] | None:
     """The values that an equality or a list allows; None for any other filter."""
-    # By name, for Spark 4.0 has no filters.
+    # Compared by name, for Spark 4.0 has no filters.
     kind = type(filter_).__name__
     if kind not in ("EqualTo", "In"):
         return None

@@ -1,4 +1,4 @@
-"""The summary of a run, from its tables and keys; and in the form in which it is kept beside them."""
+"""Makes the summary of a run from its tables and keys, and converts it to and from its stored form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sizing.tables import Results
 
 FIRST = 12
-"""How many groups' servers, prefixes and keys a page has room for."""
+"""How many servers, prefixes and keys fit on a page."""
 MOST_GROUPS = 1000
 
 
@@ -33,7 +33,7 @@ def summarize(
     seconds: float,
     missing: Sequence[Failure],
 ) -> Summary:
-    """What is on the page. ``results`` has its tables already; attributes are those of the summary."""
+    """The content of the page. ``results`` already has its tables; ``attributes`` are those of the summary."""
     from pyspark.sql import functions as f
 
     slots = tuple(
@@ -67,14 +67,14 @@ def summarize(
 
 
 def to_json(summary: Summary) -> dict[str, Any]:
-    """As JSON keeps it; the slots are in their table, and left out."""
+    """The stored form, in JSON. The slots have a table of their own, and are left out."""
     found = asdict(summary)
     del found["slots"]
     return found
 
 
 def from_json(found: dict[str, Any], slots: Iterable[SlotBytes]) -> Summary:
-    """What :func:`to_json` gave, with the slots."""
+    """The reverse of :func:`to_json`; the slots are added."""
     totals = {
         name: tuple(Total(**entry) for entry in found[name])
         for name in ("groups", "types", "prefixes", "sizes", "lives")
@@ -93,7 +93,7 @@ def _group(row: Row) -> str:
 
 
 def _totals(rows: Iterable[Row], named: Any) -> tuple[Total, ...]:
-    """Rows by name; those of one name, as a group's whose server was changed, are added up."""
+    """Rows by name. Rows of one name are added up, for example of a group whose server was changed."""
     found: dict[str, list[Total]] = {}
     for row in rows:
         total = Total(named(row), row["keys"], row["bytes"], row["keys_error"], row["bytes_error"])
@@ -102,7 +102,7 @@ def _totals(rows: Iterable[Row], named: Any) -> tuple[Total, ...]:
 
 
 def _sum(totals: Sequence[Total], name: str = "all") -> Total:
-    """All together. They are of different keys, so their errors are independent, and their variances add up."""
+    """The sum of all. They are of different keys, so their errors are independent, and their variances add up."""
     return Total(
         name,
         sum(total.keys for total in totals),

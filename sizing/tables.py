@@ -1,4 +1,4 @@
-"""The results' folder: four tables as Parquet, the summary, and what is needed to go on with a run."""
+"""The results' folder: four tables as Parquet, the summary, and the records for going on with a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Results:
         """Begin a run, or go on with the one that is here.
 
         Raises:
-            JobError: the folder has a run with other options, or files of somebody else.
+            JobError: the folder has a run with other options, or foreign files.
         """
         folder, wishes = self.folder, self._wishes
         if wishes.fresh:
@@ -62,11 +62,11 @@ class Results:
         if differing:
             raise JobError(
                 f"{folder.path} has a run with other options: {'; '.join(differing)}. Give the same ones to go on with "
-                "it, another --output, or --fresh to begin anew"
+                "it, another --output, or --fresh to start again"
             )
 
     def summary(self) -> dict[str, Any] | None:
-        """The summary of an earlier run here; None where none has come to an end."""
+        """The summary of an earlier run here; None if no run has ended."""
         found = self.folder.read(SUMMARY)
         return None if found is None else json.loads(found)
 
@@ -90,7 +90,7 @@ class Results:
         return self._spark.read.parquet(self.folder.at(name))
 
     def keys(self, paths: Sequence[str]) -> DataFrame:
-        """The keys that were read, from where they were written."""
+        """The keys that were read, from the place where they were written."""
         kind = aggregation.ddl(aggregation.key_columns(self._wishes.details))
         if not paths:
             return self._spark.createDataFrame([], kind)

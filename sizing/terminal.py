@@ -1,4 +1,4 @@
-"""What a run shows on a terminal: a progress bar while it reads, then the summary as tables."""
+"""Shows a run on a terminal: a progress bar while it reads, then the summary as tables."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from sizing.outcome import Summary, Total
 
 SHOWN = 8
-"""Rows of each table at most."""
+"""The most rows of each table."""
 _LINES = 10
-"""Lines about the progress where there is no terminal."""
+"""Lines about the progress if there is no terminal."""
 
 
 class Bar:
-    """The progress of reading; on something that is no terminal, a line now and then."""
+    """The progress of reading; without a terminal, a line now and then."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -38,14 +38,14 @@ class Bar:
         )
 
     def begin(self, what: str, total: int, done: int) -> None:
-        """So much is to be done in all; ``done`` of it has been, by an earlier run."""
+        """The work is ``total`` in all; an earlier run has done ``done`` of it."""
         self._what, self._total = what, max(1, total)
         self._told = done * _LINES // self._total
         self._bar.start()
         self._task = self._bar.add_task(what, total=total, completed=done)
 
     def update(self, done: int) -> None:
-        """So much is done now."""
+        """So much has been done by now."""
         if self._task is not None:
             self._bar.update(self._task, completed=done)
         if not self._console.is_terminal and done * _LINES // self._total > self._told:
@@ -53,11 +53,11 @@ class Bar:
             self._console.print(f"{self._what}: {done:,} of {self._total:,}", highlight=False)
 
     def end(self) -> None:
-        """No more is coming."""
+        """The reading has ended."""
         self._bar.stop()
 
     def note(self, text: str) -> None:
-        """A sentence beside the bar."""
+        """Show a sentence beside the bar."""
         self._console.print(escape(text), highlight=False, soft_wrap=True)
 
 

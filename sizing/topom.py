@@ -1,4 +1,4 @@
-"""Asks topom what the cluster is made of. Only the driver does, so this is plain urllib, for nothing else is needed."""
+"""Asks topom for the description of the cluster. Only the driver does so. Plain urllib is enough for it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sizing.access import TOKEN, token
 from sizing.errors import TopomFailed
 
 MOST_BYTES = 64 << 20
-"""Of an answer."""
+"""The most bytes of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What topom says.
+    """topom's description of the product.
 
     Attributes:
         name: of the product.
@@ -54,7 +54,8 @@ def ask(url: str, seconds: float) -> Product:
 
 
 def get(url: str, path: str, seconds: float) -> Any:
-    """An answer of the API, of the first topom that gives one if ``url`` is several, separated by commas.
+    """An answer of the API. If ``url`` is several addresses, separated by commas, the first topom that answers gives
+    it.
 
     Raises :class:`TopomFailed`.
     """
@@ -68,7 +69,7 @@ def get(url: str, path: str, seconds: float) -> Any:
 def _get(url: str, path: str, seconds: float) -> Any:
     said = token()
     request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {said}"} if said else {})
-    # No proxy of the environment, and no redirection: the token is for topom alone.
+    # No proxy of the environment, and no redirection: only topom may get the token.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirection)
     try:
         with opener.open(request, timeout=seconds) as answer:

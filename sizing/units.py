@@ -1,4 +1,4 @@
-"""What a run has to read, in units: a database of a server each, or an RDB file each."""
+"""Makes the units that a run has to read: a database of a server each, or an RDB file each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sizing.rdb.files import RdbFile
 
 SLOT_OPTIONS = ("function", "number_of_slots")
-"""Options that both data sources have, which topom knows as well."""
+"""Options that both data sources have, and that topom knows as well."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Work:
     """All units of a run.
 
     Attributes:
-        source: where the keys are, in words.
-        what: what the progress bar counts.
-        failures: places of which not even the units could be found.
+        source: the place of the keys, in words.
+        what: the things that the progress bar counts.
+        failures: places whose units could not be found.
         product: name of the cluster; "" where topom was not asked.
         number_of_slots: slots of the product.
         found_at: when they were found, in seconds since 1970.
@@ -49,10 +49,10 @@ class Work:
 
 
 def find_work(spark: SparkSession, wishes: Wishes) -> Work:
-    """Ask topom, and look at the servers or for the files.
+    """Ask topom, and look at the servers, or look for the files.
 
     Raises:
-        SizingError: topom does not say, an option cannot be used, or there is no such file.
+        SizingError: topom does not answer, an option cannot be used, or there is no such file.
     """
     return _files(spark, wishes) if wishes.rdb else _servers(spark, wishes)
 
@@ -90,7 +90,7 @@ def _unit_of_server(
 
     owner = server.address if server.group_id is None else f"group-{server.group_id}"
     columns = key_columns(details)
-    # The group is known here, and a source that is told the server does not ask topom for each unit again.
+    # The group is known here. A data source that gets the server does not ask topom again for each unit.
     options = {**given, "servers": server.address, "databases": str(database), "mode": "FAILFAST"}
     options["columns"] = ",".join(name for name in columns if name != "group_id")
 
@@ -134,7 +134,7 @@ def _unit_of_file(
 
     from sizing.rdb.files import RdbPathError
 
-    # As a list, for a path by itself may hold several with commas between.
+    # As a list, for a path alone may mean several, separated by commas.
     one = {"paths": json.dumps([file.uri])}
 
     def load() -> DataFrame:
@@ -145,7 +145,7 @@ def _unit_of_file(
             found = found.join(f.broadcast(owners), "slot", "left")
         return found.select(*_as_kept(details, {"server": f.col("file")}))
 
-    # The name alone would not tell files of different folders apart.
+    # The name alone does not distinguish files of different folders.
     digest = hashlib.sha256(file.shown.encode()).hexdigest()[:12]
     name = f"{_safe(file.shown.rpartition('/')[2])}-{digest}"
     try:
@@ -163,7 +163,7 @@ def _owners(spark: SparkSession, topom: str, seconds: float) -> DataFrame:
 
 
 def _as_kept(details: bool, known: Mapping[str, Column]) -> list[Column]:
-    """The columns that are kept, of a data source's or as they are ``known``, in their order and of their types."""
+    """The columns that are kept: from a data source, or already ``known``, in their order and with their types."""
     from pyspark.sql import functions as f
 
     kinds = key_columns(details)
@@ -171,5 +171,5 @@ def _as_kept(details: bool, known: Mapping[str, Column]) -> list[Column]:
 
 
 def _safe(name: str) -> str:
-    """Fit for a file's name in any file system, and for Spark's names of partitions."""
+    """The text in a form that is allowed in file names of any file system, and in Spark's names of partitions."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")

@@ -1,7 +1,7 @@
-"""Calls of topom's HTTP API: which of several topoms is asked, what is tried again, and what each failure means.
+"""Calls topom's HTTP API: it chooses one of several topoms, tries again where that is safe, and explains each failure.
 
-Whatever goes wrong is a :class:`TopomError` whose text tells an
-operator what happened and what to do next; the token is never part of it.
+Each failure is a :class:`TopomError`. Its text tells an operator what happened and what to do next; the token is never
+part of it.
 """
 
 import getpass
@@ -13,16 +13,16 @@ from typing import Any, Self
 import httpx
 
 REQUEST_SECONDS = 30.0
-"""Limit of one request. Longer than topom's own waits, so that topom's reason is heard."""
+"""Limit of one request. It is longer than topom's own waits, so that topom's reason arrives."""
 CONNECT_SECONDS = 5.0
 PROBE_SECONDS = 2.0
-"""How long each of several topoms may take to say whether it is well."""
+"""How long each of several topoms may take to answer whether it is well."""
 READ_SECONDS = 8.0
 """How long one of several topoms may take to answer a read, before another one is asked."""
 NOT_LEADING = "NotLeading"
-"""The API's name for: no topom leads that this one could ask. Nothing was done."""
+"""The API's name for: no leading topom can be reached from this one. Nothing was done."""
 USER_HEADER = "X-Slotferry-User"
-"""Tells topom who asks, for its events."""
+"""Tells topom who asks; it appears in events."""
 
 Answer = dict[str, Any]
 
@@ -32,11 +32,11 @@ class TopomError(Exception):
 
 
 class TopomUnreachable(TopomError):
-    """Nobody answered at the address, or not in time."""
+    """No process answered at the address, or not in time."""
 
 
 class TopomNotAsked(TopomUnreachable):
-    """Nobody could be reached at the address, so nothing was done."""
+    """No process could be reached at the address, so nothing was done."""
 
 
 class TopomUnauthorized(TopomError):
@@ -54,31 +54,31 @@ class TopomRefused(TopomError):
 
 
 class TopomAnswerInvalid(TopomError):
-    """What answered does not speak topom's API."""
+    """The process at the address does not speak topom's API."""
 
 
 class TopomCalls:
     """A topom, or several that share a store, and the token. An asynchronous context manager; else :meth:`close` it.
 
-    Of several addresses the first is used at which a topom says that things can be changed through it, and another one
-    once it cannot be reached any more. A request that may have been carried out is never made twice.
+    Of several addresses, the first is used whose topom says that it accepts changes. If that cannot be reached any
+    more, another one is used. A request that may have been carried out is never made twice.
 
     Attributes:
         url: the address in use.
     """
 
     def __init__(self, url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """``url`` may be several, separated by commas; ``transport`` stands in for the network in tests."""
+        """``url`` may be several, separated by commas; ``transport`` replaces the network in tests."""
         self._urls = [part.strip().rstrip("/") for part in url.split(",") if part.strip()] or [url]
         self._chosen = len(self._urls) == 1
         self.url = self._urls[0]
         self._silent = False
-        """Whether none of the addresses answered when they were tried last."""
+        """Whether none of the addresses answered when they were last tried."""
         try:
             for one in self._urls:
                 httpx.URL(one)
             self._http = httpx.AsyncClient(
-                # Without a token topom itself says what is missing; an empty one makes no HTTP header.
+                # Without a token, topom itself says what is missing. An empty token would be an invalid HTTP header.
                 headers={USER_HEADER: _user(), **({"Authorization": f"Bearer {token}"} if token else {})},
                 timeout=httpx.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS),
                 transport=transport,
@@ -102,7 +102,7 @@ class TopomCalls:
         await self._http.aclose()
 
     async def healthy(self) -> bool:
-        """Whether topom answers and says that it is well."""
+        """Whether topom answers that it is well."""
         try:
             await self._choose()
             return (await self._http.get(f"{self.url}/healthz")).status_code == httpx.codes.OK
@@ -130,7 +130,7 @@ class TopomCalls:
 
     @property
     def _where(self) -> str:
-        """Where it is that topom does not answer."""
+        """The place at which topom does not answer, in words."""
         if not self._silent:
             return self.url
         return f"any of {', '.join(self._urls)}"
@@ -138,7 +138,7 @@ class TopomCalls:
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | Sequence[str] | None
     ) -> dict[str, Any] | list[Any]:
-        """Call one topom after the other, as long as they cannot have changed anything."""
+        """Call one topom after the other, while none of them can have changed anything."""
         reads = method == "GET"
         for left in reversed(range(len(self._urls))):
             await self._choose()
@@ -219,7 +219,7 @@ class TopomCalls:
         return answer
 
     async def _list(self, path: str, member: str) -> list[Answer]:
-        """A list of objects, whether it comes bare or as the ``member`` of an object."""
+        """A list of objects, bare or as the ``member`` of an object."""
         answer = await self._call("GET", path)
         found = answer.get(member) if isinstance(answer, dict) else answer
         if not isinstance(found, list):
@@ -230,7 +230,7 @@ class TopomCalls:
 
 
 def _user() -> str:
-    """Who runs this and where, in ASCII; without the name where the system has none."""
+    """The user and the host of this process, in ASCII; without the name if the system has none."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):

@@ -1,6 +1,6 @@
-"""A client of topom's HTTP API, for the command line, the demo and whoever writes a script in Python.
+"""A client of topom's HTTP API, for the command line, the demo and scripts in Python.
 
-Answers are the API's own JSON objects; what goes wrong is a :class:`slotferry.calls.TopomError`.
+Answers are the API's own JSON objects. A failure is a :class:`slotferry.calls.TopomError`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ DEFAULT_URL = "http://127.0.0.1:8380"
 
 
 class TopomClient(TopomCalls):
-    """What a topom can be asked and told: see :class:`slotferry.calls.TopomCalls` for addresses and failures."""
+    """The calls of topom's API: see :class:`slotferry.calls.TopomCalls` for addresses and failures."""
 
     async def status(self) -> Answer:
         """Everything at a glance: product, epoch, groups, proxies, slots, migration."""
@@ -33,7 +33,7 @@ class TopomClient(TopomCalls):
     ) -> Answer:
         """Make a group of these servers, ``host:port``, the master first, all in one datacenter and on one node.
 
-        ``wipe``: the keys that its replicas hold may be lost.
+        ``wipe``: keys that its replicas hold may be lost.
         """
         named = {**_named(datacenter=datacenter, node=node), **({"wipe": True} if wipe else {})}
         return await self._object("POST", "/groups", {"id": group_id, "servers": list(servers), **named})
@@ -43,11 +43,11 @@ class TopomClient(TopomCalls):
         return await self._object("DELETE", f"/groups/{group_id}")
 
     async def promote(self, group_id: int, address: str, force: bool = False) -> Answer:
-        """Make a replica the master of its group; with ``force`` although the master does not answer."""
+        """Make a replica the master of its group; with ``force`` even if the master does not answer."""
         return await self._object("POST", f"/groups/{group_id}/promote", {"server": address, "force": force})
 
     async def sweep_server(self, group_id: int, address: str) -> Answer:
-        """Remove keys of slots that other groups own from a group's master, whatever they are."""
+        """Remove all keys of slots that other groups own from a group's master."""
         return await self._object("POST", f"/groups/{group_id}/servers/{quote(address, safe=':')}/sweep")
 
     async def start_digest(self, group_id: int, server: str | None, keys_per_second: int) -> Answer:
@@ -56,11 +56,11 @@ class TopomClient(TopomCalls):
         return await self._object("POST", f"/groups/{group_id}/digest", body)
 
     async def digest(self, group_id: int, slots: bool = False) -> Answer:
-        """How the last check of a group's replicas goes or went, with the digests of every slot if ``slots``."""
+        """The present or last check of a group's replicas, with the digests of every slot if ``slots``."""
         return await self._object("GET", f"/groups/{group_id}/digest", slots=str(slots).lower())
 
     async def digest_if_any(self, group_id: int) -> Answer:
-        """As :meth:`digest`; with nothing in it if nothing is known of the group's replicas."""
+        """As :meth:`digest`; empty if nothing is known of the group's replicas."""
         try:
             return await self.digest(group_id)
         except TopomRefused as error:
@@ -73,32 +73,40 @@ class TopomClient(TopomCalls):
         return await self._object("DELETE", f"/groups/{group_id}/digest")
 
     async def resync_replica(self, group_id: int, server: str | None) -> Answer:
-        """Have a replica, or all that differ, given a whole new copy by their master."""
+        """Have the master give a replica, or all that differ, a whole new copy."""
         return await self._object("POST", f"/groups/{group_id}/digest/resync", {"server": server})
 
     async def protection(self) -> Answer:
-        """Whether so many members are lost that nothing is done by itself."""
+        """The state of the protection mode: whether so many members are lost that topom does nothing by itself."""
         return await self._object("GET", "/protection")
 
+    async def pause(self, why: str) -> Answer:
+        """Have topom do nothing by itself."""
+        return await self._object("POST", "/pause", {"why": why})
+
+    async def resume(self) -> Answer:
+        """Have topom act by itself again."""
+        return await self._object("POST", "/resume", {})
+
     async def lift_protection(self) -> Answer:
-        """Have done by itself what is due although many members are lost."""
+        """Have topom act by itself although many members are lost."""
         return await self._object("POST", "/protection/lift", {})
 
     async def add_server(
         self, group_id: int, address: str, datacenter: str = "", node: str = "", wipe: bool = False
     ) -> Answer:
-        """Add a server to a group; ``wipe``: the keys that it holds may be lost, if it is to be a replica."""
+        """Add a server to a group; ``wipe``: keys that a future replica holds may be lost."""
         named = {**_named(datacenter=datacenter, node=node), **({"wipe": True} if wipe else {})}
         return await self._object("POST", f"/groups/{group_id}/servers", {"address": address, **named})
 
     async def set_datacenter(self, group_id: int, address: str, datacenter: str) -> Answer:
-        """Say in which datacenter a server is; an empty name takes back what was said."""
+        """Set the datacenter of a server; an empty name removes it."""
         return await self.set_place(group_id, address, datacenter=datacenter)
 
     async def set_place(
         self, group_id: int, address: str, *, datacenter: str | None = None, node: str | None = None
     ) -> Answer:
-        """Say in which datacenter and on which node a server is; None leaves it, an empty name takes back what was."""
+        """Set the datacenter and the node of a server; None leaves a value, an empty name removes it."""
         path = f"/groups/{group_id}/servers/{quote(address, safe=':')}"
         said = {"datacenter": datacenter, "node": node}
         return await self._object("PATCH", path, {name: value for name, value in said.items() if value is not None})
@@ -108,28 +116,28 @@ class TopomClient(TopomCalls):
         return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}")
 
     async def pool(self) -> Answer:
-        """``{"servers": [...]}``: the servers that are in no group, and there to be taken into one."""
+        """``{"servers": [...]}``: the servers that are in no group and may be taken into one."""
         return await self._object("GET", "/pool")
 
     async def add_to_pool(self, address: str, datacenter: str = "", node: str = "", wipe: bool = False) -> Answer:
-        """Register a server that is in no group; ``wipe``: what it holds may be lost. The pool then."""
+        """Register a server that is in no group; ``wipe``: its keys may be lost. Gives the new pool."""
         named = _named(datacenter=datacenter, node=node)
         return await self._object("POST", "/pool", {"address": address, **named, **({"wipe": True} if wipe else {})})
 
     async def remove_from_pool(self, address: str) -> Answer:
-        """Forget a server that is in no group; the pool then."""
+        """Forget a server that is in no group. Gives the new pool."""
         return await self._object("DELETE", f"/pool/{quote(address, safe=':')}")
 
     async def placement(self) -> Answer:
-        """The table over groups and nodes, what a plan would change, and what is being applied."""
+        """The table of groups and nodes, the changes of a plan, and the present run."""
         return await self._object("GET", "/placement")
 
     async def apply_placement(self) -> Answer:
-        """Begin to do what a placement plan says; answers as :meth:`placement`."""
+        """Begin to carry out a placement plan; answers as :meth:`placement`."""
         return await self._object("POST", "/placement/apply", {})
 
     async def cancel_placement(self) -> Answer:
-        """End what is being applied of a placement; answers as :meth:`placement`."""
+        """End the present run of a placement; answers as :meth:`placement`."""
         return await self._object("POST", "/placement/cancel", {})
 
     async def set_auto_placement(self, on: bool) -> Answer:
@@ -137,7 +145,7 @@ class TopomClient(TopomCalls):
         return await self._object("POST", "/placement/auto", {"on": on})
 
     async def sentinels(self) -> Answer:
-        """``{"ha", "majority", "sentinels": [...], "groups": [...]}``: what they say of each group."""
+        """``{"ha", "majority", "sentinels": [...], "groups": [...]}``: the Sentinels' views of each group."""
         return await self._object("GET", "/sentinels")
 
     async def add_sentinel(self, address: str) -> Answer:
@@ -149,7 +157,7 @@ class TopomClient(TopomCalls):
         return await self._object("DELETE", f"/sentinels/{quote(address, safe=':')}")
 
     async def resync_sentinels(self) -> Answer:
-        """Have all Sentinels watch the groups anew: ``{"failed": {address: reason}}``."""
+        """Have all Sentinels watch the groups again: ``{"failed": {address: reason}}``."""
         return await self._object("POST", "/sentinels/resync")
 
     async def proxies(self) -> list[Answer]:
@@ -157,33 +165,34 @@ class TopomClient(TopomCalls):
         return await self._list("/proxies", "proxies")
 
     async def drain_group(self, group_id: int, why: str = "") -> Answer:
-        """Have a group leave once its slots have moved to others; what is on its way out."""
+        """Have a group leave once its slots have moved to others. Gives all that is on its way out."""
         return await self._object("POST", f"/groups/{group_id}/drain", why=why or None)
 
     async def keep_group(self, group_id: int) -> Answer:
-        """Have a group that was to leave stay; what is on its way out."""
+        """Have a draining group stay. Gives all that is on its way out."""
         return await self._object("DELETE", f"/groups/{group_id}/drain")
 
     async def drain_server(self, group_id: int, address: str, why: str = "") -> Answer:
-        """Have a server leave: a replica at once, a master once another server has taken over; the group's servers."""
+        """Have a server leave: a replica at once, a master once another server has replaced it. Gives the group's
+        servers."""
         path = f"/groups/{group_id}/servers/{quote(address, safe=':')}/drain"
         return await self._object("POST", path, why=why or None)
 
     async def keep_server(self, group_id: int, address: str) -> Answer:
-        """Have a server that was to leave stay; the group's servers."""
+        """Have a draining server stay. Gives the group's servers."""
         return await self._object("DELETE", f"/groups/{group_id}/servers/{quote(address, safe=':')}/drain")
 
     async def drain_node(self, node: str, why: str = "", fewer_copies: bool = False) -> Answer:
-        """Have all servers of a node leave; what is on its way out."""
+        """Have all servers of a node leave. Gives all that is on its way out."""
         fewer = "true" if fewer_copies else None
         return await self._object("POST", f"/nodes/{quote(node, safe=':')}/drain", why=why or None, fewer_copies=fewer)
 
     async def keep_node(self, node: str) -> Answer:
-        """Have a node that was to leave stay; what is on its way out."""
+        """Have a draining node stay. Gives all that is on its way out."""
         return await self._object("DELETE", f"/nodes/{quote(node, safe=':')}/drain")
 
     async def drain_proxy(self, proxy_id: int) -> Answer:
-        """Have a proxy let its clients go and leave; what topom knows of it."""
+        """Have a proxy let its clients go and leave. Gives topom's data about it."""
         return await self._object("POST", f"/proxies/{proxy_id}/drain")
 
     async def remove_proxy(self, proxy_id: int, force: bool = False) -> Answer:
@@ -191,15 +200,15 @@ class TopomClient(TopomCalls):
         return await self._object("DELETE", f"/proxies/{proxy_id}", force="true" if force else None)
 
     async def slots(self, biggest: int = 0) -> Answer:
-        """``{"epoch", "slots": [...]}``, every slot in its wire form, with so many of its ``biggest`` keys at most."""
+        """``{"epoch", "slots": [...]}``, every slot in its wire form, with at most ``biggest`` of its biggest keys."""
         return await self._object("GET", "/slots", biggest=str(biggest))
 
     async def sizes(self) -> Answer:
-        """What is known of the sizes of slots: totals by group, their age, and what is stale."""
+        """The known sizes of slots: totals by group, their age, and which are stale."""
         return await self._object("GET", "/sizes")
 
     async def post_sizes(self, measurement: Mapping[str, Any]) -> Answer:
-        """Tell topom sizes that were measured, as ``POST /sizes`` describes them; answers as :meth:`sizes`."""
+        """Send measured sizes to topom, in the form of ``POST /sizes``; answers as :meth:`sizes`."""
         return await self._object("POST", "/sizes", measurement)
 
     async def assign_slots(self, slots: str, group_id: int) -> Answer:
@@ -227,7 +236,8 @@ class TopomClient(TopomCalls):
     ) -> Answer:
         """Plan moves by a policy and, unless ``dry_run``, begin them.
 
-        ``{"policy", "dry_run", "moves", "reasons", "warnings", "cost"}``; what is left out is as topom has it.
+        ``{"policy", "dry_run", "moves", "reasons", "warnings", "cost"}``. Arguments that are left out have topom's
+        defaults.
         """
         weights = [f"{group_id}={weight!r}" for group_id, weight in (capacity or {}).items()]
         return await self._object(
@@ -243,11 +253,11 @@ class TopomClient(TopomCalls):
         )
 
     async def migration(self) -> Answer:
-        """How the moving of keys stands."""
+        """The state of the migration."""
         return await self._object("GET", "/migration")
 
     async def pause_migration(self) -> Answer:
-        """Stop moving keys; what has moved stays moved."""
+        """Stop moving keys; keys that have moved stay there."""
         return await self._object("POST", "/migration/pause")
 
     async def resume_migration(self) -> Answer:
@@ -255,7 +265,7 @@ class TopomClient(TopomCalls):
         return await self._object("POST", "/migration/resume")
 
     async def cancel_migration(self, slots: str | None = None) -> Answer:
-        """Call off the actions of slots, written as ranges, or of all: ``{"ended", "returning", "too_late"}``."""
+        """Cancel the actions of slots, written as ranges, or of all: ``{"ended", "returning", "too_late"}``."""
         return await self._object("POST", "/migration/cancel", {"slots": slots})
 
     async def skip_slots(self, slots: str) -> Answer:
@@ -263,7 +273,7 @@ class TopomClient(TopomCalls):
         return await self._object("POST", "/migration/skip", {"slots": slots})
 
     async def retry_migration(self, slots: str | None = None) -> Answer:
-        """Try at once what failed; skipped slots, these or all, go on too."""
+        """Try again at once what failed; skipped slots, these or all, go on, too."""
         return await self._object("POST", "/migration/retry", {"slots": slots})
 
     async def set_migration(self, **settings: int | float | str) -> Answer:
@@ -272,5 +282,5 @@ class TopomClient(TopomCalls):
 
 
 def _named(**names: str) -> dict[str, str]:
-    """Those that are not empty: topom is only told what was said."""
+    """The arguments that are not empty: topom only gets those that were given."""
     return {key: name for key, name in names.items() if name}

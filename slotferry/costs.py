@@ -1,4 +1,4 @@
-"""What a plan costs, as tables: for ``slotferry plan`` and for ``slotferry rebalance --dry-run``."""
+"""Prints the costs of a plan as tables, for ``slotferry plan`` and for ``slotferry rebalance --dry-run``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from slotferry.output import say, size, table
 
 MOST_PAIRS = 20
-"""So many pairs of groups at most stand in the table, those with the most bytes; the last row tells of the others."""
+"""The most pairs of groups in the table: those with the most bytes. The last row sums up the others."""
 
 
 def show_costs(cost: Mapping[str, Any]) -> None:
-    """Print the groups before and after, what goes from where to where, and how long it takes.
+    """Print the groups before and after, the amounts between each pair, and how long it takes.
 
     Args:
         cost: as :meth:`topom.balance.planners.forecast.Forecast.to_wire` has it.
@@ -84,7 +84,7 @@ def _total(cost: Mapping[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as a person reads it: ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """A time as text for a person: ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"

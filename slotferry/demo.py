@@ -1,4 +1,4 @@
-"""``slotferry demo``: the command; what it does is in :mod:`slotferry.demonstration`."""
+"""The command ``slotferry demo``. Its work is in :mod:`slotferry.demonstration`."""
 
 import tempfile
 from pathlib import Path
@@ -12,16 +12,21 @@ from slotferry.signals import until_signal
 
 def demo(
     keys: Annotated[int, typer.Option("--keys", min=100, help="Keys to load, of mixed types and sizes.")] = 200_000,
-    rate: Annotated[float, typer.Option("--rate", min=0, help="Requests a second; 0: as many as it can.")] = 5000,
+    rate: Annotated[float, typer.Option("--rate", min=0, help="Requests a second; 0: as many as possible.")] = 5000,
     pace: Annotated[
-        int, typer.Option("--pace", min=0, help="Keys moved a second at most, to have time to watch; 0: full speed.")
+        int,
+        typer.Option(
+            "--pace", min=0, help="The most keys moved a second, so that there is time to watch; 0: full speed."
+        ),
     ] = 10_000,
     calm: Annotated[
         float, typer.Option("--calm", min=0, help="Seconds of traffic before and after the rebalance.")
     ] = 5,
-    leave: Annotated[bool, typer.Option("--exit", help="End after the verdict instead of staying up.")] = False,
+    leave: Annotated[
+        bool, typer.Option("--exit", help="End after the verdict; otherwise the cluster stays up.")
+    ] = False,
     series: Annotated[
-        Path | None, typer.Option("--series", metavar="FILE", help="Where to write what was measured, as JSON.")
+        Path | None, typer.Option("--series", metavar="FILE", help="File for the measurements, as JSON.")
     ] = None,
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="FILE", help="Draw the run as an SVG picture.")
@@ -32,14 +37,14 @@ def demo(
         typer.Option("--sizing", help="Then load uneven data, size every key on Spark, and rebalance by bytes."),
     ] = False,
 ) -> None:
-    """Watch a live rebalance under real traffic, on this machine, with nothing kept.
+    """Watch a live rebalance under real traffic, on this machine. Nothing is kept.
 
     Three Redis servers as three groups with all slots on the first two, topom, and a proxy with two workers are
     started. Keys are loaded through the proxy; readers and writers then check every value against what was last
     written, while topom moves a third of the slots to the third group. At the end every key is compared. The exit
     status is 0 only if there was no error and no difference.
     """
-    # Imported here: the other commands start quicker without the traffic and all that it needs.
+    # Imported here: the other commands start faster without the traffic and its modules.
     from slotferry.demonstration import Wishes, demonstrate
     from slotferry.traffic.driver import TrafficError
     from slotferry.uneven import why_not

@@ -1,4 +1,4 @@
-"""What ``slotferry demo`` does: a rebalance from two groups to three under checked traffic, on this machine."""
+"""The work of ``slotferry demo``: a rebalance from two groups to three under checked traffic, on this machine."""
 
 import asyncio
 import time
@@ -44,7 +44,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the promise held."""
+    """Whether the demo's promise held: no error, no lost key."""
 
     loaded: Report
     traffic: Report
@@ -58,7 +58,7 @@ class Verdict:
         return self.moved and self.loaded.clean and self.traffic.clean and self.verification.clean
 
     def sentences(self, series: Series) -> list[str]:
-        """The verdict in words; the first sentence is the sum of it."""
+        """The verdict in words; the first sentence sums it up."""
         compared = self.verification.compared
         errors = self.loaded.errors + self.traffic.errors + compared.errors
         differences = self.loaded.differences + self.traffic.differences + compared.differences
@@ -108,7 +108,7 @@ async def demonstrate(wishes: Wishes) -> bool | None:
 
 
 async def _even_out(cluster: LocalCluster, topom: TopomClient, traffic: Traffic, wishes: Wishes) -> bool:
-    """Size all keys and rebalance by bytes; give whether the groups came out even and every key is as it was."""
+    """Size all keys and rebalance by bytes; say whether the groups came out even and every key is unchanged."""
     results = wishes.series.with_suffix("") / "sizing"
     even = await size_and_even_out(cluster, topom, results)
     with Counting("comparing every key", wishes.keys) as counting:
@@ -133,7 +133,7 @@ async def _stay(cluster: LocalCluster) -> None:
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
-        # Told to end, after the verdict: that is the way out, and the verdict still is the exit status.
+        # A signal after the verdict is the usual way to end, so the verdict is still the exit status.
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
@@ -156,7 +156,7 @@ async def _rebalance_under_traffic(topom: TopomClient, traffic: Traffic, series:
         display.phase("traffic, all slots have moved" if moved else "giving up: the slots did not move in time")
         await watch.until(lambda: False, wishes.calm)
         total = await traffic.stop()
-    # Also what came after the last full second.
+    # This includes the traffic after the last full second.
     series.requests, series.errors, series.differences = total.requests, total.errors, total.differences
     with Counting("comparing every key", wishes.keys) as counting:
         layout = Layout.from_api(await topom.status(), await topom.slots()) if moved else None
@@ -165,7 +165,7 @@ async def _rebalance_under_traffic(topom: TopomClient, traffic: Traffic, series:
 
 
 class _Watch:
-    """Puts traffic and migration together, second by second."""
+    """Combines traffic and migration, second by second."""
 
     def __init__(self, topom: TopomClient, traffic: Traffic, series: Series, display: Display) -> None:
         self._topom = topom
@@ -191,13 +191,13 @@ class _Watch:
         return self._migration["slots_pending"] == 0 and self._migration["slots_moving"] == 0
 
     async def until(self, condition: Callable[[], bool], limit: float) -> bool:
-        """Show each second until ``condition`` holds, at most ``limit`` seconds; give whether it does."""
+        """Show each second until ``condition`` holds, for at most ``limit`` seconds; say whether it does."""
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
             try:
                 self._migration = await self._topom.migration()
             except TopomUnreachable:
-                # The data plane serves on without topom; the display goes on with what is known.
+                # The data plane serves without topom; the display goes on with the last known values.
                 await asyncio.sleep(_POLL_SECONDS)
             for report in self._traffic.seconds[len(self._series.samples) :]:
                 sample = self._series.add(report, report.at - self._began, self._migration)

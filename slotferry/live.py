@@ -1,4 +1,4 @@
-"""The demo's display: a panel that is drawn anew on a terminal, a line a second anywhere else."""
+"""The demo's display: a panel that is redrawn on a terminal, a line a second anywhere else."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -27,7 +27,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 class Counting:
-    """A progress bar for a number of keys; on something that is no terminal, a line now and then."""
+    """A progress bar for a number of keys; without a terminal, a line now and then."""
 
     LINES = 4
 
@@ -68,7 +68,7 @@ class Counting:
 
 
 class Display:
-    """What happens, second by second."""
+    """Shows the demo, second by second."""
 
     def __init__(self, series: Series) -> None:
         self._series = series
@@ -87,7 +87,7 @@ class Display:
             self._live.stop()
 
     def phase(self, name: str) -> None:
-        """Say what happens from now on."""
+        """Show a sentence about the phase that begins."""
         self._phase = name
         if self._live is None:
             out.print(name, highlight=False)

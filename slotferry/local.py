@@ -1,9 +1,9 @@
 """A whole throw-away cluster on this machine: Redis servers as groups, topom, proxies.
 
-The command ``slotferry local``, the demo, the tests and the benchmarks use it. All are real processes,
-started as ``python -m slotferry topom`` and ``python -m slotferry proxy`` with their settings in the environment, so
-what is tried here is what runs elsewhere. Everything is in one temporary folder; :meth:`LocalCluster.stop`
-ends every process and removes the folder, also when a start failed midway.
+The command ``slotferry local``, the demo, the tests and the benchmarks use it. All are real processes. They are started
+as ``python -m slotferry topom`` and ``python -m slotferry proxy`` with their settings in the environment, as elsewhere.
+All files are in one temporary folder. :meth:`LocalCluster.stop` ends every process and removes the folder, even after a
+failed start.
 """
 
 import json
@@ -24,18 +24,18 @@ from slotferry.redis_server import HOST, RedisServer, ask, find_binary, start_re
 from slots.ranges import show
 
 READY_SECONDS = 30.0
-"""How long each of topom and the proxies may take until it serves."""
+"""How long topom, and each proxy, may take until it serves."""
 _PROBES = 16
 _SOURCE = Path(__file__).resolve().parent.parent
 
 
 def environment_of(prefix: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of a child whose settings are these: ours, without any setting of Slotferry's own.
+    """The environment of a child with these settings: ours, without any setting of Slotferry's own.
 
-    Lists go separated by commas, everything else as JSON writes it.
+    Lists are separated by commas, other values are in JSON.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLOTFERRY_")}
-    # The child finds the same packages, whether they are installed or a checkout.
+    # The child finds the same packages, installed or in a checkout.
     paths = [str(_SOURCE), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     for name, value in settings.items():
@@ -46,7 +46,7 @@ def environment_of(prefix: str, settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def spread(number_of_slots: int, group_ids: Sequence[int]) -> dict[int, range]:
-    """Slots laid out in ascending ranges over groups, as evenly as can be."""
+    """Lay slots out in ascending ranges over groups, as evenly as possible."""
     size, more = divmod(number_of_slots, len(group_ids))
     found: dict[int, range] = {}
     start = 0
@@ -58,10 +58,10 @@ def spread(number_of_slots: int, group_ids: Sequence[int]) -> dict[int, range]:
 
 
 class LocalCluster:
-    """A cluster for as long as the ``async with`` block runs.
+    """A cluster that runs while the ``async with`` block runs.
 
     Attributes:
-        topom_url: where topom's API is, ``http://host:port``.
+        topom_url: address of topom's API, ``http://host:port``.
         token: the API's bearer token.
         proxy_addresses: ``host:port`` of each proxy.
         groups: ``host:port`` of the servers of each group, the master first.
@@ -150,7 +150,7 @@ class LocalCluster:
         return TopomClient(self.topom_url, self.token)
 
     def describe(self) -> dict[str, Any]:
-        """What ``slotferry local`` prints: where everything is."""
+        """The output of ``slotferry local``: all addresses."""
         return {
             "topom": self.topom_url,
             "token": self.token,
@@ -162,7 +162,7 @@ class LocalCluster:
         """Start everything and wait until it serves.
 
         Raises:
-            ProcessError: with the tail of the log of what failed; what had been started is ended again.
+            ProcessError: with the tail of the failed process's log; processes that were started are ended again.
         """
         if self._directory is not None:
             raise ProcessError("the cluster runs already")
@@ -184,7 +184,7 @@ class LocalCluster:
             for process in reversed(self.processes):
                 await process.stop()
         finally:
-            # Also when stopping was cancelled: what is left of the processes goes at once.
+            # If the stop was cancelled, the remaining processes are ended at once.
             for process in self.processes:
                 await process.kill()
             self.servers.clear()
@@ -197,7 +197,7 @@ class LocalCluster:
                 self._directory = None
 
     async def add_server(self, group_id: int, arguments: Sequence[str] | None = None) -> RedisServer:
-        """Start one more Redis server and note it as one of a group; topom is not told.
+        """Start one more Redis server and note it as a server of a group; topom is not told.
 
         Args:
             group_id: of the group.
@@ -224,7 +224,7 @@ class LocalCluster:
         return self.proxy_addresses[-1]
 
     def _command(self, process: str) -> list[str]:
-        """What starts a ``topom`` or a ``proxy``."""
+        """The command line of a ``topom`` or a ``proxy``."""
         return [sys.executable, "-m", "slotferry", process]
 
     async def _start_servers(self) -> None:
@@ -288,7 +288,7 @@ class LocalCluster:
                     await topom.assign_slots(show(slots), group_id)
 
     async def topom_ready(self) -> None:
-        """Wait until topom answers, for instance after it was killed and started again."""
+        """Wait until topom answers, for example after it was killed and started again."""
         async with self.client() as topom:
             await until(topom.healthy, f"topom at {self.topom_url}", READY_SECONDS, [self.topom])
 
@@ -332,11 +332,11 @@ class LocalCluster:
             )
 
     async def _serves(self, address: str) -> bool:
-        # -NOAUTH where clients have to log in.
+        # The reply is -NOAUTH if clients have to log in.
         if not (await ask(address, "PING")).startswith(("+PONG", "-NOAUTH")):
             return False
         if not self._slots_on:
             return True
-        # Keys enough that a slot of each group is likely among them.
+        # So many keys that a slot of each group is likely among them.
         replies = [await ask(address, "GET", f"slotferry:ready:{number}") for number in range(_PROBES)]
         return all(reply.startswith(("$", "_", "-NOAUTH")) for reply in replies)

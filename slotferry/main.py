@@ -13,6 +13,7 @@ from slotferry.operator import (
     importing,
     migration,
     nodes,
+    pausing,
     placement,
     pool,
     protection,
@@ -52,6 +53,8 @@ app.add_typer(slots.app, name="slots", rich_help_panel=LOOK)
 app.command("digest", rich_help_panel=LOOK)(digest.digest)
 app.command("rebalance", rich_help_panel=LOOK)(rebalance.rebalance)
 app.add_typer(migration.app, name="migration", rich_help_panel=LOOK)
+app.command("pause", rich_help_panel=LOOK)(pausing.pause)
+app.command("resume", rich_help_panel=LOOK)(pausing.resume)
 app.add_typer(protection.app, name="protection", rich_help_panel=LOOK)
 app.add_typer(sentinels.app, name="sentinel", rich_help_panel=LOOK)
 app.add_typer(importing.app, name="import", rich_help_panel=LOOK)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ def slot(
         raise typer.BadParameter("has to be a power of two", param_hint="--slots")
     found = []
     for key in keys:
-        # Bytes that are no text come from the shell in this disguise.
+        # Bytes that are not text come from the shell as surrogates.
         raw = key.encode(errors="surrogateescape")
         for name in functions.names():
             tag = functions.hash_tag(name, raw).decode(errors="surrogateescape")
@@ -42,67 +43,75 @@ def _shown(value: object) -> str:
     return text if text.isprintable() and text else repr(text.encode(errors="surrogateescape"))[1:]
 
 
+Policy = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        metavar="NAME",
+        help="How to plan: codis evens out the number of slots per group, bytes their memory; "
+        "placement gives every slot a leader and followers.",
+    ),
+]
+Source = Annotated[
+    Path,
+    typer.Option(
+        "--input", metavar="FILE", help="JSON with groups and slots; - reads standard input.", allow_dash=True
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option("--tolerance", metavar="PART", help="How far off its share a group may be; by default 0.05, 5%."),
+]
+MostSlots = Annotated[int | None, typer.Option("--most-slots", metavar="N", min=0, help="Move so many slots at most.")]
+MostBytes = Annotated[int | None, typer.Option("--most-bytes", metavar="N", min=0, help="Move so many bytes at most.")]
+Drain = Annotated[
+    list[int] | None,
+    typer.Option("--drain", metavar="GROUP", help="Leave this group nothing; may be given several times."),
+]
+Watermark = Annotated[
+    int | None,
+    typer.Option(
+        "--watermark",
+        metavar="PERCENT",
+        help="How far off the even share a node's leaders and followers may be; by default 10. For placement.",
+    ),
+]
+MostLeaderChanges = Annotated[
+    int | None,
+    typer.Option(
+        "--max-leader-changes",
+        metavar="N",
+        help="Replace so many leaders a round at most; by default 6. For placement.",
+    ),
+]
+MostFollowerChanges = Annotated[
+    int | None,
+    typer.Option(
+        "--max-follower-changes",
+        metavar="N",
+        help="Move so many followers a round at most; by default 10. For placement.",
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Round how far off nodes may be towards the even share, as topom does for groups. For placement.",
+    ),
+]
+
+
 def plan(
-    source: Annotated[
-        Path,
-        typer.Option(
-            "--input", metavar="FILE", help="JSON with groups and slots; - reads standard input.", allow_dash=True
-        ),
-    ],
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy",
-            metavar="NAME",
-            help="How to plan: codis evens out the number of slots per group, bytes their memory; "
-            "placement gives every slot a leader and followers.",
-        ),
-    ] = "codis",
-    tolerance: Annotated[
-        float | None,
-        typer.Option("--tolerance", metavar="PART", help="How far off its share a group may be; by default 0.05, 5%."),
-    ] = None,
-    most_slots: Annotated[
-        int | None, typer.Option("--most-slots", metavar="N", min=0, help="Move so many slots at most.")
-    ] = None,
-    most_bytes: Annotated[
-        int | None, typer.Option("--most-bytes", metavar="N", min=0, help="Move so many bytes at most.")
-    ] = None,
-    drain: Annotated[
-        list[int] | None,
-        typer.Option("--drain", metavar="GROUP", help="Leave this group nothing; may be given several times."),
-    ] = None,
-    watermark: Annotated[
-        int | None,
-        typer.Option(
-            "--watermark",
-            metavar="PERCENT",
-            help="How far off the even share a node's leaders and followers may be; by default 10. For placement.",
-        ),
-    ] = None,
-    most_leader_changes: Annotated[
-        int | None,
-        typer.Option(
-            "--max-leader-changes",
-            metavar="N",
-            help="Replace so many leaders a round at most; by default 6. For placement.",
-        ),
-    ] = None,
-    most_follower_changes: Annotated[
-        int | None,
-        typer.Option(
-            "--max-follower-changes",
-            metavar="N",
-            help="Move so many followers a round at most; by default 10. For placement.",
-        ),
-    ] = None,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict",
-            help="Round how far off nodes may be towards the even share, as topom does for groups. For placement.",
-        ),
-    ] = False,
+    source: Source,
+    policy: Policy = "codis",
+    tolerance: Tolerance = None,
+    most_slots: MostSlots = None,
+    most_bytes: MostBytes = None,
+    drain: Drain = None,
+    watermark: Watermark = None,
+    most_leader_changes: MostLeaderChanges = None,
+    most_follower_changes: MostFollowerChanges = None,
+    strict: Strict = False,
 ) -> None:
     """Print the moves that a policy would make of groups and slots in a file, as one line of JSON.
 
@@ -115,57 +124,59 @@ def plan(
     {"replicas":2,"nodes":["n0","n1"],"table":[{"slot":0,"leader":"n0","followers":["n1"]}]}, or an empty table and
     "slots":N to start afresh. The answer has "table", "rounds", "promotions", "leader_copies" and "follower_copies".
     """
-    # Imported here: only this command needs the control plane, and every other starts quicker without.
-    from topom.balance.planners.document import answer_document
-    from topom.balance.planners.request import DEFAULT_TOLERANCE, PlanRequest
+    # Imported here, as below: only this command needs the control plane, and every other starts quicker without.
     from topom.errors import TopomError
-    from topom.placement.planner.document import POLICY, doubles, place_document
-    from topom.placement.planner.table import Rules
+    from topom.placement.planner.document import POLICY
 
+    document = _read(source)
+    of_groups = _given(
+        tolerance=tolerance, most_slots=most_slots, most_bytes=most_bytes, drain=frozenset(drain or ()) or None
+    )
+    of_nodes = _given(
+        watermark=watermark,
+        most_leader_changes=most_leader_changes,
+        most_follower_changes=most_follower_changes,
+        strict=strict or None,
+    )
+    if policy == POLICY and of_groups:
+        wrong = next(iter(of_groups)).replace("_", "-")
+        raise fail(f"--{wrong} says nothing to the policy {POLICY}, which places slots on nodes and not in groups")
+    if policy != POLICY and of_nodes:
+        raise fail(f"--watermark, --strict and limits of changes a round are for the policy {POLICY} only")
     try:
-        text = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
-        document: Any = json.loads(text)
+        answered, notes = _place(document, of_nodes) if policy == POLICY else _move(policy, document, of_groups)
+    except TopomError as error:
+        raise fail(str(error)) from None
+    print_json(answered)
+    for text in notes:
+        note(text)
+
+
+def _read(source: Path) -> Any:
+    try:
+        return json.loads(sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8"))
     except OSError as error:
         raise fail(f"{source} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise fail(f"{source} is not JSON: {error}") from None
-    of_groups = {
-        "--tolerance": tolerance,
-        "--most-slots": most_slots,
-        "--most-bytes": most_bytes,
-        "--drain": drain or None,
-    }
-    limits = {
-        "watermark": watermark,
-        "most_leader_changes": most_leader_changes,
-        "most_follower_changes": most_follower_changes,
-    }
-    of_nodes = {name: value for name, value in limits.items() if value is not None}
-    if policy == POLICY:
-        wrong = [name for name, value in of_groups.items() if value is not None]
-        if wrong:
-            raise fail(f"{wrong[0]} says nothing to the policy {POLICY}, which places slots on nodes and not in groups")
-        try:
-            placed = place_document(document, Rules(1, strict=strict, **of_nodes))
-            for double in doubles(document):
-                note(double)
-            print_json(placed)
-        except TopomError as error:
-            raise fail(str(error)) from None
-        return
-    if of_nodes or strict:
-        raise fail(f"--watermark, --strict and limits of changes a round are for the policy {POLICY} only")
-    wishes = PlanRequest(
-        tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
-        most_slots=most_slots,
-        most_bytes=most_bytes,
-        drain=frozenset(drain or ()),
-    )
-    try:
-        answered, reasons = answer_document(policy, document, wishes)
-    except TopomError as error:
-        raise fail(str(error)) from None
-    print_json(answered)
-    if "reasons" not in answered:
-        for reason in reasons:
-            note(reason)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _move(policy: str, document: Any, wishes: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
+    """The answer of a policy that moves slots between groups, and what is to be said beside it."""
+    from topom.balance.planners.document import answer_document
+    from topom.balance.planners.request import PlanRequest
+
+    answered, reasons = answer_document(policy, document, PlanRequest(**wishes))
+    return answered, () if "reasons" in answered else reasons
+
+
+def _place(document: Any, rules: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
+    """The answer of the policy that places slots on nodes, and what is to be said beside it."""
+    from topom.placement.planner.document import doubles, place_document
+    from topom.placement.planner.table import Rules
+
+    return place_document(document, Rules(1, **rules)), list(doubles(document))

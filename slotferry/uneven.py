@@ -1,4 +1,4 @@
-"""How the demo ends with ``--sizing``: data made uneven on purpose, sized by Spark, and evened out by bytes."""
+"""The end of the demo with ``--sizing``: data is made uneven on purpose, sized by Spark, and evened out by bytes."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from slots.access import ServerAccess
 from slots.functions import slot
 
 SIZING_SECONDS = 300.0
-"""Limit of the sizing, with Spark's start."""
+"""Limit of the sizing, including Spark's start."""
 MOVE_SECONDS = 300.0
 HEAVY_GROUP = 1
 HEAVY_SLOTS = 48
@@ -29,7 +29,7 @@ _NEEDED = ("pyspark", "pyarrow", "matplotlib")
 
 
 def why_not() -> str:
-    """A sentence that says what sizing lacks on this machine; "" if it lacks nothing."""
+    """A sentence that says what is missing for sizing on this machine; "" if nothing is."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         return f"--sizing needs {', '.join(missing)}: pip install 'slotferry[sizing]'"
@@ -41,7 +41,7 @@ def why_not() -> str:
 
 
 async def size_and_even_out(cluster: LocalCluster, topom: TopomClient, results: Path) -> bool:
-    """Make one group heavy, size all keys, move slots by bytes; give whether the groups came within the tolerance.
+    """Make one group heavy, size all keys, move slots by bytes; say whether the groups came within the tolerance.
 
     Raises:
         ProcessError: the sizing failed, or was not done within :data:`SIZING_SECONDS`.

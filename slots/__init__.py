@@ -1,4 +1,4 @@
-"""The vocabulary that proxy, migrator and topom share: slot functions, the slot table, slot states, commands.
+"""What proxy, migrator and topom share: slot functions, the slot table, slot states, commands; how settings are read.
 
 Nothing here talks to a server, and nothing here imports another of the project's folders.
 """

@@ -1,4 +1,4 @@
-"""How Slotferry's processes get in at the Redis servers: user, password and TLS, the same at every server."""
+"""How Slotferry's processes log in at the Redis servers: user, password and TLS. They are the same for every server."""
 
 import ssl
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """What is trusted and shown in TLS with a server. All are names of files in PEM; "" for none.
+    """The certificates for TLS with a server. All are names of files in PEM; "" for none.
 
     Attributes:
-        authorities: who may vouch for a server; "": whom the system trusts.
-        certificate, key: what is shown to a server that asks for a certificate.
-        verify_host: whether the server's certificate has to be for the host that is connected to.
+        authorities: the certificate authorities that may vouch for a server; "": those that the system trusts.
+        certificate, key: shown to a server that asks for a certificate.
+        verify_host: whether the server's certificate has to name the host of the connection.
     """
 
     authorities: str = ""
@@ -62,10 +62,10 @@ class ServerAccess:
     def client(self, host: str, port: int, **options: Any) -> "Redis":
         """A client of redis-py for one server; ``options`` are those of its constructor.
 
-        What its servers answer is checked (:mod:`slots.replies`). It speaks RESP2 unless told otherwise: a server that
-        knows no HELLO, which is how RESP3 logs in, would have the password in its error.
+        Its replies are checked (:mod:`slots.replies`). It speaks RESP2 unless told otherwise. RESP3 logs in by HELLO,
+        and a server that does not know HELLO would repeat the password in its error.
         """
-        # Not at the top: who only needs to know what a slot is does not need redis-py.
+        # Imported here: a process that only needs to know the slot of a key does not need redis-py.
         from slots.cancelling import HeedingConnection
         from slots.replies import CheckedRedis
 
@@ -83,19 +83,20 @@ class ServerAccess:
 
 
 def _tls_connection(certificates: Certificates) -> "type[SSLConnection]":
-    """A connection of redis-py whose context is ours: told of files, it would trust the system's authorities too."""
+    """A connection of redis-py that uses our TLS context: given files, redis-py would also trust the system's
+    authorities."""
     from redis.asyncio.connection import RedisSSLContext
 
     from slots.cancelling import HeedingTlsConnection
 
     class Context(RedisSSLContext):
-        """Gives ours, as it stands when a connection is made."""
+        """Gives our TLS context, as it is when a connection is made."""
 
         def get(self) -> ssl.SSLContext:
             return certificates.context
 
     class Connection(HeedingTlsConnection):
-        """Asks :class:`Context`."""
+        """Gets its TLS context from :class:`Context`."""
 
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)

@@ -1,8 +1,9 @@
 """Addresses as an operator writes them: ``127.0.0.1:6380``, ``localhost:6380``, ``[::1]:6380``.
 
-Whatever takes an address from outside has it read here. A host is an IP address, or a name of ASCII letters, digits,
-hyphens and underscores with dots between them, as DNS has them. So two addresses that look the same are the same: no
-mark that turns the direction of writing, no letter of another script, no byte that a C library takes for the end.
+Every address that comes from outside is read by this module. A host is an IP address, or a name of ASCII letters,
+digits, hyphens and underscores with dots between them, as DNS has them. So two addresses that look the same are the
+same. There can be no mark that turns the direction of writing, no letter of another script, and no byte that a C
+library takes for the end.
 """
 
 import ipaddress
@@ -11,9 +12,9 @@ import re
 MOST_NAME = 253
 """Characters of a name."""
 LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-"""What stands between the dots of a name."""
+"""The text between two dots of a name."""
 ADDRESS = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]{1,32})?")
-"""Characters of an IP address; the module takes whatever there is after a percent sign."""
+"""Characters of an IP address. The module ``ipaddress`` takes any text after a percent sign."""
 PORT = re.compile(r"0|[1-9][0-9]{0,4}")
 MOST_PORT = 65535
 
@@ -26,7 +27,7 @@ def split(address: str, lowest_port: int = 0) -> tuple[str, int]:
     """Host (without the brackets of an IPv6 address) and port of ``address``.
 
     Args:
-        lowest_port: 1 where something has to be there to connect to; 0 is a free one to listen at.
+        lowest_port: 1 for a port to connect to. 0 also allows port 0, which means any free port to listen at.
 
     Raises:
         AddressError: with a sentence that says what is wrong.

@@ -1,4 +1,4 @@
-"""How long to wait before the next try of what may be tried again: exponentially growing, with full jitter, capped."""
+"""How long to wait before the next try: the wait grows exponentially, with full jitter, up to a limit."""
 
 import random
 
@@ -6,7 +6,7 @@ import random
 class Backoff:
     """Steps that double from ``first`` to ``limit`` seconds; a wait is any part of the current step.
 
-    Full jitter: what failed for many at the same time is not tried again by all of them at the same time.
+    Full jitter: where something failed for many processes at once, they do not all try again at once.
     """
 
     def __init__(self, first: float, limit: float) -> None:

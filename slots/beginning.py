@@ -1,12 +1,12 @@
-"""What the action of a slot began with, and by that whose copy counts of a key that is on both its servers.
+"""Decides which copy counts when both servers of a moving slot have a key. The run ids of the action's start decide.
 
-A key is on both once it was placed at the one and not dropped at the other (:mod:`slots.moving`); or because one of the
-servers has older data back, having been started anew or replaced by another. No client can have made it so: by
-**absent-first** nobody runs a command on a key at the one server while the other one, which gives keys, has it. So
-while both servers are the processes that the action began with, the copies are equal. A process that was started since
-may hold what it held at any earlier time. Its run id tells whether it is one (**run-id**); the action has both.
+Both servers have a key once it was placed at one and not dropped at the other (:mod:`slots.moving`). The other cause is
+a server that has older data back, because it was restarted or replaced by another one. No client can cause it: by
+**absent-first** no command on a key runs at one server while the server that gives keys has that key. So while both
+servers are the processes that the action began with, the copies are equal. A process that was started later may hold
+data of any earlier time. Its run id shows that it is another process (**run-id**). The action stores both run ids.
 
-With S for the server that the slot set out from, and T for the one that it was sent to:
+S is the server that the slot left, and T the server that the slot was sent to:
 
 | S is | T is | going (S gives) | going back (T gives) | why |
 |---|---|---|---|---|
@@ -15,13 +15,13 @@ With S for the server that the slot set out from, and T for the one that it was 
 | another | as begun | T | T | a key that had left S is back there, as it was |
 | another | another | T | T | nothing is known, and T was the last to own it for sure |
 
-T was swept of the slot's keys before the action began (**owned**, :mod:`migrator.sweep`), so that as begun it has no
-older ones. A run id that is not known is nobody's: that of a server whose group has had another master since.
+T was swept of the slot's keys before the action began (**owned**, :mod:`migrator.sweep`). So T as begun has no older
+copies. A server whose group has had another master since then has an unknown run id, which matches no process.
 
-What no evidence brings back: a key that was deleted at T before S came back with data in which it had not left yet is
-alive again, as it would be at any server that is started from older data. One that is deleted after that is not: who
-takes a key away at T has seen since it was told to that S does not have it (**absent-first**, :mod:`proxy.migrating`).
-What expires at T is as what was deleted before.
+One case stays open. A key is deleted at T, and later S comes back with data from before the key had left. Then the key
+is alive again, as at any server that is started from older data. A key that is deleted after S came back stays deleted:
+a process that deletes a key at T has checked, since it was told to, that S does not have the key (**absent-first**,
+:mod:`proxy.migrating`). An expired key at T counts as a deleted one.
 """
 
 from dataclasses import dataclass
@@ -29,18 +29,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """**by-action**: the run ids of those that give and take keys, as the action began; ``back`` once it was turned."""
+    """**by-action**: the run ids of the server that gives keys and of the one that takes them, as the action began.
+
+    ``back`` is true once the action was turned round."""
 
     source: str = ""
     target: str = ""
     back: bool = False
 
     def keeps_target(self, source: str, target: str) -> bool:
-        """Whether of a key on both servers the copy of the one that takes counts; the run ids are those of now."""
+        """Whether the copy at the taking server counts, for a key on both servers. The arguments are the present run
+        ids."""
         if source and source == self.source:
             return False
         return not self.back or bool(target and target == self.target)
 
 
 UNKNOWN = Beginning()
-"""Of which nothing is known."""
+"""The beginning of an action of which nothing is known."""

@@ -1,8 +1,8 @@
 """Connections of redis-py whose users end when they are cancelled.
 
-redis-py sends within ``asyncio.wait_for``, which before Python 3.12 drops a cancellation that comes in the instant in
-which what it waits for is done. Whoever was cancelled then went on for ever, and so did the wait for its end: a topom
-that had lost its lease could not end what it did as the leader.
+redis-py sends within ``asyncio.wait_for``. Before Python 3.12 that drops a cancellation that comes in the same instant
+as the result. The cancelled task would then go on for ever, and so would the wait for its end: a topom that had lost
+its lease could not end what it did as the leader.
 """
 
 import asyncio
@@ -15,11 +15,12 @@ from slots.replies import understood
 
 
 class _Heeding(AbstractConnection):
-    """Raises a cancellation that was dropped. The command was sent: the connection is closed, for its reply is owed."""
+    """Raises a cancellation that was dropped. The command was already sent, so the connection is closed: its reply is
+    owed."""
 
     async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
         task = asyncio.current_task()
-        # Who cleans up after a cancellation that it has had may send.
+        # A task that handles its cancellation may send commands to clean up.
         before = task.cancelling() if task is not None else 0
         await super().send_packed_command(command, check_health)
         if task is not None and task.cancelling() > before:
@@ -33,8 +34,8 @@ class _Heeding(AbstractConnection):
 
 
 class HeedingConnection(_Heeding, Connection):
-    """One in the clear."""
+    """A connection in the clear."""
 
 
 class HeedingTlsConnection(_Heeding, SSLConnection):
-    """One over TLS."""
+    """A connection over TLS."""

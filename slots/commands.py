@@ -1,9 +1,9 @@
-"""The command table: what each command of Redis 7 is, where its keys stand, and how the proxy treats it.
+"""The command table: the properties of each command of Redis 7, the places of its keys, and its treatment by the proxy.
 
-The rows are in ``commands.tsv`` beside this file. The columns ``name`` to ``flags`` are what a Redis server
-reports (``scripts/command-table`` reads them); ``route``, ``keys``, ``source`` and ``reason`` are written by hand.
-Every command has a row, also those that are not served: a command whose keys are not known could reach a server that
-does not own them (**one-owner**), so one without a row is refused as unknown.
+The rows are in ``commands.tsv`` beside this file. The columns ``name`` to ``flags`` are what a Redis server reports
+(``scripts/command-table`` reads them); ``route``, ``keys``, ``source`` and ``reason`` are written by hand. Every
+command has a row, even a command that is not served. If the proxy does not know a command's keys, the command could
+reach a server that does not own them (**one-owner**). So a command without a row is refused as unknown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Route(StrEnum):
     BLOCKING = "blocking"
     """Waits at the owner of its keys, on a connection of the session's own."""
     REFUSED = "refused"
-    """Means something at one server only; ``reason`` says what to do instead, or is the whole of Redis's error."""
+    """Refused, for it means something at one server only. ``reason`` says what to do instead, or is Redis's whole
+    error."""
 
 
 class CommandError(ValueError):
@@ -49,11 +50,11 @@ class UnknownCommandError(CommandError):
 
 
 MAY_WRITE = frozenset({"EVAL", "EVALSHA", "FCALL", "PUBLISH", "SCRIPT|FLUSH", "SPUBLISH"})
-"""Commands without the flag ``write`` that are not for those who may only read: a script may write."""
+"""Commands without the flag ``write`` that a read-only user may not run: a script may write."""
 
 
 CURSORS = frozenset({"HSCAN", "SSCAN", "ZSCAN"})
-"""Reads whose reply goes on at the server that gave it only: another one has the same elements in another order."""
+"""Reads whose reply is only valid at the server that gave it: another server has the same elements in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,14 @@ class Command:
     """One row of the table.
 
     ``name`` is upper case, a subcommand's is ``OBJECT|ENCODING``. ``arity`` counts the name (and the subcommand);
-    negative means at least as many. ``first``, ``last`` and ``step`` are the places of the keys with the name at 0,
-    a negative ``last`` counted from the end; all 0 when there are none or ``keys`` finds them (a rule of
-    :mod:`slots.keys`, and then it alone counts). ``reason`` ends the sentence of a refusal. ``container`` is set
-    for a command that has subcommands: look at those first, as :func:`find` does. ``learned`` rows come from a server
-    (:mod:`slots.learned`). ``at_source`` says that it may be read at the source of a slot that moves while its keys are
-    there (**absent-first**): it looks at nothing but its named keys, changes nothing that is stored, waits for nothing,
-    and runs no code of a client's. ``keeps`` says of one that writes that it leaves its keys there, and never takes one
-    away: the last element, or the key at once.
+    negative means at least as many. ``first``, ``last`` and ``step`` are the places of the keys with the name at 0, a
+    negative ``last`` counted from the end; all are 0 when there are no keys, or when ``keys`` finds them. ``keys`` is a
+    rule of :mod:`slots.keys`; where it is set, it alone counts. ``reason`` ends the sentence of a refusal.
+    ``container`` is set for a command that has subcommands: look at those first, as :func:`find` does. ``learned`` rows
+    come from a server (:mod:`slots.learned`). ``at_source`` says that the command may run at the source of a moving
+    slot while its keys are there (**absent-first**). Such a command looks at nothing but its named keys, changes no
+    stored data, waits for nothing, and runs no code of a client. ``keeps`` says of a writing command that it never
+    removes one of its keys, neither at once nor with the last element.
     """
 
     name: str
@@ -92,12 +93,12 @@ class Command:
 
     @property
     def takes_away(self) -> bool:
-        """Whether a key that it names may be gone by it; also where that is not known."""
+        """Whether the command may remove a key that it names; true where that is not known."""
         return not self.keeps and "readonly" not in self.flags
 
     @property
     def from_replica(self) -> bool:
-        """Whether it changes nothing and means the same at whichever server of its group it runs."""
+        """Whether the command changes nothing and means the same at every server of its group."""
         return "readonly" in self.flags and self.name not in CURSORS
 
 
@@ -127,7 +128,7 @@ def table() -> dict[str, Command]:
 
 
 def find(argv: Sequence[bytes], known: Mapping[str, Command] | None = None) -> Command:
-    """The row of a request, its subcommand's where it has one, in :func:`table` or in ``known``.
+    """The row of a request, in :func:`table` or in ``known``. Where it has a subcommand, that has a row of its own.
 
     Raises:
         UnknownCommandError: for an unknown command or subcommand.
@@ -156,7 +157,7 @@ def key_positions(command: Command, argv: Sequence[bytes]) -> list[int]:
     """Places in ``argv`` of the command's keys; none for a command without keys.
 
     Raises:
-        KeysError: when the arguments do not hold together, with Redis's own error as the message.
+        KeysError: the arguments are inconsistent. The message is Redis's own error.
     """
     if (len(argv) != command.arity) if command.arity >= 0 else (len(argv) < -command.arity):
         raise KeysError(_wrong_number(command))
@@ -194,7 +195,8 @@ def _upper(name: bytes) -> str:
 def _shown(text: bytes, limit: int) -> str:
     """At most ``limit`` bytes of what a client sent, fit for an error reply, which is one line.
 
-    Redis takes it for a C string and shows its bytes as they are: what is not UTF-8 is escaped as surrogates.
+    Redis takes the argument for a C string and shows its bytes unchanged. Bytes that are not UTF-8 are escaped as
+    surrogates.
     """
     shown = text.partition(b"\0")[0][:limit].decode("utf-8", "surrogateescape")
     return shown.replace("\r", " ").replace("\n", " ")

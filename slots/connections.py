@@ -1,18 +1,19 @@
-"""Names of the connections that Slotferry opens to Redis servers, and how a process is cut off from one.
+"""Names of the connections that Slotferry opens to Redis servers, and how a process is cut off from a server.
 
-A connection that was lost, or whose process died, may have left commands in the server's socket buffer,
-which the server would still run. **drained** therefore needs more than a closed socket: the server itself
-has to say that the connection is gone. Every connection carries a name (CLIENT SETNAME) before its first
-command, so that it can be found and ended by that name.
+A connection may be lost, or its process may die, while its commands are in the server's socket buffer. The server would
+still run them. So **drained** needs more than a closed socket: the server itself has to say that the connection is
+gone. Every connection therefore gets a name (CLIENT SETNAME) before its first command. By that name it can be found and
+ended.
 
-A process that may come back (it was paused, or its link was cut) is fenced first: the server is given a mark, for
-which every connection looks after it has set its name and before it sends anything else. Whatever connected before
-the fence is found by name and ended; whatever connects after it sees the fence. The mark is twofold:
+A process may also come back: it was paused, or its link was cut. Such a process is fenced first: the server is given a
+mark. Every connection sets its name, then looks for the mark, and only then sends anything else. A connection made
+before the fence is found by its name and ended. A connection made after the fence sees the mark. The mark has two
+parts:
 
-- a user named :func:`fence_user`, which is off and has no rights; it only has to exist. Clients cannot remove it, but
-  a server that restarts without an ``aclfile`` has forgotten it, and there are servers without ACL;
+- a user named :func:`fence_user`. It is off and has no rights; it only has to exist. Clients cannot remove it. But a
+  server that restarts without an ``aclfile`` forgets it, and some servers have no ACL;
 - a field of the hash :data:`FENCED`. It comes back with the server's data and is replicated. Clients of proxies can
-  remove it by a script alone; a FLUSHALL sent to the server itself does, too.
+  remove it by a script alone. A FLUSHALL sent to the server itself also removes it.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -26,22 +27,23 @@ if TYPE_CHECKING:
 
 PREFIX = "slotferry"
 FENCED = b"__slotferry:fenced"
-"""Hash in database 0 of a server: by a fenced proxy's instance, when it was fenced, in seconds since 1970."""
+"""Hash in database 0 of a server: a fenced proxy's instance is the field, the time of the fence the value, in seconds
+since 1970."""
 MOST_FENCED = 1000
-"""Fields of :data:`FENCED` at most; the oldest goes first."""
+"""The most fields that :data:`FENCED` has; the oldest goes first."""
 FENCE_USERS = f"{PREFIX}-fenced-"
 AT_A_TIME = 100
-"""Proxies that are fenced with one round trip."""
+"""How many proxies are fenced with one round trip."""
 BY_EFFECTS = "if redis.replicate_commands then redis.replicate_commands() end\n"
-"""What scripts that write begin with: a server older than Redis 5 would refuse to write after INFO or TIME, and send
-the script itself to its replicas, which would run it. Newer ones send what it did in any case.
+"""The first line of a script that writes. A server older than Redis 5 would refuse to write after INFO or TIME. It
+would also send the script itself to its replicas, which would run it. Newer servers send only the effects in any case.
 """
 SETTLING = f"{PREFIX}.settling"
-"""Name of the connections over which a proxy has servers end what it has lost. It is none of those that are ended."""
+"""Name of the connections over which a proxy has servers end its lost connections. They are never ended that way."""
 
 
 class RedisClient(Protocol):
-    """What is needed of redis.asyncio.Redis here."""
+    """The part of redis.asyncio.Redis that is needed here."""
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send one command and give its reply, raising redis.ResponseError for an error."""
@@ -58,7 +60,7 @@ def worker_prefix(instance: str, incarnation: int) -> str:
 
 
 def migrator_prefix(instance: str = "") -> str:
-    """What the names of all connections of one migrator begin with; of every migrator, without ``instance``."""
+    """The prefix of the connection names of one migrator; without ``instance``, of every migrator."""
     return f"{PREFIX}.migrator.{instance}." if instance else f"{PREFIX}.migrator."
 
 
@@ -68,7 +70,7 @@ def fence_user(instance: str) -> str:
 
 
 def run_id_in(info: bytes) -> str:
-    """The run id that INFO names, which each process of a server has of its own; "" if it names none."""
+    """The run id that INFO names, which each process of a server has of its own; "" if INFO names none."""
     _, found, rest = info.partition(b"run_id:")
     return rest.partition(b"\r")[0].decode(errors="replace").strip() if found else ""
 
@@ -80,7 +82,7 @@ def parse_client_list(text: str) -> list[dict[str, str]]:
 
 async def list_connections(client: RedisClient) -> list[dict[str, str]]:
     """Every connection at the server of ``client``, as CLIENT LIST's fields. Errors are those of ``client``."""
-    # TYPE is left out on purpose: a connection may be listed as normal, pubsub or replica.
+    # CLIENT LIST is sent without TYPE on purpose: a connection may be listed as normal, pubsub or replica.
     text = await client.execute_command("CLIENT", "LIST")
     if isinstance(text, list):  # redis-py parses the reply
         return text
@@ -90,7 +92,7 @@ async def list_connections(client: RedisClient) -> list[dict[str, str]]:
 async def end_connections(client: RedisClient, *prefixes: str, keep: Callable[[str], bool] = lambda name: False) -> int:
     """End every connection whose name begins with one of these at the server of ``client``; say how many.
 
-    When this returns, the server runs nothing more of what they sent. Errors are those of ``client``.
+    When this returns, the server runs no more of their commands. Errors are those of ``client``.
     """
     ended = 0
     for entry in await list_connections(client):
@@ -101,7 +103,7 @@ async def end_connections(client: RedisClient, *prefixes: str, keep: Callable[[s
 
 
 async def fence(client: "Redis", instances: Collection[str]) -> str:
-    """Cut proxies off the server of ``client``, now and when they come back; its run id, "" if it says none.
+    """Cut proxies off the server of ``client``, now and when they come back. Give its run id, "" if it says none.
 
     Raises:
         redis.ResponseError: the server can be given no mark of either kind.
@@ -110,7 +112,8 @@ async def fence(client: "Redis", instances: Collection[str]) -> str:
     process = ""
     for some in _batches(instances):
         together = client.pipeline(transaction=False)
-        # run-id: first, over the same connection. A process that is started later is not taken for one with the marks.
+        # run-id: asked first, over the same connection. So a process that is started later is not taken for the one
+        # with marks.
         together.info("server")
         together.execute_command("EVAL", _MARK, 1, FENCED, MOST_FENCED, *some)
         for instance in some:
@@ -120,7 +123,7 @@ async def fence(client: "Redis", instances: Collection[str]) -> str:
             raise info
         process = process or str(info.get("run_id", ""))
         for user in users:
-            # A server without ACL; a replica, which has the hash from its master.
+            # Either the server has no ACL, or it is a replica, which has the hash from its master.
             if isinstance(user, Exception) and isinstance(fields, Exception):
                 raise user
     await end_connections(client, *map(proxy_prefix, instances))
@@ -128,18 +131,20 @@ async def fence(client: "Redis", instances: Collection[str]) -> str:
 
 
 async def fenced_among(client: "Redis", instances: Collection[str]) -> set[str]:
-    """Of which of these proxies the server of ``client`` has a mark of the fence. Errors are those of ``client``."""
+    """Those of these proxies that the server of ``client`` has a mark of the fence for. Errors are those of
+    ``client``."""
     found: set[str] = set()
     for some in _batches(instances):
         together = client.pipeline(transaction=False)
-        # The user first: a replica without its master may show that, and no data (``replica-serve-stale-data no``).
+        # The user comes first: a replica without its master may answer that, but no data (``replica-serve-stale-data
+        # no``).
         for instance in some:
             together.execute_command("ACL", "GETUSER", fence_user(instance))
             together.execute_command("HEXISTS", FENCED, instance)
         said = await together.execute(raise_on_error=False)
         for instance, user, field in zip(some, said[::2], said[1::2], strict=True):
             if isinstance(user, Exception):
-                # A server without ACL has the hash only.
+                # A server without ACL has only the hash.
                 if not isinstance(user, ResponseError) or "unknown command" not in str(user).lower():
                     raise user
             elif user is not None:
@@ -158,7 +163,7 @@ async def is_fenced(client: "Redis", instance: str) -> bool:
 
 
 async def marks_of(client: "Redis") -> set[str]:
-    """The proxies of which the server of ``client`` has marks of fences. Errors are those of ``client``."""
+    """The proxies whose fence marks the server of ``client`` has. Errors are those of ``client``."""
     users = [name.decode(errors="replace") for name in await client.execute_command("ACL", "USERS")]
     held: list[Any] = await client.hkeys(FENCED)
     fields = [name.decode(errors="replace") for name in held]
@@ -174,13 +179,14 @@ async def forget_marks(client: "Redis", instances: Collection[str]) -> None:
 
 
 def _batches(instances: Collection[str]) -> Iterator[list[str]]:
-    """So many that one of them holds nobody up for long."""
+    """Parts so small that no single one holds up the server for long."""
     every = list(instances)
     return (every[first : first + AT_A_TIME] for first in range(0, len(every), AT_A_TIME))
 
 
-# The first write is one that is let through at maxmemory; after it a script may write anything. The oldest go for all
-# of a batch at once: looked for at each mark, they took a server with many marks longer than topom waits.
+# At maxmemory the first write of a script has to be one that the server lets through. After it a script may write
+# anything. The oldest marks of a whole batch go at once. To look for them at each mark took longer than topom waits, at
+# a server with many marks.
 _MARK = (
     BY_EFFECTS
     + """

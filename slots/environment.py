@@ -1,7 +1,6 @@
-"""Environment variables that were meant as settings and name none are found, as misspelt lines of a file are.
+"""Finds misspelt environment variables: those that look like a setting and name none.
 
-A process that passed over them would run without what they say: a proxy without the password that it was given lets
-everybody in.
+A process that ignored them would run without them: a proxy without the password that it was given lets everybody in.
 """
 
 import difflib
@@ -12,11 +11,11 @@ OURS = "SLOTFERRY_"
 OTHERS = frozenset(
     {f"{OURS}TOPOM", f"{OURS}TOKEN", f"{OURS}REDIS_SERVER", f"{OURS}EVERY_FAULT", f"{OURS}REQUIRE_STORES"}
 )
-"""Of the command line, of throw-away clusters and of the tests."""
+"""Variables of the command line, of throw-away clusters and of the tests."""
 PREFIXES = (f"{OURS}PROXY_", f"{OURS}TOPOM_", f"{OURS}SIZING_")
-"""What the settings of each process begin with. A process passes over those of the others."""
+"""The prefixes of the settings of each process. A process ignores the settings of the others."""
 NEAR = 0.85
-"""How like a variable of another prefix has to be to one of ours to have been meant as that, of 1."""
+"""How similar a variable with another prefix has to be to one of ours to count as misspelt; 1 is the same."""
 
 _SERVICE = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$")
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
@@ -26,8 +25,8 @@ def misspelt(prefix: str, names: Collection[str], environment: Mapping[str, str]
     """A sentence for each variable that was meant for this process and names none of its settings.
 
     Args:
-        prefix: of the process's variables.
-        names: of its settings, in lower case.
+        prefix: what the process's variables begin with.
+        names: the names of its settings, in lower case.
     """
     known = [f"{prefix}{name.upper()}" for name in names]
     sentences = []
@@ -47,10 +46,10 @@ def misspelt(prefix: str, names: Collection[str], environment: Mapping[str, str]
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The name among those known that this one is most like; None if it is less than that like any."""
+    """The known name that is most similar to this one; None if none is similar enough."""
     return next(iter(difflib.get_close_matches(name, list(known), 1, likeness)), None)
 
 
 def _is_service(name: str, value: str) -> bool:
-    """Whether Kubernetes says by this variable where a service of a name like ours is."""
+    """Whether Kubernetes set this variable to say where a service is, whose name is like ours."""
     return bool(_SERVICE.search(name)) or (name.endswith("_PORT") and bool(_SERVICE_URL.match(value)))

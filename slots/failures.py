@@ -3,4 +3,4 @@
 from redis.exceptions import RedisError
 
 FAILURES = (RedisError, OSError, TimeoutError, RuntimeError)
-"""RuntimeError is uvloop's word for writing to a connection that was reset a moment ago."""
+"""RuntimeError is here because uvloop raises it for a write to a connection that was just reset."""

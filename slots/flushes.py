@@ -1,33 +1,33 @@
-"""A flush while slots move: the scripts by which whoever flushes keeps all movers away until it is over everywhere.
+"""A flush while slots move: scripts that stop all movers until the flush is over at every server.
 
-For each key there is one moment at which a flush takes it away, whatever moves. A key that its source has goes with
-the source's flush, any other with the target's. That stays true as long as nobody learns in between that a key has left
-its source: who did would write it at the target, and the target's flush would take that away. So:
+A flush has to take each key away at one moment, even while keys move. A key at its source goes with the source's flush,
+any other key with the target's. That holds as long as no process learns during the flush that a key has left its
+source. Such a process would write the key at the target, and the target's flush would delete that write. So:
 
-1. At every server the flush *withholds* the permit (:mod:`slots.permits`): in one step go the permit by which keys
-   leave it, the one by which they come, and the claims, and a field ``flush:token`` stands in
-   :data:`slots.moving.STATE`, its value the server's run id. What is on its way does nothing any more.
-2. Every server is flushed, in any order; each looks in the same step whether the field stands there, of this very
+1. The flush *withholds* the permit (:mod:`slots.permits`) at every server. One step removes the permit by which keys
+   leave it, the permit by which keys come, and the claims. The same step sets a field ``flush:token`` in
+   :data:`slots.moving.STATE`. Its value is the server's run id. From then on, steps that are on their way do nothing.
+2. Every server is flushed, in any order. Each checks in the same step that the field is there, set for this very
    process (**run-id**).
-3. The fields are taken back. One that is not there any more is an error for the client: do it again.
+3. The fields are removed. If one is no longer there, the client gets an error: do it again.
 
-A permit is set at a server only if no field stands there, in the same step, at the target first. Every field stands
-before the first server is flushed. So a permit that holds was set at both ends before the flush came to either, and
-goes with the first field; or after it was over at both. A slot's move is complete only once no field stands at either
-end, looked at after the source was scanned.
+A permit is set at a server only if no flush field is there. That is checked in the same step, at the target first. All
+fields are set before the first server is flushed. So a permit that holds was set at both ends either before the flush
+reached them, and goes with the first field, or after the flush was over at both. A slot's move is complete only once
+neither end has a flush field. That is checked after the scan of the source.
 
-A flusher that dies leaves its fields. Who waits for one takes it away at both ends once it has stood for
-:data:`TAKEN_OVER_SECONDS` by his own clock; where the flush comes after that, it is refused.
+A process that dies during its flush leaves its fields. A process that waits for such a field removes it at both ends
+after :data:`TAKEN_OVER_SECONDS` by its own clock. If the flush still arrives after that, it is refused.
 
-Several flushes may stand side by side: each takes away what there is at its own moments.
+Several flushes may run at once: each takes away the keys that it finds at its own moments.
 """
 
 from slots.connections import BY_EFFECTS
 
 FIELD = "flush:"
-"""What the names of the fields begin with."""
+"""The prefix of the names of flush fields."""
 TAKEN_OVER_SECONDS = 10.0
-"""After which a flush that stands at a server is taken for dead by whoever waits for it."""
+"""After this time a process that waits for a flush takes the flusher for dead."""
 
 _BEGIN = (
     BY_EFFECTS
@@ -44,7 +44,7 @@ for _, field in ipairs(redis.call('HKEYS', state)) do
   if string.sub(field, 1, 6) ~= 'flush:' then redis.call('HDEL', state, field) end
 end
 """
-"""For scripts: takes away everything of ``state`` but the fields of flushes."""
+"""For scripts: removes every field of ``state`` except the fields of flushes."""
 
 WITHHOLD = (
     _BEGIN
@@ -54,7 +54,8 @@ redis.call('HSET', state, ARGV[1], run_id())
 return 1
 """
 )
-"""Withholds the permit at KEYS[1], for the flush whose field is ARGV[1]. Who renews it meanwhile waits."""
+"""Withholds the permit at KEYS[1], for the flush whose field is ARGV[1]. A process that renews the permit waits
+meanwhile."""
 
 FLUSH = (
     BY_EFFECTS
@@ -79,10 +80,11 @@ end
 return said
 """
 )
-"""Runs the FLUSHDB or FLUSHALL that ARGV[3] and what follows are, in database ARGV[2], if the field ARGV[1] stands.
+"""Runs a FLUSHDB or FLUSHALL (ARGV[3] and the arguments after it) in database ARGV[2], if the field ARGV[1] is there.
 
-No field is asked for where that is empty. KEYS, of which the first has the field, stay. In one step: nobody finds one
-of them missing, nor learns from what is flushed before he learns of the flush.
+An empty ARGV[1] means that no field is needed. The keys of KEYS survive the flush; the first of them has the field. All
+of it is one step: no other process finds one of these keys missing, and none sees an effect of the flush before it can
+see the flush itself.
 """
 
 RELEASE = (
@@ -93,7 +95,7 @@ redis.call('HDEL', state, ARGV[1])
 return mark == run_id() and 1 or 0
 """
 )
-"""Takes back the field ARGV[1] of KEYS[1]; says if it stood, of this very process."""
+"""Removes the field ARGV[1] of KEYS[1]; says whether it was there, set for this very process."""
 
 STANDING = (
     _BEGIN
@@ -106,4 +108,4 @@ end
 return found
 """
 )
-"""Takes the fields ARGV away from KEYS[1], then gives those of the flushes that stand there."""
+"""Removes the fields ARGV from KEYS[1], then gives the fields of the flushes that are still there."""

@@ -1,7 +1,7 @@
 """Slot functions: which slot a key belongs to.
 
-Every process of a product has to give every key the same slot, or **one-owner** means nothing. So there is
-one implementation, used by the engine (through the ``.pxd``) and by everything written in Python alike.
+Every process of a product has to give every key the same slot, or **one-owner** means nothing. So there is one
+implementation. The engine uses it through the ``.pxd``, and all Python code uses it, too.
 
 ======= ================================================= ==================================== ==================
 name    hash                                              slot                                 hash tag
@@ -203,7 +203,7 @@ cdef uint32_t md5(const uint8_t* p, size_t length) noexcept nogil:
 
 
 cdef inline void narrow(const char** key, size_t* length, bint empty_counts) noexcept nogil:
-    """Makes ``key`` and ``length`` those of the key's hash tag, if it has one."""
+    """Sets ``key`` and ``length`` to the key's hash tag, if the key has one."""
     cdef const char* opened = <const char*>memchr(key[0], c"{", length[0])
     cdef const char* closed
     if opened == NULL:
@@ -218,7 +218,7 @@ cdef inline void narrow(const char** key, size_t* length, bint empty_counts) noe
 
 cdef inline uint32_t folded(uint32_t hash, uint32_t number_of_slots) noexcept nogil:
     """The absolute value of ``hash`` as a signed number, modulo the number of slots; see :func:`fold`."""
-    # Negated as two's complement, without a sign: -2^31 gives 2^31 and not an overflow.
+    # Negated as two's complement, without a sign: -2^31 gives 2^31 and does not overflow.
     if hash > <uint32_t>0x7FFFFFFF:
         hash = <uint32_t>(~hash) + <uint32_t>1
     return hash & (number_of_slots - 1)
@@ -296,7 +296,8 @@ def slots_of(str function not None, number_of_slots: int, list keys not None) ->
 
 
 def select(str function not None, number_of_slots: int, list keys not None, bytes wanted not None) -> list[bytes]:
-    """Those keys, in their order, whose slot ``wanted`` marks: one byte a slot, not zero where it is wanted.
+    """The keys whose slot is marked in ``wanted``, in their order. ``wanted`` has one byte a slot, not zero for a
+    wanted slot.
 
     Raises:
         ValueError: as :func:`slot` does, and when ``wanted`` has not as many bytes as there are slots.

@@ -1,13 +1,13 @@
-"""The garbage collector, kept away from what a process consists of.
+"""Keeps the garbage collector away from the objects that live as long as the process.
 
-A full collection looks at every object there is, while nothing else happens: 40 to 90 ms for the modules, classes and
-models of a worker or of topom, and a slot may be locked meanwhile. They are never garbage, so it need not look.
+A full collection looks at every object while nothing else runs. For the modules, classes and models of a worker or of
+topom that takes 40 to 90 ms, and a slot may be locked meanwhile. These objects are never garbage, so they are left out.
 """
 
 import gc
 
 
 def spare_what_is_here() -> None:
-    """Have collections leave alone all objects that there are by now. For the end of a process's start."""
+    """Exclude all present objects from collections. Call it at the end of a process's start."""
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""Where the keys stand in a command whose arguments tell it: the rules of the command table's ``keys`` column.
+"""Finds the keys of a command whose arguments say where they are: the rules of the command table's ``keys`` column.
 
-A key that is missed is sent to a server that does not own its slot, and nothing would notice (**one-owner**,
-**absent-first**). So a rule reads the arguments as Redis does, and what it cannot read it refuses, with the
+If a key is missed, its command goes to a server that does not own its slot, and nothing would notice (**one-owner**,
+**absent-first**). So a rule reads the arguments as Redis does. Arguments that it cannot read are refused, with the
 error that Redis itself would give.
 
 A rule is one or more parts joined by ``+``, whose keys follow each other:
@@ -21,7 +21,8 @@ A rule is one or more parts joined by ``+``, whose keys follow each other:
     may name keys of several slots is refused.
 ``spec:BEGIN:FIND``
     A key specification as a server declares it: BEGIN is ``index:P`` or ``keyword:WORD:FROM``, FIND is
-    ``range:LAST:STEP:LIMIT`` or ``keynum:INDEX:FIRST:STEP``, with Redis's meanings. What it speaks of may be absent.
+    ``range:LAST:STEP:LIMIT`` or ``keynum:INDEX:FIRST:STEP``, with Redis's meanings. The keys
+    that it describes may be absent.
 ``asked``
     Only a server can tell, by COMMAND GETKEYS; here it is an error.
 """
@@ -38,7 +39,7 @@ from slots.sorting import denial, tag_is_fixed
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 SYNTAX_ERROR = "ERR syntax error"
 INVALID_ARGUMENTS = "ERR Invalid arguments specified for command"
-"""What COMMAND GETKEYS says of arguments that do not hold together."""
+"""The reply of COMMAND GETKEYS to inconsistent arguments."""
 
 INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 """The integers Redis reads: no sign but a minus, no leading zero, no blanks."""
@@ -54,9 +55,9 @@ class KeysRefused(KeysError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A family of commands that state the number of their keys: what is allowed, and the errors they give.
+    """A family of commands that state the number of their keys: which numbers are allowed, and the errors for others.
 
-    ``following`` is how many arguments there have to be after the keys. ``{name}`` in a text is the command's name.
+    ``following`` is the least number of arguments after the keys. ``{name}`` in a text is the command's name.
     """
 
     minimum: int
@@ -121,7 +122,7 @@ def _store(position: int) -> Finder:
 
 
 def _streams(argv: Sequence[bytes]) -> list[int]:
-    # The options are stepped over one by one: a group, a consumer or a key may be called STREAMS.
+    # Each option is stepped over by itself, for a group, a consumer or a key may be called STREAMS.
     arguments_of = {b"BLOCK": 1, b"COUNT": 1, b"GROUP": 2, b"NOACK": 0}
     index = 1
     while index < len(argv):
@@ -154,7 +155,7 @@ def _sort(writes: bool) -> Finder:
                 raise KeysError(SYNTAX_ERROR)
             if word == b"LIMIT" and None in (_integer(argv[index + 1]), _integer(argv[index + 2])):
                 raise KeysError(NOT_AN_INTEGER)
-            # one-owner: the server that has the list has to have these keys too, whatever is in the list.
+            # one-owner: the server with the list also has to have these keys, for any elements of the list.
             if word in (b"BY", b"GET") and b"*" in argv[index + 1] and not tag_is_fixed(argv[index + 1]):
                 raise KeysRefused(denial(word))
             if word == b"STORE":
@@ -184,8 +185,8 @@ def _specified(begin: tuple[str, ...], find: tuple[str, ...]) -> Finder:
         if begin[0] == "index":
             return keys_from(start, argv)
         places = _behind(word, start, argv)
-        # Redis looks at the first. A command may take a later one, or take one of them for something else: where a
-        # keyword says nothing of all that follows, none is left out.
+        # Redis looks at the first occurrence. A command may use a later one, or the word may be something else there.
+        # Where a keyword does not settle the meaning of all that follows, no occurrence is left out.
         return [
             key for place in (places if kind == "range" and one >= 0 else places[:1]) for key in keys_from(place, argv)
         ]
@@ -251,7 +252,7 @@ def positions(rule: str, argv: Sequence[bytes]) -> list[int]:
     """Places in ``argv`` of the keys that ``rule`` finds. ``argv`` has at least as many arguments as its arity asks.
 
     Raises:
-        KeysError: when the arguments do not hold together, with Redis's own error.
+        KeysError: the arguments are inconsistent. The message is Redis's own error.
         ValueError: when ``rule`` is not a rule.
     """
     return [position for find in _finders(rule) for position in find(argv)]

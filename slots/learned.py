@@ -1,12 +1,13 @@
-"""Rows for commands that the command table does not have, from what a server says of them: modules, newer versions.
+"""Makes rows for commands that the command table does not have, from a server's own description of them.
 
-A command with keys is routed by them: by their fixed places, else by the key specifications of Redis 7, else by what
-COMMAND GETKEYS says of each request. **one-owner** rests on the server's word here: a module that touches keys that it
-does not declare cannot be served by anybody who spreads keys over servers.
+Such commands come from modules and from newer versions of Redis. A command with keys is routed by its keys: by their
+fixed places, else by the key specifications of Redis 7, else by the answer of COMMAND GETKEYS to each request.
+**one-owner** rests on the server's word here. A module that touches undeclared keys cannot be served by any system that
+spreads keys over servers.
 
-A command without keys is refused, also one that is declared to read only: what one server of many says is not what all
-of them would. Whoever knows better names it in the proxy's settings. One that writes says so, or says that it reads;
-one that says neither is taken for one that writes.
+A command without keys is refused, even if it only reads: one server's answer is not the answer of all servers. An
+operator who knows better names the command in the proxy's settings. A server declares that a command writes or that it
+reads. A command with neither declaration counts as one that writes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from slots.commands import Command, KeysError, Route, key_positions
 from slots.keys import positions
 
 ASKED = "asked"
-"""The rule of commands whose keys only a server can tell."""
+"""The rule of commands whose keys only a server can find."""
 WITHOUT_KEYS = "it names no key, and one server's answer is not all servers'; see the setting any_server_commands"
 CONTAINER = "it needs a subcommand"
 KEYWORD = re.compile(r"[A-Z0-9_.-]+")
@@ -47,12 +48,12 @@ def rows(entries: Iterable[Sequence[Any]], any_server: Collection[str] = ()) -> 
 
 
 def missing(known: dict[str, Command], reported: dict[str, Command]) -> dict[str, Command]:
-    """Those of the reported rows that are new: never another row for a command that is known."""
+    """Those of the reported rows that are new. A known command never gets another row."""
     everything = reported | known
     found: dict[str, Command] = {}
     for name, row in reported.items():
         parent = everything[name.partition("|")[0]]
-        # A subcommand of a command that is known to have none would not be looked at.
+        # The subcommand would never be looked up, because the command is known to have none.
         if name not in known and (parent.container or "|" not in name):
             refused = parent.name in known and parent.route is Route.REFUSED
             found[name] = replace(row, route=parent.route, reason=parent.reason) if refused else row
@@ -86,7 +87,7 @@ def _row(entry: Sequence[Any], any_server: Collection[str], container: bool) -> 
 
 
 def _rule(entry: Sequence[Any], flags: Collection[str]) -> str:
-    """A rule of :mod:`slots.keys`; empty where the fixed places say it all."""
+    """A rule of :mod:`slots.keys`; empty where the fixed places are enough."""
     movable = "movablekeys" in flags
     if len(entry) <= 8:
         return ASKED if movable else ""
@@ -95,7 +96,7 @@ def _rule(entry: Sequence[Any], flags: Collection[str]) -> str:
     if not declared:
         return ASKED if movable else ""
     parts = [_part(one) for one in declared]
-    # The flag says that it is the specification Redis makes up of fixed places: a module's own function knows better.
+    # The flag says that Redis made the specification from fixed places. Then a module's own function knows better.
     made_up = movable and any("variable_flags" in one["flags"] for one in declared)
     if made_up or None in parts:
         return ASKED
@@ -103,7 +104,7 @@ def _rule(entry: Sequence[Any], flags: Collection[str]) -> str:
 
 
 def _part(specification: dict[str, Any]) -> str | None:
-    """One key specification as part of a rule; None where it does not tell all."""
+    """One key specification as part of a rule; None where it does not name all keys."""
     begin, find = _fields(specification["begin_search"]), _fields(specification["find_keys"])
     where, which = _fields(begin["spec"]), _fields(find["spec"])
     if "incomplete" in specification["flags"] or int(which.get("keystep", 1)) <= 0:
@@ -125,14 +126,14 @@ def _part(specification: dict[str, Any]) -> str | None:
 
 
 def _fields(flat: Any) -> dict[str, Any]:
-    """A map as RESP2 has it."""
+    """A map, in the form of RESP2."""
     if isinstance(flat, dict):
         return flat
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _agree(rule: str, arity: int, first: int, last: int, step: int) -> bool:
-    """Whether the fixed places name the same keys as the rule, however many arguments there are."""
+    """Whether the fixed places name the same keys as the rule, for any number of arguments."""
     if first <= 0 or step <= 0 or not FIXED.fullmatch(rule):
         return False
     plain = Command("", arity, first, last, step, frozenset(), Route.KEYED)
@@ -147,7 +148,7 @@ def _agree(rule: str, arity: int, first: int, last: int, step: int) -> bool:
             by_places: list[int] | None = key_positions(plain, argv)
         except KeysError:
             by_places = None
-        # Where the places make no sense, the server will find the mistake.
+        # Where the places make no sense, the server will report the error.
         if by_places is not None and by_rule != by_places:
             return False
     return True

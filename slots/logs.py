@@ -1,6 +1,6 @@
 """Log events of every process on standard error: lines to read at a terminal, JSON lines elsewhere.
 
-A log that cannot be written (a full disk, a reader that has gone) costs its events, and no client anything.
+If the log cannot be written (a full disk, a closed pipe), events are lost, and no client notices.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import structlog
 
 
 class _Lossy:
-    """Writes to a stream as long as that takes it."""
+    """Writes to a stream, and drops what the stream does not take."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,19 +1,19 @@
 """The steps by which a key moves: *take* at its source, *place* at its target, *drop* at its source.
 
 Movers are the migrator, which scans, and the proxies, which move a key that a client waits for. Both run the scripts of
-this module, and no other; docs/moving-keys.md says how the steps uphold **absent-first** and **one-way**. Each looks
-first whether the permit that it is given holds (:mod:`slots.permits`), and else does nothing but to say
+this module, and no others. docs/moving-keys.md says how the steps uphold **absent-first** and **one-way**. Each script
+first checks that the permit it is given holds (:mod:`slots.permits`). If not, it changes nothing and answers
 :data:`UNSETTLED`.
 
-A key over a bound is not taken here but reported: the migrator moves it in pieces, under a claim of its own. A proxy
-that needs such a key says so in the list :data:`WANTED`.
+A key above a bound is not taken but reported: the migrator moves it in pieces, under a claim of its own. A proxy that
+needs such a key adds it to the list :data:`WANTED`.
 
-The scripts look for the run id (**run-id**) only where they are told to: INFO costs more than all the rest for a single
-key, and a connection does not outlive the server process that it leads to.
+The scripts check the run id (**run-id**) only where an argument says so. For a single key, INFO costs more than all the
+rest, and a connection never outlives the server process that it leads to.
 
-A server at its maxmemory refuses the first write of a script that may take memory, and lets a script go on that has
-written: so scripts at a source begin with a write that is let through, for a full source is the one that keys are to
-leave. Scripts that place do not.
+A server at its maxmemory refuses a script's first write if that may take memory. It lets a script go on that has
+already written. So scripts at a source begin with a write that is allowed, for keys have to leave a full source.
+Scripts that place keys do not begin so.
 """
 
 import hashlib
@@ -27,29 +27,29 @@ from slots.replies import NotUnderstood, integer, items, one_of
 from slots.reserved import RESERVED as RESERVED
 
 STATE = RESERVED + b"moving"
-"""Hash in database 0 of a server: ``permit``, by which keys leave it; ``accepts``, by which they come; a field
-``claim:database:key`` for each key that is on its way from here, its value the mover's; and the fields of flushes
-(:mod:`slots.flushes`)."""
+"""Hash in database 0 of a server. ``permit``: the permit by which keys leave it. ``accepts``: the permit by which keys
+come. ``claim:database:key``: a claim on a key that is on its way from here; the value names the mover. It also has the
+fields of flushes (:mod:`slots.flushes`)."""
 WANTED = RESERVED + b"wanted"
-"""List in database 0 of a source: ``database:key`` of keys that clients wait for and that go in pieces."""
+"""List in database 0 of a source: ``database:key`` of keys that go in pieces and that clients wait for."""
 LEADER = RESERVED + b"leader"
-"""Hash in database 0 of a server: the newest ``term`` of a topom whose migrator came here, and in which term those of
-all others were ended (``alone``)."""
+"""Hash in database 0 of a server. ``term``: the newest term of a topom whose migrator has used the server. ``alone``:
+the term in which the connections of all other topoms' migrators were ended."""
 SWEPT = RESERVED + b"swept"
-"""Hash in database 0 of a server: ``swept``, the life in which it was swept; ``data``, the id of the data that it has;
-``token``, random, of a sweep under way (:mod:`migrator.sweep`)."""
+"""Hash in database 0 of a server. ``swept``: the life in which the server was swept. ``data``: the id of its data.
+``token``: random, of a sweep under way (:mod:`migrator.sweep`)."""
 RESERVED_KEYS = (STATE, WANTED, FENCED, LEADER, SWEPT)
 OUTLAST_FLUSH = (STATE, FENCED, LEADER, SWEPT)
-"""Those that a flush by a client does not take away: somebody may come late and has to find them."""
+"""Keys that survive a client's flush: a process that comes late has to find them."""
 MOST_WANTED = 10_000
-"""Entries of :data:`WANTED` at most; who is not on it is moved when its turn comes."""
+"""The most entries of :data:`WANTED`. A key that is not in the list moves when its turn comes."""
 IN_PIECES = "pieces "
-"""What the values of claims begin with under which the migrator moves a key in pieces."""
+"""The prefix of claims by which the migrator moves a key in pieces."""
 MOST_KEYS = 2000
-"""Of one call: scripts pass them on as arguments, of which Lua takes 8,000 at most."""
+"""The most keys of one call: scripts pass the keys on as arguments, and Lua allows 8,000 arguments at most."""
 
 UNSETTLED = "UNSETTLED"
-"""What the scripts' refusals for want of the permit begin with."""
+"""The prefix of a script's refusal when the permit does not hold."""
 
 SELECT = BY_EFFECTS + "redis.call('SELECT', '0')\n"
 HOLDS = """
@@ -111,11 +111,12 @@ local function look_at(key, most_elements)
   return bytes, length
 end
 """
-"""For scripts: a key's bytes and elements, by a look that takes no time however big it is; nil for an absent one.
+"""For scripts: a key's bytes and number of elements, found in constant time for a key of any size; nil for an absent
+key.
 
-An element takes more than a byte, so a key of few bytes is not asked for its elements. The bytes are estimated by five
-elements; where there are not many more, they are all looked at, for one of them may be larger than all the others. A
-server older than Redis 4 cannot tell the bytes: there they are guessed by some of the elements.
+An element takes more than a byte, so the elements of a key of few bytes are not counted. The bytes are estimated from
+five elements. If there are not many more than five, all are looked at, for one may be larger than all the others. A
+server older than Redis 4 cannot tell the bytes; there they are guessed from some of the elements.
 """
 
 
@@ -124,7 +125,7 @@ def _read(name: str) -> str:
 
 
 class Script:
-    """A script and the digest that EVALSHA knows it by."""
+    """A script, with the digest by which EVALSHA names it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -132,24 +133,26 @@ class Script:
 
 
 TAKE = Script(BY_EFFECTS + HOLDS + LOOK_AT + _read("take"))
-"""At a source: claims the keys that are there, small and nobody's, and gives what they are.
+"""At a source: claims the keys that are there, small and not claimed, and gives their content.
 
 KEYS are :data:`STATE` and the keys. ARGV: permit; check (:data:`HOLDS`); database; the mover, which becomes the value
 of the claims; most elements and most bytes of a small key; bytes after which the rest is left for another call; ``1``
-to ask for big keys in :data:`WANTED`, else ``0``; :data:`MOST_WANTED`. For what it gives see :class:`Taken`.
+to ask for big keys in :data:`WANTED`, else ``0``; :data:`MOST_WANTED`. The reply is described by :class:`Taken`.
 """
 PLACE = Script(BY_EFFECTS + HOLDS + _read("place"))
-"""At a target: makes the keys what their source had.
+"""At a target: stores the keys with the content that their source had.
 
-KEYS are :data:`STATE` and the keys. ARGV: permit; check; database; ``1`` if a copy that the target has counts for more
-(:mod:`slots.beginning`), else ``0``; then for each key its payload and its deadline in milliseconds since 1970, or -1.
-Gives the places (from 1) of those that are not there now, and the error for each: another one may be placed.
+KEYS are :data:`STATE` and the keys. ARGV: permit; check; database; ``1`` if a copy that the target already has counts
+for more (:mod:`slots.beginning`), else ``0``. Then follow, for each key, its payload and its deadline in milliseconds
+since 1970, or -1. The reply gives the places (from 1) of the keys that were not stored, each with its error: the other
+keys may have been placed.
 """
 DROP = Script(BY_EFFECTS + HOLDS + UNLINK + _read("drop"))
-"""At a source: gives the claims on keys back, and deletes those that have moved, from the first on.
+"""At a source: gives back the claims on keys, and deletes the keys that have moved, which come first.
 
-KEYS are :data:`STATE` and the keys. ARGV: permit; check; database; the mover; how many are deleted. Of a key that the
-mover has no claim on any more, nothing is done. Gives how many claims there were, and how many keys it deleted.
+KEYS are :data:`STATE` and the keys. ARGV: permit; check; database; the mover; how many of the keys are deleted. Keys on
+which the mover has no claim any more are left alone. The reply says how many claims there were, and how many keys were
+deleted.
 """
 
 
@@ -158,10 +161,10 @@ class Taken:
     """What one call of :data:`TAKE` found.
 
     Attributes:
-        looked_at: how many of the keys, from the first on, were looked at; those not named below are absent.
+        looked_at: how many of the keys, from the first on, were looked at. Keys not named below are absent.
         size: bytes of memory at the source of those taken.
         busy: places (from 0) of keys that others are moving.
-        big: places of those that go in pieces, or do so already.
+        big: places of keys that have to go in pieces, or already do.
         keys, payloads, deadlines: of those taken: name, what DUMP gave, and when it expires, in milliseconds since
             1970, or -1.
         places: places of those taken.
@@ -187,10 +190,10 @@ class Taken:
         elsewhere, in_pieces, found = (places(part, most) for part in (busy, big, taken))
         named = (*elsewhere, *in_pieces, *found, *errors)
         if most > len(keys) or len({*named}) < len(named):
-            # absent-first: what is not named counts as absent.
+            # absent-first: a key that is not named counts as absent.
             raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")
         if not all(isinstance(payload, bytes) for payload in items(payloads, len(found))):
-            raise NotUnderstood(f"it answers DUMP with what is no payload: {payloads!r:.50}")
+            raise NotUnderstood(f"its answer to DUMP is not a payload: {payloads!r:.50}")
         return cls(
             most,
             integer(size),
@@ -205,7 +208,7 @@ class Taken:
 
 
 def refused(reply: object, keys: int) -> dict[int, bytes]:
-    """Places (from 0) of those of so many keys that a server refused, and why. Raises NotUnderstood."""
+    """Places (from 0) of the keys that a server refused, and why; ``keys`` keys were sent. Raises NotUnderstood."""
     said, errors = items(reply, 2)
     found = places(said, keys)
     whys = items(errors, len(found))
@@ -215,7 +218,7 @@ def refused(reply: object, keys: int) -> dict[int, bytes]:
 
 
 def dropped(reply: object, keys: int) -> int:
-    """How many of so many claims there were at :data:`DROP`. Raises NotUnderstood."""
+    """How many of ``keys`` claims there were at :data:`DROP`. Raises NotUnderstood."""
     said, _ = items(reply, 2)
     held = integer(said)
     if held > keys:
@@ -235,7 +238,7 @@ def take_arguments(
     enough_bytes: int,
     wanted: bool,
 ) -> tuple[str | bytes | int, ...]:
-    """What :data:`TAKE` is called with."""
+    """The arguments for :data:`TAKE`."""
     return (
         1 + len(keys),
         STATE,
@@ -255,7 +258,7 @@ def take_arguments(
 def place_arguments(
     permit: str, database: int, taken: Taken, check: bool, *, keeps_target: bool
 ) -> tuple[str | bytes | int, ...]:
-    """What :data:`PLACE` is called with."""
+    """The arguments for :data:`PLACE`."""
     values = (part for pair in zip(taken.payloads, taken.deadlines, strict=True) for part in pair)
     return (1 + len(taken.keys), STATE, *taken.keys, permit, int(check), database, int(keeps_target), *values)
 
@@ -263,7 +266,7 @@ def place_arguments(
 def drop_arguments(
     permit: str, database: int, mover: str, keys: Sequence[bytes], check: bool, *, deletes: int
 ) -> tuple[str | bytes | int, ...]:
-    """What :data:`DROP` is called with."""
+    """The arguments for :data:`DROP`."""
     return (1 + len(keys), STATE, *keys, permit, int(check), database, mover, deletes)
 
 
@@ -294,17 +297,18 @@ end
 return there
 """
 )
-"""At a source: deletes the keys behind the first, :data:`STATE`, in database ARGV[2]; gives for each if it was there.
+"""At a source: deletes the keys after the first, :data:`STATE`, in database ARGV[2]. It says for each if it was there.
 
-Only by the permit ARGV[1], and if none is claimed: then no attempt to move them is under way, nor any copy of them.
-What follows in ARGV says of each key whether the target has it (``1``, else ``0``): none of those may be here as well.
+It does so only by the permit ARGV[1], and if no key is claimed: then no attempt to move the keys is under way, and no
+copy of them exists. The other arguments say for each key whether the target has it (``1``, else ``0``). A key that the
+target has must not be here as well.
 """
 
 
 KINDS = {WANTED: "list"}
-"""Types of the :data:`RESERVED_KEYS` that are no hashes."""
+"""The types of those :data:`RESERVED_KEYS` that are not hashes."""
 ASIDE = RESERVED + b"aside:"
-"""What the names begin with under which somebody else's keys are put that stood where ours have to be."""
+"""The prefix of the names under which foreign keys are kept that were in the place of ours."""
 _PUT_ASIDE = (
     SELECT
     + """
@@ -322,9 +326,9 @@ return found
 
 
 async def put_aside(server: RedisClient) -> list[bytes]:
-    """Rename keys of a wrong type under the names of ours, which no process of ours has made; give those names.
+    """Rename keys that have a name of ours and a wrong type, which no Slotferry process has made; give those names.
 
-    Nothing is lost by that, and whoever needs the name makes the key anew. Errors are those of ``server``.
+    Nothing is lost. A process that needs such a key makes it again. Errors are those of ``server``.
     """
     kinds = [KINDS.get(key, "hash") for key in RESERVED_KEYS]
     said = await server.execute_command("EVAL", _PUT_ASIDE, len(RESERVED_KEYS), *RESERVED_KEYS, ASIDE, *kinds)
@@ -338,7 +342,7 @@ _OURS = {
     LEADER: rb"term|alone",
     SWEPT: rb"swept|data|token",
 }
-"""What the fields, or elements, of ours look like."""
+"""The pattern of the fields, or elements, of our keys."""
 _SAMPLE = (
     SELECT
     + """
@@ -357,7 +361,7 @@ return found
 
 
 async def strangers(server: RedisClient) -> list[bytes]:
-    """Names of ours under which a server has what no process of ours has made, by its type and some of its fields.
+    """Names of ours under which a server has data that no Slotferry process has made, judged by type and some fields.
 
     Errors are those of ``server``, and :class:`slots.replies.NotUnderstood`.
     """
@@ -374,7 +378,7 @@ async def strangers(server: RedisClient) -> list[bytes]:
 
 
 def places(reply: object, most: int) -> tuple[int, ...]:
-    """Places of keys, which servers count from 1 on, from 0 on; none twice. Raises NotUnderstood."""
+    """Places of keys counted from 0; servers count from 1. No place comes twice. Raises NotUnderstood."""
     found = tuple(integer(place, least=1) - 1 for place in items(reply))
     if len({*found}) < len(found) or max(found, default=-1) >= most:
         raise NotUnderstood(f"it answers for other keys than it was asked for: {reply!r:.50}")

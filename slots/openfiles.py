@@ -4,7 +4,7 @@ import resource
 
 
 def raise_limit(wanted: int) -> int:
-    """Raise the limit to ``wanted``, if it is lower and the system allows it; how many of these there may be then."""
+    """Raise the limit to ``wanted``, if it is lower and the system allows it; give the limit that holds then."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if now == resource.RLIM_INFINITY or now >= wanted:
         return wanted
@@ -12,6 +12,6 @@ def raise_limit(wanted: int) -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (better, most))
     except (OSError, ValueError):
-        # macOS has a limit of its own below the one that it names.
+        # macOS has another limit, below the one that it names.
         return now
     return better

@@ -1,15 +1,15 @@
-"""The permit by which keys move: how it is renewed, withdrawn and withheld; docs/moving-keys.md says what for.
+"""The permit by which keys move: how it is renewed, withdrawn and withheld. docs/moving-keys.md says what it is for.
 
-A permit names the processes of both ends (**run-id**) and has a random part. It holds while it stands at both: at the
-source as ``permit``, at the target as ``accepts``, fields of the hash :data:`slots.moving.STATE`.
+A permit names the processes of both ends (**run-id**) and has a random part. It holds while both ends have it, as
+fields of the hash :data:`slots.moving.STATE`: ``permit`` at the source, ``accepts`` at the target.
 
-**one-way**: whoever does not know what became of a step *renews* the permit (:func:`renew`), at the target first. From
-then on nothing that was sent by the former one can do anything at the target, whenever it arrives. Only then the source
-gets the new one, and claims of before go. Each change is made only of what was looked at, so of several who renew at
-once one comes last at both.
+**one-way**: a process that does not know how a step ended *renews* the permit (:func:`renew`), at the target first.
+From then on, steps that were sent with the former permit do nothing at the target, even if they arrive late. Only then
+does the source get the new permit, and it drops the earlier claims. Each change is made only if the value is still the
+one that was read. So if several processes renew at once, the same one is last at both ends.
 
-What is lost with the hash (a flush past the proxies, eviction, an older RDB file) costs another renewal and nothing
-else. A flush by a client withholds the permit until it is over at every server (:mod:`slots.flushes`).
+If the hash is lost (by a flush past the proxies, by eviction, by an older RDB file), that costs one more renewal and
+nothing else. A flush by a client withholds the permit until it is over at every server (:mod:`slots.flushes`).
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from slots.replies import NotUnderstood, items, one_of
 log = structlog.get_logger()
 
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.02, 0.5
-"""How long whoever renews lets others do so before he looks again, at first and at most."""
+"""How long a process that renews lets others do so before it looks again, at first and at most."""
 MOST_TRIES = 20
 MOST_FLUSH_WAITS = 3
-"""How many times :data:`slots.flushes.TAKEN_OVER_SECONDS` flushes are waited for at most."""
+"""How many times :data:`slots.flushes.TAKEN_OVER_SECONDS` it waits for flushes at most."""
 
 _READ = (
     SELECT
@@ -47,10 +47,10 @@ end
 return {string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or '', permit}
 """
 )
-"""Gives the server's run id, and the permit that stands there as ARGV[1].
+"""Gives the server's run id, and the permit that the field ARGV[1] has.
 
-Where there is none, ARGV[2], random, becomes it, by which nobody can move anything: a hash that is lost or withdrawn
-after this look does not look as if nothing had been.
+Where there is none, the random ARGV[2] becomes the permit. Nothing can move by it. So a hash that is lost or withdrawn
+after this look differs from the hash that was seen.
 """
 
 _SET = (
@@ -74,11 +74,11 @@ end
 return 'done'
 """
 )
-"""Puts the permit ARGV[3] in the place of ARGV[2], as ARGV[1], if the server is the process ARGV[4] and no flush
-stands.
+"""Puts the permit ARGV[3] in place of ARGV[2] in the field ARGV[1], if the server is the process ARGV[4] and no flush
+is under way.
 
-At a source the claims go with it. Those of keys in pieces stay unless ARGV[5] is ``1``: copying takes long, and whoever
-does it looks at his claim before he ends.
+At a source the claims go, too. Claims on keys in pieces stay unless ARGV[5] is ``1``: copying takes long, and the
+process that copies checks its claim before it ends.
 """
 
 _WITHDRAW_AT_TARGET = SELECT + "return redis.call('HDEL', KEYS[1], 'accepts')"
@@ -93,25 +93,25 @@ return redis.call('DEL', KEYS[2])
 """
 )
 WITHDRAW_ALL = SELECT + "return redis.call('HDEL', KEYS[1], 'permit', 'accepts')"
-"""Withdraws what the server KEYS[1] has: of one that becomes a master, and has what it knew when it was one before."""
+"""Withdraws the permits of the server KEYS[1]. It is for a server that becomes a master and was one before."""
 
 
 class NotSettled(Exception):
-    """No permit could be had: others change it all the time, a flush stands, or a server does not say who it is."""
+    """No permit could be had: other processes keep changing it, a flush is under way, or a server gives no run id."""
 
 
 class SameProcess(Exception):
-    """Source and target are one server, under two names."""
+    """Source and target are one server with two addresses."""
 
 
 def processes_of(permit: str) -> tuple[str, str]:
-    """Run ids of the source and the target that a permit is for; empty for no permit."""
+    """The run ids of the source and the target that a permit names; empty for no permit."""
     parts = permit.split(" ")
     return (parts[0], parts[1]) if len(parts) == 3 else ("", "")
 
 
 def run_id_of(said: object) -> str:
-    """The run id in what a server said to INFO, as bytes or as redis-py has parsed it; empty if it said none."""
+    """The run id in a server's reply to INFO, as bytes or as redis-py has parsed it; empty if there is none."""
     if isinstance(said, Mapping):
         return str(said.get("run_id", ""))
     found = re.search(rb"run_id:(\w+)", said) if isinstance(said, bytes) else None
@@ -121,16 +121,16 @@ def run_id_of(said: object) -> str:
 async def renew(
     source: RedisClient, target: RedisClient, address: str, doubted: str = "", *, anew: bool = False
 ) -> str:
-    """Give the permit that holds; a new one if none does, or if it is the ``doubted`` one.
+    """Give the permit that holds; make a new one if none holds, or if the ``doubted`` one does.
 
-    Once this returns, no *place* by the doubted one can do anything at the target, and its claims are gone.
+    Once this returns, no *place* with the doubted permit can do anything at the target, and its claims are gone.
 
     Args:
         source: a client of the source.
         target: a client of the target.
         address: the target's ``host:port``, for messages.
-        doubted: a permit by which something was sent of which nobody knows what became.
-        anew: whichever holds is doubted, and so are the claims on keys in pieces.
+        doubted: a permit of steps that were sent and whose outcome is unknown.
+        anew: the permit that holds is doubted, and so are the claims on keys in pieces.
 
     Raises:
         NotSettled: see there.
@@ -139,21 +139,23 @@ async def renew(
     """
     unfinished = ""
     for number in range(MOST_TRIES):
-        # In this order, so that what another has set at both meanwhile does not look as if it were at the target only.
+        # Another process may set the permit at both ends meanwhile. In this order that does not look like a permit at
+        # the target only.
         at_target, accepts = await _read(target, "accepts", address)
         at_source, permit = await _read(source, "permit", f"the source of keys for {address}")
         if at_source == at_target:
             # run-id: a key that is moved would be deleted.
-            raise SameProcess(f"{address} is the server itself that keys are to leave, under another name")
+            raise SameProcess(f"{address} is another name of the server that keys have to leave")
         mine = f"{at_source} {at_target} "
         if not anew and permit == accepts != doubted and permit.startswith(mine):
             return permit
         after = f"{mine}{secrets.token_hex(8)}"
         if accepts.startswith(mine) and accepts not in (permit, doubted, unfinished):
-            # Another may be about to set it at the source, too. If many overturn each other's, none ever lasts.
+            # Another process may be about to set it at the source, too. If many replace each other's permit, none
+            # lasts.
             unfinished, said = accepts, b"changed"
         else:
-            # one-way: both were looked at before either is changed, and the target is first.
+            # one-way: both were read before either is changed, and the target comes first.
             said = await _set(target, "accepts", accepts, after, at_target, anew)
             if said == b"done":
                 said = await _set(source, "permit", permit, after, at_source, anew)
@@ -175,7 +177,7 @@ async def _read(server: RedisClient, field: str, who: str) -> tuple[str, str]:
     with _answers(f"{who}: "):
         run_id, permit = (_text(part) for part in items(said, 2))
     if not run_id:
-        raise NotSettled(f"{who} does not say what its run id is")
+        raise NotSettled(f"{who} gives no run id")
     return run_id, permit
 
 
@@ -187,7 +189,7 @@ async def _set(server: RedisClient, field: str, before: str, after: str, run_id:
 
 @contextmanager
 def _answers(who: str = "") -> Iterator[None]:
-    """Raises NotSettled for a server that answers what none does; whoever asks says which one it is."""
+    """Raises NotSettled for a server whose answer is not understood. The error names the server."""
     try:
         yield
     except NotUnderstood as error:
@@ -195,10 +197,10 @@ def _answers(who: str = "") -> Iterator[None]:
 
 
 async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
-    """Return once no flush stands at either end, and say if one did; see :mod:`slots.flushes`.
+    """Return once no flush is under way at either end, and say if there was one; see :mod:`slots.flushes`.
 
-    One that stands for too long is taken for dead, and taken away. Raises :class:`NotSettled` where there are others
-    all the time.
+    A flush that lasts too long is taken for dead, and its field is removed. Raises :class:`NotSettled` if new flushes
+    keep coming.
     """
     began = time.monotonic()
     since: dict[bytes, float] = {}
@@ -221,9 +223,9 @@ async def flushes_over(source: RedisClient, target: RedisClient) -> bool:
 
 
 async def withdraw(source: RedisClient, target: RedisClient) -> None:
-    """See to it that nothing that was sent from source to target does anything there any more; errors are theirs.
+    """Make sure that nothing sent from source to target still does anything there. Errors are those of the clients.
 
-    Whoever calls has seen to it that nobody renews the permit.
+    The caller has made sure that no process renews the permit.
     """
     # one-way: the target first.
     await target.execute_command("EVAL", _WITHDRAW_AT_TARGET, 1, STATE)

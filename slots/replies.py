@@ -1,8 +1,8 @@
-"""What servers answer, checked where it comes in: a reply is what its command is answered with, or a failure.
+"""Checks the answers of servers where they come in: a reply has the form that its command allows, or it is a failure.
 
-Whatever listens at an address may answer anything: another program, another version, a server that is broken, half a
-reply. :class:`NotUnderstood` is one of :data:`slots.failures.FAILURES`, so whoever can do without a server that does
-not answer can do without one that answers nonsense.
+The process at an address may answer anything: it may be another program, another version, or a broken server, and a
+reply may be cut. :class:`NotUnderstood` is one of :data:`slots.failures.FAILURES`. So code that copes with a server
+that does not answer also copes with a server that answers nonsense.
 """
 
 from __future__ import annotations
@@ -20,51 +20,59 @@ from redis.exceptions import InvalidResponse
 from slots.failures import FAILURES
 
 MOST_INFO_BYTES = 4 * 1024 * 1024
-"""Of a reply to INFO. That of a server with ten thousand replicas has one."""
+"""The most bytes of a reply to INFO. A server with ten thousand replicas stays below it."""
 LARGEST = 2**63 - 1
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 class NotUnderstood(InvalidResponse):
-    """A server answers what the command is not answered with; it cannot be used like that."""
+    """A server's answer is not one that the command can have, so the server cannot be used."""
 
 
 @contextmanager
 def understood(command: str) -> Iterator[None]:
-    """What is made of a reply within, and fails by it, raises :class:`NotUnderstood`; failures stay what they are."""
+    """Code in this block reads a reply. An error that a bad reply causes becomes :class:`NotUnderstood`; failures stay
+    the same."""
     try:
         yield
     except FAILURES:
         raise
     except Exception as error:
-        raise NotUnderstood(f"it answers {command} with what no Redis server says ({type(error).__name__})") from error
+        raise NotUnderstood(f"it answers {command} as no Redis server does ({type(error).__name__})") from error
 
 
 def integer(reply: object, least: int = 0) -> int:
-    """A whole number from ``least`` on. Raises :class:`NotUnderstood` for another reply."""
+    """A whole number, at least ``least``. Raises :class:`NotUnderstood` for another reply."""
     if type(reply) is not int or not least <= reply <= LARGEST:
-        raise NotUnderstood(f"it answers with what is no such number as is asked for: {reply!r:.50}")
+        raise NotUnderstood(f"its answer is not a number in the allowed range: {reply!r:.50}")
     return reply
 
 
 def items(reply: object, count: int | None = None) -> list[Any]:
-    """The parts of a list, so many if that is said. Raises :class:`NotUnderstood` for another reply."""
+    """The parts of a list, with a given length if one is given. Raises :class:`NotUnderstood` for another reply."""
     if not isinstance(reply, list) or count not in (None, len(reply)):
-        raise NotUnderstood(f"it answers with what is no such list as is asked for: {reply!r:.50}")
+        raise NotUnderstood(f"its answer is not a list of the expected form: {reply!r:.50}")
     return reply
 
 
 def one_of(reply: object, *known: bytes) -> bytes:
-    """A reply that is one of these. Raises :class:`NotUnderstood` for another one."""
+    """A reply that is one of these words. Raises :class:`NotUnderstood` for another one."""
     if not isinstance(reply, bytes) or reply not in known:
-        raise NotUnderstood(f"it answers with none of the words that it may: {reply!r:.50}")
+        raise NotUnderstood(f"its answer is not one of the allowed words: {reply!r:.50}")
+    return reply
+
+
+def text_of(reply: object) -> bytes:
+    """A text, of :data:`MOST_INFO_BYTES` at most. Raises :class:`NotUnderstood` for another reply."""
+    if not isinstance(reply, bytes) or len(reply) > MOST_INFO_BYTES:
+        raise NotUnderstood(f"it answers with what is no such text as is asked for: {reply!r:.50}")
     return reply
 
 
 class Info(dict[str, Any]):
     """The fields of a reply to INFO: whole numbers as such, ``name=value,...`` as mappings, everything else as text.
 
-    ``sections`` are the names of those that it has.
+    ``sections`` are the names of the sections in the reply.
     """
 
     sections: frozenset[str] = frozenset()
@@ -75,7 +83,7 @@ class Info(dict[str, Any]):
         if isinstance(reply, bytes):
             reply = reply[: MOST_INFO_BYTES + 1].decode(errors="replace")
         if not isinstance(reply, str) or len(reply) > MOST_INFO_BYTES:
-            raise NotUnderstood(f"it answers INFO with what is no text ({type(reply).__name__})")
+            raise NotUnderstood(f"its answer to INFO is not text ({type(reply).__name__})")
         found = cls()
         lines = reply.splitlines()
         for line in lines:
@@ -88,12 +96,12 @@ class Info(dict[str, Any]):
         return found
 
     def number(self, name: str, otherwise: int | None = None, least: int = 0) -> int:
-        """A whole number from ``least`` on; ``otherwise`` where there is none. Raises :class:`NotUnderstood`."""
+        """A whole number, at least ``least``; ``otherwise`` where there is none. Raises :class:`NotUnderstood`."""
         if name not in self and otherwise is not None:
             return otherwise
         value = self.get(name)
         if type(value) is not int or not least <= value <= LARGEST:
-            raise NotUnderstood(f"INFO has no such {name} as a Redis server has: {value!r:.50}")
+            raise NotUnderstood(f"INFO has a {name} that no Redis server has: {value!r:.50}")
         return value
 
     def text(self, name: str, otherwise: str | None = None) -> str:
@@ -105,29 +113,29 @@ class Info(dict[str, Any]):
             or isinstance(value, dict)
             or not str(value).isprintable()
         ):
-            raise NotUnderstood(f"INFO has no such {name} as a Redis server has: {value!r:.50}")
+            raise NotUnderstood(f"INFO has a {name} that no Redis server has: {value!r:.50}")
         return str(value)
 
     @property
     def is_master(self) -> bool:
-        """By its role. Raises :class:`NotUnderstood` for one that says neither."""
+        """Whether its role is master. Raises :class:`NotUnderstood` for a role that is neither master nor replica."""
         if self.get("role") not in ("master", "slave"):
             raise NotUnderstood(f"INFO names no role of a Redis server: {self.get('role')!r:.50}")
         return bool(self["role"] == "master")
 
     @property
     def following(self) -> tuple[str, int] | None:
-        """Host and port of its master, as it was told them; None for a master. Raises as :meth:`number` does."""
+        """Host and port of its master, as the server was told; None for a master. Raises as :meth:`number` does."""
         if self.is_master:
             return None
         port = self.number("master_port")
         if port > 65535:
-            raise NotUnderstood(f"INFO has no such master_port as a Redis server has: {port!r:.50}")
+            raise NotUnderstood(f"INFO has a master_port that no Redis server has: {port!r:.50}")
         return self.text("master_host"), port
 
     @property
     def keys_of_databases(self) -> dict[int, int]:
-        """How many keys each database has that has any. Raises as :meth:`number` does."""
+        """How many keys each database has; empty databases are left out. Raises as :meth:`number` does."""
         return {
             int(name[2:]): Info(_mapping(name, value)).number("keys")
             for name, value in self.items()
@@ -136,7 +144,7 @@ class Info(dict[str, Any]):
 
     @property
     def replicas(self) -> list[Info]:
-        """What it says of each of its replicas. Raises as :meth:`number` does."""
+        """Its fields about each of its replicas. Raises as :meth:`number` does."""
         return [
             Info(_mapping(name, value))
             for name, value in self.items()
@@ -156,7 +164,7 @@ def _value(text: str) -> int | str | dict[str, int | str]:
 
 def _mapping(name: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise NotUnderstood(f"INFO has no such {name} as a Redis server has: {value!r:.50}")
+        raise NotUnderstood(f"INFO has a {name} that no Redis server has: {value!r:.50}")
     return value
 
 
@@ -166,13 +174,13 @@ class _Checking(Redis):
             with understood(str(command_name)):
                 return await super().parse_response(connection, command_name, **options)  # type: ignore[arg-type]
         except NotUnderstood:
-            # Where the next reply begins is not known any more.
+            # It is no longer known where the next reply begins.
             await connection.disconnect(nowait=True)
             raise
 
 
 class CheckedRedis(_Checking):
-    """A client whose replies are what their commands are answered with; else it raises one of ``FAILURES``."""
+    """A client that checks the form of each reply; a wrong one raises one of ``FAILURES``."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -183,7 +191,7 @@ class CheckedRedis(_Checking):
 
 
 async def info_of(client: Redis, section: str | None = None) -> Info:
-    """What a server says of itself. Errors are those of ``client``."""
+    """A server's reply to INFO. Errors are those of ``client``."""
     found = await client.info(section)
     return found if isinstance(found, Info) else Info(found)
 
@@ -193,7 +201,7 @@ def _info(response: Any, **_: Any) -> Info:
 
 
 class CheckedPipeline(_Checking, Pipeline):  # type: ignore[misc]
-    """Likewise for commands that go together."""
+    """The same for commands that are sent together."""
 
     async def _execute_transaction(
         self, connection: AbstractConnection, commands: CommandStackT, raise_on_error: bool

@@ -1,7 +1,7 @@
-"""Names of keys that are Slotferry's own. A module without imports, for who needs to know nothing else."""
+"""The names of Slotferry's own keys. This module imports nothing, so that any other can use it."""
 
 RESERVED = b"__slotferry:"
-"""Keys whose names begin so are Slotferry's own: they belong to no slot, are not moved and not shown to clients."""
+"""The prefix of Slotferry's own keys: they belong to no slot, are not moved and not shown to clients."""
 
 REFUSAL = "ERR keys whose names begin with __slotferry: are Slotferry's own"
-"""The error for a client that names one."""
+"""The error for a client that names such a key."""

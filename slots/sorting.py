@@ -1,8 +1,8 @@
-"""The keys that the BY and GET patterns of SORT stand for: for each element, the pattern with it in place of the ``*``.
+"""The keys of the BY and GET patterns of SORT: for each element, the pattern with the element in place of the ``*``.
 
-They are not known before the list has been read. What can be known is their slot, if a pattern has a hash tag before
-its ``*``: then all its keys have that tag, whatever the elements are. As Redis Cluster does since 7.4, SORT is served
-where the slot of every pattern is that of the key that is sorted (**one-owner**).
+These keys are not known before the list has been read. But their slot is known if a pattern has a hash tag before its
+``*``: then all its keys have that tag, for any elements. As Redis Cluster does since 7.4, SORT is served where the slot
+of every pattern is that of the key that is sorted (**one-owner**).
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 ARGUMENTS = {b"LIMIT": 2, b"STORE": 1, b"BY": 1, b"GET": 1}
-"""How many arguments an option takes; none where nothing is said."""
+"""How many arguments each option takes; an option that is not named here takes none."""
 
 Pattern = tuple[bytes, bytes]
 """The option, BY or GET, and its pattern."""
 
 
 def patterns(argv: Sequence[bytes]) -> list[Pattern]:
-    """The patterns of a SORT whose options are known to hold together, in their order.
+    """The patterns of a SORT whose options are known to be consistent, in their order.
 
-    BY without a ``*`` means not to sort, GET without one gives the element (``#``) or nothing: they name no key.
+    BY without a ``*`` means not to sort. GET without one gives the element (``#``) or nothing. Neither names a key.
     """
     found: list[Pattern] = []
     index = 2
@@ -32,14 +32,14 @@ def patterns(argv: Sequence[bytes]) -> list[Pattern]:
 
 
 def tag_is_fixed(pattern: bytes) -> bool:
-    """Whether all keys of a pattern share a hash tag: it ends before the element's place, and is not empty."""
+    """Whether all keys of a pattern share a hash tag: the tag ends before the element's place, and is not empty."""
     before = pattern.partition(b"*")[0]
     begin = before.find(b"{")
     return begin >= 0 and before.find(b"}", begin + 1) > begin + 1
 
 
 def denial(option: bytes) -> str:
-    """What Redis Cluster says to a pattern whose keys may be of several slots."""
+    """Redis Cluster's error for a pattern whose keys may be in several slots."""
     return (
         f"ERR {option.decode()} option of SORT denied in cluster mode when keys formed by the pattern may be in "
         "different slots."

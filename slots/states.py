@@ -12,13 +12,13 @@ class SlotState(StrEnum):
     PENDING = "pending"
     """Planned, not begun. Proxies send to the source."""
     PREPARING = "preparing"
-    """About to be locked. Proxies send to the source and no longer read from replicas."""
+    """About to be locked. Proxies send to the source, and no longer read from replicas."""
     PREPARED = "prepared"
-    """Locked: proxies hold new requests and wait for what is in flight at the source (**drained**)."""
+    """Locked: proxies hold new requests and wait for the requests under way at the source (**drained**)."""
     MIGRATING = "migrating"
     """The target owns the slot; a key still at the source is moved before a command names it."""
     FINISHED = "finished"
-    """Every key has moved. Proxies send to the target; the action ends once all have heard."""
+    """Every key has moved. Proxies send to the target; the action ends once every proxy knows."""
 
     @property
     def owned_by_target(self) -> bool:
@@ -31,17 +31,16 @@ UNTOUCHED = (SlotState.PENDING, SlotState.PREPARING, SlotState.PREPARED)
 
 
 class Course(StrEnum):
-    """Which way an action goes: on to where it was sent, or back because an operator cancelled it.
+    """Which way an action goes: on to its target, or back because an operator cancelled it.
 
-    What had moved by then goes back the way it came, by the same states: ``migrating`` with :attr:`TURNING` is
-    locked as ``prepared`` with :attr:`BACK`, in which source and target have changed places, then it is
-    ``migrating`` and ``finished`` with :attr:`BACK`. If the lock is given up it is ``migrating`` with
-    :attr:`TURNING` again, as before.
+    Keys that have moved by then go back through the same states: ``migrating`` with :attr:`TURNING` is locked as
+    ``prepared`` with :attr:`BACK`, in which source and target have changed places, then it is ``migrating`` and
+    ``finished`` with :attr:`BACK`. If the lock is given up it is ``migrating`` with :attr:`TURNING` again, as before.
     """
 
     FORWARD = "forward"
-    """As it was begun."""
+    """On the way to its target, as it began."""
     TURNING = "turning"
     """Cancelled while ``migrating``, to be turned round. Until that is done, proxies do as for :attr:`FORWARD`."""
     BACK = "back"
-    """Turned round. A key that is on both servers has its truth at the target, which was the source before."""
+    """Turned round. For a key that is on both servers, the target's copy counts; the target was the source before."""

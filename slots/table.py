@@ -1,4 +1,4 @@
-"""The slot table: which group owns each slot, which servers make up each group, as of which epoch.
+"""The slot table: which group owns each slot, and which servers each group has, at one epoch.
 
 A table never changes; a change makes a new one with a larger epoch (**epochs**), so a process can hand
 its table to another part of itself without a copy or a lock.
@@ -20,7 +20,7 @@ DEFAULT_SLOTS = 1024
 OFFLINE = 0
 """The group id of a slot that no group owns."""
 MOST_REPLICAS = 100
-"""Most replicas that may have to have a key before it is dropped at its source."""
+"""The most replicas that can be required to have a key before it is dropped at its source."""
 
 
 def host_of(address: str) -> str:
@@ -29,16 +29,16 @@ def host_of(address: str) -> str:
 
 
 class TableError(ValueError):
-    """A table, or a change to one, does not hold together."""
+    """A table, or a change to one, is inconsistent."""
 
 
 class SlotStateError(TableError):
-    """A slot is not in a state from which it may be changed so."""
+    """The slot's state does not allow this change."""
 
 
 _NEXT: Mapping[tuple[SlotState, Course], Collection[SlotState]] = {
     (SlotState.PREPARING, Course.FORWARD): (SlotState.PREPARED,),
-    # complete: it is finished at once only where there is no source, so that no key has to move.
+    # complete: it may be finished at once only where there is no source, so that no key has to move.
     (SlotState.PREPARED, Course.FORWARD): (SlotState.MIGRATING, SlotState.FINISHED),
     (SlotState.PREPARED, Course.BACK): (SlotState.MIGRATING,),
     (SlotState.MIGRATING, Course.FORWARD): (SlotState.FINISHED,),
@@ -53,10 +53,11 @@ class Action:
 
     ``min_replicas`` is how many of the target's replicas have to have a key before it is dropped at the source.
 
-    **by-action**: ``epoch`` is that of the write that began this action, turned it round, or since then put another
-    master at either end; 0 before it has begun. No two actions have the same. ``source_run_id`` and ``target_run_id``
-    are those of the masters that it began with, and change places with them when it is turned round. They are empty
-    for a master that took over since: what it holds of the slot is not known to be what its predecessor held.
+    **by-action**: ``epoch`` is the epoch of the write that began this action, turned it round, or later put another
+    master at either end; 0 before the action has begun. No two actions have the same epoch. ``source_run_id`` and
+    ``target_run_id`` are the run ids of the masters that the action began with. They change places when the action is
+    turned round. A run id is empty if another master took over since: its data of the slot may differ from its
+    predecessor's.
     """
 
     state: SlotState
@@ -69,13 +70,13 @@ class Action:
 
     @property
     def beginning(self) -> Beginning:
-        """What tells whose copy counts of a key that is on both servers."""
+        """The facts that tell whose copy of a key counts when both servers have one."""
         return Beginning(self.source_run_id, self.target_run_id, self.course is Course.BACK)
 
 
 def _replicas(value: object) -> int:
-    """The number of replicas that came in. Raises ValueError for what is none."""
-    # bounded: whoever moves keys waits for so many replicas.
+    """The number of replicas in a message. Raises ValueError if it is not one."""
+    # bounded: a mover waits for so many replicas.
     if type(value) is not int or not 0 <= value <= MOST_REPLICAS:
         raise ValueError(f"min_replicas is {value!r}, and has to be from 0 to {MOST_REPLICAS}")
     return value
@@ -85,9 +86,9 @@ def _replicas(value: object) -> int:
 class Slot:
     """One slot. ``group_id`` is the source while an action runs, and :data:`OFFLINE` when nobody owns it.
 
-    A slot is changed by its methods alone, from :meth:`assign` to :meth:`with_other_master`. Each gives the slot as it
-    is then, and raises :class:`SlotStateError` for one that is not in a state from which that is allowed. A slot is
-    *in motion* while it has an action that is not pending; of a pending one no proxy knows.
+    A slot is changed by its methods alone, from :meth:`assign` to :meth:`with_other_master`. Each gives the changed
+    slot, and raises :class:`SlotStateError` if the slot's state does not allow the change. A slot is *in motion* while
+    it has an action that is not pending. Proxies do not know of a pending action.
     """
 
     id: int
@@ -96,37 +97,38 @@ class Slot:
 
     @property
     def owner_id(self) -> int:
-        """The group at which commands for this slot run."""
+        """The group whose master runs commands for this slot."""
         if self.action is not None and self.action.state.owned_by_target:
             return self.action.target_id
         return self.group_id
 
     @property
     def destination_id(self) -> int:
-        """The group in which it comes to rest, as far as is known: where it is, if nothing happens to it."""
+        """The group in which the slot comes to rest, as far as is known; its present group if it has no action."""
         if self.action is None or self.action.course is Course.TURNING:
             return self.group_id
         return self.action.target_id
 
     def assign(self, group_id: int) -> Slot:
-        """Given to a group at once: one that is offline and not in motion, or at rest in that group."""
+        """Given to a group at once. The slot has to be offline and not in motion, or at rest in that group."""
         if self.group_id != OFFLINE and (self.group_id, self.action) != (group_id, None):
             raise SlotStateError(f"slot {self.id} has an owner, and cannot be assigned to group {group_id} at once")
         self._require_no_motion("be assigned")
         return Slot(self.id, group_id)
 
     def take_offline(self) -> Slot:
-        """Taken from its group, while it is not in motion. Its keys stay where they are."""
+        """Taken from its group; it must not be in motion. Its keys stay where they are."""
         self._require_no_motion("be taken offline")
         return Slot(self.id)
 
     def send(self, group_id: int) -> Slot:
-        """Put on its way to a group, while it is not in motion: ``pending``, or at rest if that is its own group."""
+        """Sent to a group; it must not be in motion. It becomes ``pending``, or stays at rest if that is its own
+        group."""
         self._require_no_motion(f"be sent to group {group_id}")
         return Slot(self.id, self.group_id, None if group_id == self.group_id else Action(SlotState.PENDING, group_id))
 
     def begin(self, epoch: int, min_replicas: int, source_run_id: str, target_run_id: str) -> Slot:
-        """``pending`` becomes ``preparing``; what it begins with is as in :class:`Action`."""
+        """``pending`` becomes ``preparing``; the arguments are explained at :class:`Action`."""
         action = self._require("begin", Course.FORWARD, SlotState.PENDING)
         return Slot(
             self.id,
@@ -149,7 +151,8 @@ class Slot:
     def advance(self, state: SlotState) -> Slot:
         """One state on: ``preparing``, ``prepared``, ``migrating``, ``finished``.
 
-        On the way forward ``prepared`` may become ``finished`` at once. What is to be turned round goes no further.
+        On the way forward ``prepared`` may become ``finished`` at once. An action that is to be turned round does not
+        advance.
         """
         action = self.action
         if action is None or state not in _NEXT.get((action.state, action.course), ()):
@@ -157,20 +160,21 @@ class Slot:
         return Slot(self.id, self.group_id, replace(action, state=state))
 
     def unlock(self, epoch: int) -> Slot:
-        """``prepared`` becomes what it was before the lock: ``preparing``, or ``migrating``, to be turned round."""
+        """``prepared`` becomes what it was before the lock: ``preparing``, or ``migrating`` that is still to be turned
+        round."""
         action = self._require("be unlocked", None, SlotState.PREPARED)
         if action.course is Course.BACK:
-            # absent-first: its keys are on two servers, so there is no way back to ``preparing``.
+            # absent-first: its keys are on two servers, so it cannot go back to ``preparing``.
             return self._exchanged(action, SlotState.MIGRATING, Course.TURNING, epoch)
         return Slot(self.id, self.group_id, replace(action, state=SlotState.PREPARING))
 
     def settle(self) -> Slot:
-        """``finished`` becomes rest at the target."""
+        """``finished`` becomes at rest in the target."""
         action = self._require("settle", None, SlotState.FINISHED)
         return Slot(self.id, action.target_id)
 
     def cancel(self) -> Slot:
-        """Called off, on the way forward: at rest where it was while no key has moved, else to be turned round."""
+        """Cancelled, on the way forward: at rest in its group if no key has moved, else to be turned round."""
         action = self._require("be cancelled", Course.FORWARD, *UNTOUCHED, SlotState.MIGRATING)
         if action.state in UNTOUCHED:
             return Slot(self.id, self.group_id)
@@ -182,10 +186,10 @@ class Slot:
         return self._exchanged(action, SlotState.PREPARED, Course.BACK, epoch)
 
     def with_other_master(self, group_id: int, epoch: int) -> Slot:
-        """On its way from or to a group that gets another master.
+        """The group that it leaves, or goes to, gets another master.
 
-        **by-action**: what was learned while it had the former one counts no more, also if that one becomes master
-        again.
+        **by-action**: knowledge about its keys from the time of the former master no longer counts, even if that server
+        becomes master again.
         """
         action = self.action
         if action is None or action.state is SlotState.PENDING or group_id not in (self.group_id, action.target_id):
@@ -199,11 +203,11 @@ class Slot:
         return Slot(self.id, self.group_id, changed)
 
     def numbered(self, id: int) -> Slot:
-        """Another slot to which the same happens. It shares the action."""
+        """The same change for another slot, which shares the action."""
         return Slot(id, self.group_id, self.action)
 
     def _exchanged(self, action: Action, state: SlotState, course: Course, epoch: int) -> Slot:
-        """Source and target have changed places. **by-action**: it is another action."""
+        """The slot with source and target exchanged. **by-action**: that is another action."""
         new = replace(
             action,
             state=state,
@@ -216,7 +220,7 @@ class Slot:
         return Slot(self.id, action.target_id, new)
 
     def _require(self, wish: str, course: Course | None, *states: SlotState) -> Action:
-        """Its action, if it is in one of these states, on this course if one is named."""
+        """Its action; it has to be in one of these states, and on this course if one is named."""
         action = self.action
         if action is None or action.state not in states or course not in (None, action.course):
             raise self._refusal(wish)
@@ -233,7 +237,7 @@ class Slot:
     def to_wire(self) -> dict[str, Any]:
         """``{"id", "group_id", "action": {"state", "target_id", ...}}``; the action is ``{}`` at rest.
 
-        What else an action has is left out where it is what it is by default.
+        Other fields of an action are left out where they have their default.
         """
         action: dict[str, Any] = {}
         if self.action is not None:
@@ -276,11 +280,10 @@ class Slot:
 class Group:
     """A master and its replicas. ``servers`` are ``host:port``, the master first; it may be empty.
 
-    ``datacenters`` has the datacenter of each server that was given one, by address, and ``nodes`` its node, the host
+    ``datacenters`` gives the datacenter of a server by its address, if it has one. ``nodes`` gives its node, the host
     that it runs on. While it is ``locked``, another of its servers is being made its master, and proxies hold requests
-    for the slots it owns (**drained**). If its master is ``lost``, they do not wait for what that one owes them.
-    ``unread`` are those of its replicas that nobody is to read from, whatever they say: they are known to differ from
-    their master.
+    for the slots it owns (**drained**). If its master is ``lost``, proxies do not wait for the replies that it owes
+    them. ``unread`` are the replicas that no proxy may read from, because they are known to differ from their master.
     """
 
     id: int
@@ -302,11 +305,11 @@ class Group:
         return self.servers[1:]
 
     def datacenter_of(self, server: str) -> str:
-        """Name of the datacenter a server is in; empty where nobody said."""
+        """Name of the datacenter of a server; empty if none was given."""
         return self.datacenters.get(server, "")
 
     def node_of(self, server: str) -> str:
-        """Name of the node a server is on; the host of its address where nobody said."""
+        """Name of the node of a server; the host of its address if none was given."""
         return self.nodes.get(server) or host_of(server)
 
     def to_wire(self) -> dict[str, Any]:
@@ -370,7 +373,7 @@ class SlotTable:
 
     @cached_property
     def by_group(self) -> Mapping[int, tuple[int, ...]]:
-        """The reverse index: ids of the slots each group owns (:attr:`Slot.owner_id`), ascending."""
+        """The reverse index: the ids of the slots that each group owns (:attr:`Slot.owner_id`), ascending."""
         found: dict[int, list[int]] = {group_id: [] for group_id in self.groups}
         for slot in self.slots:
             if slot.owner_id != OFFLINE:
@@ -379,7 +382,7 @@ class SlotTable:
 
     @cached_property
     def by_server(self) -> Mapping[str, tuple[int, ...]]:
-        """The reverse index: ids of the slots whose group each server belongs to, ascending."""
+        """The reverse index: the ids of the slots whose group has each server, ascending."""
         found: dict[str, list[int]] = {}
         for group in self.groups.values():
             for server in group.servers:
@@ -397,9 +400,9 @@ class SlotTable:
         """A table of a larger ``epoch`` with these slots and groups in place of the old ones.
 
         Raises:
-            TableError: when ``epoch`` does not grow, or the outcome does not hold together.
+            TableError: when ``epoch`` does not grow, or the new table is inconsistent.
         """
-        # epochs: whoever holds a newer table keeps it.
+        # epochs: a process that holds a newer table keeps it.
         if epoch <= self.epoch:
             raise TableError(f"epoch {epoch} is not larger than {self.epoch}")
         new_slots = list(self.slots)
@@ -407,11 +410,11 @@ class SlotTable:
             if not 0 <= slot.id < len(new_slots):
                 raise TableError(f"slot {slot.id} is not within 0-{len(new_slots) - 1}")
             new_slots[slot.id] = slot
-        new_groups = dict(self.groups)
-        for group in groups:
-            new_groups[group.id] = group
-        for group_id in removed_groups:
-            new_groups.pop(group_id, None)
+        gone, come = {*removed_groups}, {group.id: group for group in groups}
+        # Whoever looks whether groups have changed compares no two of them where they have not.
+        new_groups = self.groups
+        if gone or come:
+            new_groups = {number: group for number, group in {**self.groups, **come}.items() if number not in gone}
         return SlotTable(epoch, tuple(new_slots), new_groups)
 
     def to_wire(self) -> dict[str, Any]:
@@ -438,7 +441,8 @@ class SlotTable:
             raise TableError(f"not a slot table: {error!r}") from error
 
     def changes_since(self, older: SlotTable) -> dict[str, Any]:
-        """What makes this table of ``older``: ``{"since", "epoch", "slots", "groups", "removed_groups"}``.
+        """The changes that turn the table ``older`` into this one: ``{"since", "epoch", "slots", "groups",
+        "removed_groups"}``.
 
         The slots are as in :meth:`to_wire`.
         """
@@ -456,8 +460,8 @@ class SlotTable:
         """The table that :meth:`changes_since` describes, made from this one.
 
         Raises:
-            TableError: when the changes are against another epoch than this table's, or do not hold together;
-                ask for a whole table.
+            TableError: the changes are against another epoch than this table's, or they are inconsistent. Ask for a
+                whole table.
         """
         if wire.get("since") != self.epoch:
             raise TableError(f"the changes are against epoch {wire.get('since')}, this table is of epoch {self.epoch}")
@@ -475,9 +479,13 @@ class SlotTable:
 
 
 def slots_to_wire(slots: Iterable[Slot]) -> list[dict[str, Any]]:
-    """Slots, those that differ in nothing but their ids as one: ``{"ids": "0-511,700", "group_id", "action"}``.
+    """Slots as messages: slots that differ only in their ids are one item, ``{"ids": "0-511,700", "group_id",
+    "action"}``.
 
-    Hundreds of slots change together as a rule, and clients wait while the change is stored and goes round.
+
+    The action is left out for slots at rest.
+
+    As a rule, hundreds of slots change together. Clients wait while the change is stored and sent to all proxies.
     """
     alike: dict[tuple[int, Action | None], list[int]] = {}
     last: Slot | None = None
@@ -492,6 +500,8 @@ def slots_to_wire(slots: Iterable[Slot]) -> list[dict[str, Any]]:
     for (group_id, action), members in alike.items():
         described = Slot(0, group_id, action).to_wire()
         del described["id"]
+        if not described["action"]:
+            del described["action"]
         wire.append({"ids": ranges.show(members), **described})
     return wire
 
@@ -499,7 +509,7 @@ def slots_to_wire(slots: Iterable[Slot]) -> list[dict[str, Any]]:
 def slots_from_wire(wire: Iterable[Mapping[str, Any]]) -> list[Slot]:
     """The reverse of :func:`slots_to_wire`, in any order.
 
-    Raises :class:`TableError`, KeyError, TypeError or ValueError for what is none.
+    Raises :class:`TableError`, KeyError, TypeError or ValueError for anything else.
     """
     slots: list[Slot] = []
     for raw in wire:

@@ -1,7 +1,7 @@
-"""TLS contexts made of files, and made anew when the files change: certificates are renewed while all goes on.
+"""TLS contexts made from files, and made again when the files change, so that certificates can be renewed at any time.
 
-What is under way goes on with the certificate it began with; new handshakes use the new one. Files that cannot be
-used any more are logged, and what was read before is kept.
+Connections go on with the certificate that they began with; new handshakes use the new one. Files that have become
+unusable are logged, and the context from before is kept.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ class TlsError(Exception):
 
 
 class _PoliteSocket(ssl.SSLSocket):
-    """Says that the stream ends where it does, so that clients do not take it for cut off."""
+    """Ends the TLS stream properly, so that clients do not take it for cut off."""
 
     def close(self) -> None:
-        # Asking for the client's own end is not waited for; nor does it matter if nothing can be said any more.
+        # There is no wait for the client's own end, and a failure to send does not matter.
         with contextlib.suppress(OSError, ValueError):
             self.unwrap()
         super().close()
@@ -38,7 +38,8 @@ class _PoliteSocket(ssl.SSLSocket):
 def server_context(
     certificate: str, key: str, client_ca: str, client_certificates: ClientCertificates
 ) -> ssl.SSLContext:
-    """A context for accepting connections; ``client_ca`` is who client certificates have to come from."""
+    """A context for accepting connections; ``client_ca`` names the authorities that must have signed client
+    certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -51,7 +52,7 @@ def server_context(
 
 
 def client_context(authorities: str, certificate: str, key: str, verify_host: bool) -> ssl.SSLContext:
-    """A context for connecting. ``authorities`` and nobody else may vouch for servers; "": whom the system trusts."""
+    """A context for connecting. Only ``authorities`` may vouch for servers; "": those that the system trusts."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = verify_host
@@ -86,7 +87,7 @@ def _load_authorities(context: ssl.SSLContext, authorities: str) -> None:
 
 
 def _check_readable(path: str) -> None:
-    # ssl does not say which file it could not read.
+    # The ssl module does not say which file it could not read.
     try:
         with Path(path).open("rb"):
             pass
@@ -98,7 +99,7 @@ class Certificates:
     """A context that follows its files.
 
     Args:
-        files: what the context is made of; empty names are left out.
+        files: the files that the context is made from; empty names are left out.
         make: makes it. Raises :class:`TlsError`.
 
     Raises:
@@ -108,7 +109,7 @@ class Certificates:
     def __init__(self, files: Sequence[str], make: Callable[[], ssl.SSLContext]) -> None:
         self._files = [Path(file) for file in files if file]
         self._make = make
-        # The state of the files is noted before they are read: what changes meanwhile is read once more.
+        # The state of the files is noted before they are read: a file that changes meanwhile is read once more.
         self._state = self._look()
         self._context = make()
         self._looked = time.monotonic()

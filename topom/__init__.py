@@ -2,6 +2,7 @@
 
 Rooms, from the ground up; each imports only rooms that stand before it, and its own text says which:
 
+- :mod:`topom.reasons`: why something waits.
 - :mod:`topom.errors`, :mod:`topom.periodic`: errors as types; looking at what is to be done, again and again.
 - :mod:`topom.store`: where state is kept, and who leads.
 - :mod:`topom.cluster`: the state, and the one writer of it.

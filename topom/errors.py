@@ -1,13 +1,16 @@
 """What can go wrong with an operator's request or with the store, as types.
 
-The message of each is one or two sentences for the operator: what happened, and what to do. The HTTP API
-answers with ``status`` and names the type, so a program can tell them apart without reading the sentence.
+Each says what happened, and apart from it what to do (:class:`slots.kinds.Explained`). The HTTP API answers with
+``status`` and names the type, so a program can tell them apart without reading the sentence. What is tried again
+by itself meanwhile waits for the ``kind`` of thing that the error names (:mod:`topom.reasons`).
 """
 
 from typing import ClassVar
 
+from slots.kinds import Explained, Kind
 
-class TopomError(Exception):
+
+class TopomError(Explained):
     """Root of everything that topom refuses or fails at."""
 
     status: ClassVar[int] = 500
@@ -18,28 +21,34 @@ class Invalid(TopomError):
     """The request does not say something that can be done."""
 
     status = 422
+    kind = Kind.OPERATOR
 
 
 class NotFound(TopomError):
     """The request names something that is not there."""
 
     status = 404
+    kind = Kind.OPERATOR
 
 
 class Conflict(TopomError):
     """The request is understood and cannot be done as things stand."""
 
     status = 409
+    kind = Kind.BUSY
 
 
 class Unavailable(TopomError):
     """topom cannot change anything now."""
 
     status = 503
+    kind = Kind.STORE
 
 
 class MovesUnderWay(Unavailable):
     """An earlier version of topom has left slots on their way, and this one cannot go on with them."""
+
+    kind = Kind.OPERATOR
 
 
 class NotLeading(Unavailable):
@@ -54,6 +63,8 @@ class LeaderSilent(Unavailable):
 
 class TokensDiffer(Unavailable):
     """The topom that was asked takes the token, and the one that leads does not."""
+
+    kind = Kind.OPERATOR
 
 
 class BodyNotTaken(Invalid):
@@ -99,6 +110,8 @@ class ProxyNotFound(NotFound):
 class GroupExists(Conflict):
     """A group of that id is there already."""
 
+    kind = Kind.OPERATOR
+
 
 class GroupInUse(Conflict):
     """The group owns slots, or slots are on their way to it."""
@@ -107,6 +120,8 @@ class GroupInUse(Conflict):
 class GroupEmpty(Conflict):
     """The group has no server, so it can own no slot."""
 
+    kind = Kind.OPERATOR
+
 
 class GroupLocked(Conflict):
     """Another server of the group is being made its master."""
@@ -114,6 +129,8 @@ class GroupLocked(Conflict):
 
 class SentinelsDecide(Conflict):
     """Redis Sentinels say who is master, so it is not topom's to choose one."""
+
+    kind = Kind.SENTINEL
 
 
 class GroupLeaving(Conflict):
@@ -127,6 +144,8 @@ class NodeLeaving(Conflict):
 class InPool(Conflict):
     """The server is in the pool, so it cannot be in a group as well."""
 
+    kind = Kind.OPERATOR
+
 
 class SweepUnderWay(Conflict):
     """Keys of slots are being deleted at the server that they are to come to."""
@@ -135,9 +154,13 @@ class SweepUnderWay(Conflict):
 class ServerInUse(Conflict):
     """The server belongs to a group already, or its group cannot do without it."""
 
+    kind = Kind.OPERATOR
+
 
 class TakesNoWrites(Conflict):
     """The server follows another one, and is not to be the master of a group."""
+
+    kind = Kind.SERVER
 
 
 class SlotsInAction(Conflict):
@@ -151,14 +174,26 @@ class SlotsOwned(Conflict):
 class SlotsOffline(Conflict):
     """Slots have no owner that they could be moved from."""
 
+    kind = Kind.OPERATOR
+
 
 class ProxiesNotReady(Conflict):
     """Proxies did not acknowledge the current slot table in time."""
+
+    kind = Kind.PROXY
 
 
 class ServersUnreachable(Conflict):
     """Servers at which a proxy has to be fenced do not answer."""
 
+    kind = Kind.SERVER
+
+
+class TooMany(Conflict):
+    """The cluster has as many of these as it may have."""
+
 
 class NotReady(Conflict):
     """The server cannot become its group's master now."""
+
+    kind = Kind.SERVER

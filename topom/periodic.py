@@ -1,48 +1,123 @@
-"""Looks at what is to be done, soon after anything that is stored has changed, for as long as a topom leads.
+"""What topom does by itself, as loops that each tell their story in one sentence.
 
-What goes on by itself (:mod:`topom.leaving.groups`, :mod:`topom.placement.applying`, :mod:`topom.masters.sentinels`) is
-done in looks: each does what can be done at that moment, and says when the next one is due even if nothing changes.
-**bounded**: there is a pause between two looks however much changes, and a wait that grows, with full jitter, after one
-that came to nothing.
+A :class:`Loop` looks, does what can be done at that moment, and says what came of it. The sentence goes to the log when
+it is another one than before, and ``slotferry status`` shows it. A loop that is *held* (an operator has paused topom,
+or protection mode is on: :mod:`topom.cluster.hands_off`) does not look, and says so.
+
+**bounded**: there is a pause between two looks however much changes, and a wait that grows, with full jitter, after a
+look that failed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar
 
 import structlog
 
 from slots.backoff import Backoff
 from topom.errors import TopomError
+from topom.reasons import Reason, Reasons
 
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 0.2
 """Between two looks at least."""
 RETRY_SECONDS_MAX = 10.0
+HELD_SECONDS = 1.0
+"""Between two questions whether a loop is still held."""
 
 
-async def keep_looking(news: asyncio.Event, look: Callable[[], Awaitable[float | None]], waits: str) -> None:
-    """Look again and again, for ever.
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What came of a look.
+
+    Attributes:
+        says: one sentence, without a full stop; empty if there was nothing to do.
+        again: seconds until the next look; None for when there is news.
+        over: whether nothing is left to do for as long as this topom leads.
+    """
+
+    says: str = ""
+    again: float | None = None
+    over: bool = False
+
+
+def never_held() -> Reason | None:
+    """Nothing holds the loop."""
+    return None
+
+
+class Loop(ABC):
+    """Something that topom does by itself.
 
     Args:
-        news: set by whoever knows that there is something to see.
-        look: gives the seconds after which it is to be looked without news, too; None for never. A TopomError that it
-            raises is logged.
-        waits: the event to log it by.
+        held: why it may not act now; None if it may.
     """
-    backoff = Backoff(PAUSE_SECONDS, RETRY_SECONDS_MAX)
-    while True:
-        news.clear()
-        try:
-            again = await look()
-        except TopomError as error:
-            wait = backoff.next()
-            log.warning(waits, reason=str(error), retry_seconds=wait)
-            await asyncio.sleep(wait)
-            continue
-        backoff.reset()
-        await asyncio.sleep(PAUSE_SECONDS)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(again):
-                await news.wait()
+
+    name: ClassVar[str]
+    """As the log and ``slotferry status`` name it."""
+    first_seconds: ClassVar[float] = 0.0
+    """How long after the beginning of a term the first look is."""
+
+    def __init__(self, held: Callable[[], Reason | None] = never_held) -> None:
+        self._held = held
+        self._woken = asyncio.Event()
+        self._waits = Reasons[None]()
+        self.says = ""
+        """What it said last."""
+        self.since = time.time()
+        """Since when it says that, in seconds since 1970, UTC."""
+
+    @property
+    def held(self) -> bool:
+        """Whether it may not act now."""
+        return self._held() is not None
+
+    @property
+    def waits(self) -> Reason | None:
+        """Why it does not go on: it is held, or its last look failed. None if it does."""
+        return self._waits.get(None)
+
+    @abstractmethod
+    async def look(self) -> Look:
+        """Do what can be done now. A TopomError is what it says then."""
+
+    def wake(self) -> None:
+        """There is news: look soon."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled, or until a look is the last one."""
+        await asyncio.sleep(self.first_seconds)
+        backoff = Backoff(PAUSE_SECONDS, RETRY_SECONDS_MAX)
+        while True:
+            self._woken.clear()
+            try:
+                held = self._held()
+                look = await self.look() if held is None else Look(str(held), HELD_SECONDS)
+            except TopomError as error:
+                self._say(str(self._waits.waits(None, error)))
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            if held is None:
+                self._waits.over(None)
+            else:
+                self._waits.waits(None, held)
+            self._say(look.says)
+            if look.over:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if look.again is None else max(0.0, look.again - PAUSE_SECONDS)):
+                    await self._woken.wait()
+
+    def _say(self, sentence: str) -> None:
+        if sentence == self.says:
+            return
+        self.says, self.since = sentence, time.time()
+        log.info("loop_says", loop=self.name, says=sentence or "nothing to do")

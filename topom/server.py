@@ -25,6 +25,7 @@ from topom import api
 from topom.api import control
 from topom.api.entrance import MOST_FILES, Entrance
 from topom.api.security import kept_token
+from topom.api.wire import Wire
 from topom.errors import TopomError
 from topom.term.announcing import announce
 from topom.term.node import Node, StuckTerm
@@ -90,6 +91,7 @@ async def serve(settings: TopomSettings) -> int:
             server_header=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
             http=Entrance(raise_limit(MOST_FILES), *tokens).protocol(),
+            ws=Wire,
             ws_max_size=control.MAXIMUM_FRAME_BYTES,
             ws_per_message_deflate=False,
         )

@@ -1,15 +1,15 @@
 """Copies one big key to the target piece by piece, under a temporary name, while the source owns it.
 
-Who calls sees to it that nobody writes the key meanwhile (it may expire or be evicted), and that nothing of an
+The caller makes sure that no client writes the key meanwhile (it may expire or be evicted), and that nothing of an
 earlier call can still run at the target. Then :func:`migrator.pieces.finishing.finish` makes the copy the key.
 
 While a piece is written, the next is read: the two servers work side by side, and each of them has turns of its
 event loop for others between any two pieces.
 
-**bounded**: two pieces are held at a time; pieces are bounded by :class:`migrator.pieces.cutter.PieceSettings`; the
-unfinished copy has an expiry that every piece renews in one transaction with it, so that whatever happens to
-whoever copies, the target gets rid of it. An unfinished copy is never made the key: its type and length, and
-for a stream its groups, have to be those of the key.
+**bounded**: two pieces are held at a time. :class:`migrator.pieces.cutter.PieceSettings` bounds their size. The
+unfinished copy has an expiry, and every piece renews it in the same transaction. So the target removes the copy even if
+the copying process dies. An unfinished copy never becomes the key: its type and length, and for a stream its groups,
+have to be those of the key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from migrator.pieces.piece import Key, Piece, Pieces, timed
 log = structlog.get_logger()
 
 QUIET_SECONDS = 2.0
-"""How long whoever gives up waits for a command under way before the unfinished copy is dropped."""
+"""Seconds for a command under way, after a failure, before the unfinished copy is dropped."""
 
 MULTI = pack("MULTI")
 EXEC = pack("EXEC")
@@ -44,7 +44,7 @@ class Kind:
     """A type of key that can be cut.
 
     Attributes:
-        length: the command that tells how many elements a key has, at once.
+        length: the command that gives the number of elements of a key, in constant time.
         pieces: gives the pieces; None for strings, which are one long command.
     """
 
@@ -60,16 +60,16 @@ KINDS: dict[bytes, Kind] = {
     b"hash": Kind("HLEN", hashes.pieces),
     b"stream": Kind("XLEN", streams.pieces),
 }
-"""By what TYPE says."""
+"""The kinds, by the reply of TYPE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A copy that is whole: what :func:`migrator.pieces.finishing.finish` looks for and sets.
+    """A copy that is whole, with the values that :func:`migrator.pieces.finishing.finish` checks and sets.
 
     Attributes:
-        kind: what TYPE says.
-        length_command: tells the length.
+        kind: the reply of TYPE.
+        length_command: gives the length.
         least, most: the length it may have; they differ only for a hash whose fields have deadlines.
         deadline: when the key expires, in milliseconds since 1970; -1 for never.
         pieces: how many there were.
@@ -94,13 +94,13 @@ async def copy(
 ) -> Copied:
     """Copy key ``name`` of the source to ``temporary`` at the target and compare the two.
 
-    On any error and on a cancellation the unfinished copy is dropped, if the target answers, else it expires.
+    After an error or a cancellation the unfinished copy is dropped. If the target does not answer, the copy expires.
 
     Args:
-        source, target: with the database of the key selected; nothing else may be asked of them meanwhile.
-        temporary: whatever the target has there is replaced.
+        source, target: with the key's database selected. Nobody else may use these connections meanwhile.
+        temporary: name of the copy; a key that the target has there is replaced.
         cutter: how large pieces are; keep it from key to key, for it learns.
-        pace: bytes count, and it may be paused; the unfinished copy is kept meanwhile.
+        pace: counts the bytes. It may be paused; the unfinished copy is kept meanwhile.
 
     Raises:
         CannotBeCut: the key is of a type that has to go whole.
@@ -119,7 +119,7 @@ async def copy(
     if isinstance(memory, hiredis.ReplyError):
         if not unknown_command(str(memory)):
             raise source.refusal(memory)
-        # Before Redis 4: large elements are assumed, so that the first piece is small.
+        # Before Redis 4 the size is unknown: large elements are assumed, so that the first piece is small.
         memory = length * BYTES_PER_ELEMENT
     if not isinstance(memory, int):
         raise _gone(source, name)
@@ -135,21 +135,21 @@ async def copy(
         return await _compared(key, kind, how, pieces, size)
     except BaseException as error:
         await _drop(target, temporary)
-        # Most commands find an absent key empty; those on streams and their groups refuse.
+        # Most commands take an absent key for an empty one; commands on streams and their groups refuse.
         if isinstance(error, SourceRefused) and not await source.call("EXISTS", name):
             raise _gone(source, name) from error
         raise
 
 
 class _Writer:
-    """Writes pieces as they come, one transaction each, and reads the next meanwhile."""
+    """Writes the pieces, one transaction each, and reads the next piece meanwhile."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
         self._begun = False
 
     async def write_all(self, pieces: Pieces) -> tuple[int, int]:
-        """Write them; say how many, and their bytes."""
+        """Write them all; give their number and their bytes."""
         number = size = 0
         upcoming = asyncio.ensure_future(anext(pieces, None))
         try:
@@ -161,7 +161,7 @@ class _Writer:
                     number += 1
                     size += piece.size
         finally:
-            # A read under way ends by itself: cancelled, it would leave the connection with a reply owed.
+            # A read under way ends by itself: a cancelled one would leave the connection with a reply owed.
             await asyncio.wait((upcoming,), timeout=QUIET_SECONDS)
             if not upcoming.done():
                 upcoming.cancel()
@@ -171,7 +171,7 @@ class _Writer:
         return number, size
 
     async def _admitted(self, piece: Piece) -> None:
-        """Wait until the pace lets the piece go, and keep what is there alive meanwhile."""
+        """Wait until the pace lets the piece go, and keep the unfinished copy alive meanwhile."""
         waiting = asyncio.ensure_future(self._key.pace.admit(0, piece.size))
         try:
             while not (await asyncio.wait((waiting,), timeout=self._key.cutter.settings.expiry_seconds / 3))[0]:
@@ -214,7 +214,7 @@ async def _compared(key: Key, kind: bytes, how: Kind, pieces: int, size: int) ->
         raise _gone(key.source, key.name)
     least, most = length_now - key.passing, length_now
     if key.passing:
-        # The source counts fields whose deadline is over until it comes across them.
+        # The source still counts expired fields until it comes across them.
         most = max(most, key.length)
     there, length_there = await key.target.call("TYPE", key.temporary), 0
     if there == kind:

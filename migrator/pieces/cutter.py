@@ -1,13 +1,13 @@
-"""How much of a big key goes in one piece: as much as either server deals with in a given time.
+"""How much of a big key goes in one piece: as much as each of the two servers can handle in a given time.
 
-A server does nothing else while it reads or writes a piece. What an element costs differs by machine, by load and
-by type, so it is learned from each piece, at both servers, and the dearer one decides. Elements and bytes have
-bounds of their own, for the moment in which small elements give way to large ones.
+A server does nothing else while it reads or writes a piece. The cost of an element depends on the machine, the load and
+the type. So it is learned from each piece, at both servers, and the higher cost decides. Elements and bytes have bounds
+of their own, for the moment when large elements follow small ones.
 
-**bounded**: a piece has at most ``elements`` elements, and as many bytes as the elements so far lead to expect to
-stay within ``bytes``. An element is not cut: one that is larger goes as a piece of its own. Hashes and sets give
-their elements in an order that has nothing to do with size; where lists, sorted sets and streams come to much
-larger elements, one piece is larger, before the next are cut by it.
+**bounded**: a piece has at most ``elements`` elements. Its expected bytes, by the size of the elements so far, stay
+within ``bytes``. An element is not cut: a larger one is a piece of its own. Hashes and sets give their elements in an
+order that does not depend on size. Where lists, sorted sets and streams reach much larger elements, one piece is too
+large; the next ones are sized by it.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BYTES_PER_ELEMENT = 2048
-"""So many bytes cost about as much as an element does by itself."""
+"""The number of bytes that cost about as much as an element by itself."""
 
 START_SECONDS = 4e-6
-"""Assumed cost of an element before the first was moved: high, so that it begins with small pieces."""
+"""Assumed cost of an element before the first was moved. It is high, so that a key begins with small pieces."""
 
 GAIN = 0.2
-"""Weight of the newest piece in the learned cost, a geometric mean: it stays near the median of a long tail."""
+"""Weight of the newest piece in the learned cost. The cost is a geometric mean, which stays near the median of a long
+tail."""
 
 MOST_CHANGE = 2.0
-"""How many times the learned cost a single piece may count at most, and the inverse at least."""
+"""The most that a single piece may count, as a multiple of the learned cost; the inverse is the least."""
 
 LEAST_COST = 64.0
-"""Cost, in elements, below which a piece is not made for the sake of time: some 0.1 ms of either server.
+"""Cost, in elements, below which a piece does not shrink to save time: some 0.1 ms of either server.
 
-On a machine with too few processors a piece takes long because the servers wait for their turn, however small it
-is. Ever smaller pieces would make a move crawl and clients wait no less.
+On a machine with too few processors even a small piece takes long, because the servers wait for their turn. Ever
+smaller pieces would slow a move down, and clients would wait no less.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PieceSettings:
-    """What an operator sets.
+    """The settings of an operator.
 
     Attributes:
         piece_milliseconds: how long one piece should hold up the source or the target. Its size adapts to it, but
             does not fall below :data:`LEAST_COST`; the bounds below can say less.
         piece_elements: most elements in one piece.
         piece_bytes: most bytes in one piece, unless a single element is larger.
-        expiry_seconds: after this time without another piece an unfinished copy is gone from the target.
+        expiry_seconds: after this time without another piece, an unfinished copy expires at the target.
     """
 
     piece_milliseconds: float = 1.0
@@ -60,12 +61,12 @@ class PieceSettings:
 
     @property
     def expiry_milliseconds(self) -> int:
-        """The same as PEXPIRE wants it."""
+        """The expiry in the unit of PEXPIRE."""
         return int(self.expiry_seconds * 1000)
 
 
 class Cost:
-    """What an element of few bytes costs one server."""
+    """The cost of an element of few bytes at one server."""
 
     def __init__(self) -> None:
         self.seconds = START_SECONDS
@@ -73,14 +74,14 @@ class Cost:
         """Seconds of the longest piece since :meth:`PieceCutter.begin`."""
 
     def learn(self, cost: float, seconds: float) -> None:
-        """A piece of this cost took so long."""
+        """Note that a piece of this cost took ``seconds``."""
         self.longest = max(self.longest, seconds)
         ratio = seconds / max(cost, LEAST_COST) / self.seconds
         self.seconds *= min(MOST_CHANGE, max(1 / MOST_CHANGE, ratio)) ** GAIN
 
 
 def cost_of(elements: int, size: int) -> float:
-    """What a piece costs, in elements."""
+    """The cost of a piece, in elements."""
     return elements + size / BYTES_PER_ELEMENT
 
 
@@ -89,8 +90,8 @@ class PieceCutter:
 
     Attributes:
         settings: may be replaced at any time, and hold from the next piece on.
-        reading: what the source makes of pieces.
-        writing: what the target makes of them.
+        reading: the cost of pieces at the source.
+        writing: the cost of pieces at the target.
     """
 
     def __init__(self, settings: PieceSettings | None = None) -> None:
@@ -100,12 +101,13 @@ class PieceCutter:
         self._average = 1.0  # bytes of an element
 
     def begin(self, average: float) -> None:
-        """Another key, whose elements are thought to have this many bytes each."""
+        """Start another key, whose elements are expected to have this many bytes each."""
         self._average = max(1.0, average)
         self.reading.longest = self.writing.longest = 0.0
 
     def elements(self, most_bytes: int | None = None) -> int:
-        """How many elements the next piece may have, at least 1; with a bound of bytes besides ``piece_bytes``."""
+        """How many elements the next piece may have, at least 1. ``most_bytes`` is a second bound besides
+        ``piece_bytes``."""
         size = self.size(most_bytes)
         in_time = int(self._budget() / (1 + self._average / BYTES_PER_ELEMENT))
         return max(1, min(self.settings.piece_elements, in_time, int(size / self._average)))
@@ -120,7 +122,7 @@ class PieceCutter:
         self.reading.learn(cost_of(elements, size), seconds)
         if elements:
             latest = size / elements
-            # At once when they get larger, gradually when they get smaller.
+            # The average grows at once when elements get larger, and falls gradually when they get smaller.
             self._average = max(1.0, latest, self._average + GAIN * (latest - self._average))
 
     def written(self, elements: int, size: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""When a key expires, to the millisecond, as newer servers tell it and as older ones have to be asked for it."""
+"""Reads when a key expires, to the millisecond, from servers with PEXPIRETIME and from older ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from migrator.errors import unknown_command
 NEVER = -1
 
 TRIES = 5
-"""How often an older server is asked again because its clock went on by a millisecond meanwhile."""
+"""How many times an older server is asked again because its clock went on by a millisecond meanwhile."""
 
 
 async def read_deadline(server: Connection, name: bytes) -> int | None:
     """Milliseconds since 1970 at which key ``name`` expires, :data:`NEVER`, or None if there is no such key.
 
-    Redis before 7.0 has no PEXPIRETIME: there the time left is read between two looks at the clock, and if these
+    Redis before 7.0 has no PEXPIRETIME. There the remaining time is read between two readings of the clock. If both
     show the same millisecond, the sum is exact.
     """
     (reply,) = await server.send(pack("PEXPIRETIME", name), 1)
@@ -40,5 +40,5 @@ async def read_deadline(server: Connection, name: bytes) -> int | None:
 
 
 def milliseconds(clock: list[bytes]) -> int:
-    """What TIME says, in milliseconds since 1970."""
+    """The reply of TIME, in milliseconds since 1970."""
     return int(clock[0]) * 1000 + int(clock[1]) // 1000

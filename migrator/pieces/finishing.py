@@ -1,8 +1,9 @@
-"""Makes a copy that is whole the key, in one atomic step at the target.
+"""Makes a whole copy the key, in one atomic step at the target.
 
-It is the key's *place* (docs/moving-keys.md): it needs the permit that holds. It looks once more whether the copy is
-there and whole: it may have expired or been evicted since. What the target has under the key's name is stale, unless
-its copy counts for more (:mod:`slots.beginning`), and goes first, by UNLINK, for RENAME would free it on the spot.
+This is the key's *place* (docs/moving-keys.md), and it needs the permit that holds. It checks once more that the copy
+is there and whole, for the copy may have expired or been evicted since. A key that the target has under the same name
+is stale, unless the target's copy counts for more (:mod:`slots.beginning`). The stale key is removed first, by UNLINK,
+for RENAME would free it on the spot.
 """
 
 from __future__ import annotations
@@ -56,18 +57,18 @@ async def finish(
     *,
     keeps_target: bool,
 ) -> bool:
-    """Make ``temporary`` key ``name`` with its TTL; one that has expired meanwhile is at neither name then.
+    """Make ``temporary`` key ``name`` with its TTL. If the key has expired meanwhile, neither name exists afterwards.
 
-    False if the permit does not hold: nothing was changed. Else the key at the source is to be dropped next.
+    False if the permit does not hold: nothing was changed. Otherwise the next step is to drop the key at the source.
 
     Args:
         database: of the key.
-        keeps_target: whether a key that the target has stays what it is.
+        keeps_target: whether a key that the target already has stays unchanged.
 
     Raises:
-        CopyLost: the copy is not there any more or not whole; nothing was changed.
-        TargetUnavailable: whether it happened is unknown. The source has the key still; copying it again is right
-            in both cases, once nothing sent before can run at the target.
+        CopyLost: the copy is gone or not whole; nothing was changed.
+        TargetUnavailable: whether it happened is unknown. The source still has the key. Copying it again is right in
+            both cases, once nothing sent before can run at the target.
         TargetRefused: see there.
     """
     said = await target.call(
@@ -87,7 +88,7 @@ async def finish(
         int(keeps_target),
     )
     with target.understood("EVAL"):
-        # What is not said to be done is not deleted at the source.
+        # Only a reply of "done" allows the key to be deleted at the source.
         one_of(said, b"done", b"lost", b"expired", b"unsettled")
     if said == b"lost":
         raise CopyLost(

@@ -1,4 +1,5 @@
-"""Hashes: pages of HSCAN, added with HSET; deadlines of fields, where the servers know such, with HPEXPIREAT.
+"""Hashes are read by pages of HSCAN and written with HSET. Deadlines of fields, where servers have them, are set with
+HPEXPIREAT.
 
 The key does not change meanwhile, so HSCAN gives every field. It may give one twice; setting it twice does no harm.
 A hash kept in a listpack comes in one reply, which the server's settings bound; it is written in parts.
@@ -18,7 +19,7 @@ async def pieces(key: Key) -> Pieces:
     """The pieces of a hash.
 
     Raises:
-        CannotBeCut: fields have deadlines and the target knows no such thing.
+        CannotBeCut: fields have deadlines, and the target does not support them.
     """
     deadlines_known = await _knows_deadlines(key.source)
     cursor = b"0"
@@ -34,7 +35,7 @@ async def pieces(key: Key) -> Pieces:
 
 
 async def _knows_deadlines(server: Connection) -> bool:
-    """Whether fields can have deadlines there."""
+    """Whether the server supports deadlines of fields."""
     (about,) = await server.call("COMMAND", "INFO", "HPEXPIRETIME")
     return bool(about)
 
@@ -45,15 +46,15 @@ def _piece(key: Key, pairs: list[bytes], deadlines: list[bytes]) -> Piece:
 
 
 async def _with_deadlines(key: Key, pairs: list[bytes]) -> Piece:
-    """A piece of fields of which some may have deadlines; those that are over meanwhile are left out."""
+    """A piece of fields, of which some may have deadlines. Fields that have expired meanwhile are left out."""
     fields = pairs[::2]
     (deadlines,) = await key.ask(("HPEXPIRETIME", key.name, "FIELDS", len(fields), *fields))
     if all(deadline == NO_DEADLINE for deadline in deadlines):
         return _piece(key, pairs, [])
     if any(deadline > 0 for deadline in deadlines) and not await _knows_deadlines(key.target):
         raise CannotBeCut(
-            f"fields of hash {key.name!r} have deadlines, which target {key.target.address} knows nothing of; "
-            "upgrade it to a Redis at least as new as the source"
+            f"fields of hash {key.name!r} have deadlines, which target {key.target.address} knows nothing of",
+            "upgrade it to a Redis at least as new as the source",
         )
     left: list[bytes] = []
     fields_of: dict[int, list[bytes]] = {}

@@ -1,8 +1,8 @@
-"""Lists: ranges from the head on, added with RPUSH, which keeps their order.
+"""Lists are read by ranges from the head on and written with RPUSH, which keeps their order.
 
-A server walks from the head to an index that counts from there (Redis before 7.0), so the latter half is asked for by
-indexes that count from the tail. The walk in the middle of a list is what no piece size makes shorter: it is one
-step for each 8 KB of a list.
+A server walks from the head to an index that counts from there (Redis before 7.0). So the latter half is read by
+indexes that count from the tail. No piece size makes the walk to the middle of a list shorter: it is one step for each
+8 KB of a list.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ async def pieces(key: Key) -> Pieces:
         origin = length if start > length // 2 else 0
         (values,) = await key.ask(("LRANGE", key.name, start - origin, end - 1 - origin))
         if not values:
-            return  # the key is gone; whoever compares the lengths at the end finds that
+            return  # the key is gone; the comparison of lengths at the end finds that
         key.cutter.read(len(values), bytes_of(values), key.held)
         yield Piece([pack("RPUSH", key.temporary, *values)], len(values), bytes_of(values))
         start += len(values)

@@ -1,4 +1,4 @@
-"""A piece of a big key, and what the files of all types have in common."""
+"""A piece of a big key, and the code that the files of all types share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Piece:
 
     Attributes:
         commands: packed, one each.
-        elements: how many elements they add; what costs more counts as several.
+        elements: how many elements they add; an expensive one counts as several.
         size: bytes of these.
     """
 
@@ -40,7 +40,7 @@ class Key:
         length: elements (bytes of a string) when the copying began.
         cutter: how large pieces may be.
         pace: how fast they may go.
-        passing: elements that have a deadline of their own, and may go at either server at any moment.
+        passing: elements with a deadline of their own, which may expire at either server at any moment.
         held: seconds that the source took for the latest :meth:`ask`.
     """
 
@@ -75,8 +75,8 @@ TIME = pack("TIME")
 async def timed(server: Connection, commands: list[bytes]) -> tuple[list[Any], float]:
     """Replies to packed commands sent at once, and the seconds the server took, by its own clock.
 
-    The clock is asked before and after, so neither the way there and back counts, nor what else this process does
-    meanwhile. A clock that is set in between does no harm: what was measured here is the most that can be.
+    The clock is read before and after. So neither the network counts, nor this process's other work. A clock that is
+    set in between does no harm: the time measured here is the upper bound.
     """
     before, *replies, after = await server.send(b"".join([TIME, *commands, TIME]), len(commands) + 2)
     if isinstance(before, hiredis.ReplyError):
@@ -88,12 +88,12 @@ async def timed(server: Connection, commands: list[bytes]) -> tuple[list[Any], f
 
 
 def microseconds(clock: list[bytes]) -> int:
-    """What TIME says, in microseconds since 1970."""
+    """The reply of TIME, in microseconds since 1970."""
     return int(clock[0]) * 1_000_000 + int(clock[1])
 
 
 def cut(flat: list[bytes], width: int, most: int) -> list[list[bytes]]:
-    """A reply in parts of at most ``most`` elements of ``width`` items; small encodings come all at once."""
+    """A reply in parts of at most ``most`` elements of ``width`` items; a server gives small encodings all at once."""
     step = most * width
     return [flat] if len(flat) <= 2 * step else [flat[start : start + step] for start in range(0, len(flat), step)]
 

@@ -1,4 +1,4 @@
-"""Sets: pages of SSCAN, added with SADD.
+"""Sets are read by pages of SSCAN and written with SADD.
 
 The key does not change meanwhile, so SSCAN gives every member. It may give one twice; adding it twice does no harm.
 A set kept as integers or in a listpack comes in one reply, which the server's settings bound; it is written in parts.

@@ -1,7 +1,7 @@
-"""Groups of a stream, and their pending entries, read page by page.
+"""Reads the groups of a stream, and their pending entries, page by page.
 
-**bounded**: one look at pending entries asks for so many of each of up to :data:`GROUPS_AT_ONCE` groups that together
-they are no more than a piece has; groups whose pending entries have all been read are not asked again.
+**bounded**: one request for pending entries asks up to :data:`GROUPS_AT_ONCE` groups, for no more in total than a piece
+has. Groups whose pending entries have all been read are not asked again.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ GROUPS_AT_ONCE = 64
 """Groups that are asked in one pipeline."""
 
 TRIES = 5
-"""How often a page is read again because the clock went on by a millisecond meanwhile."""
+"""How many times a page is read again because the clock went on by a millisecond meanwhile."""
 
 
 @dataclass(slots=True)
 class Group:
-    """A group, as XINFO tells it.
+    """A group, as XINFO reports it.
 
     Attributes:
         entries_read: how many entries it has read, -1 if the server does not know.
         pending: how many entries are pending.
         left: how many of those have not been read yet.
         consumers: how many there are.
-        idle: names of those who have nothing pending.
+        idle: names of the consumers that have nothing pending.
     """
 
     name: bytes
@@ -59,7 +59,7 @@ class Claim:
 
 
 async def read_groups(key: Key, *, at_target: bool = False) -> list[Group]:
-    """The groups of the stream, or of its copy; only those of the stream with their idle consumers."""
+    """The groups of the stream, or of its copy. Idle consumers are only read for the stream."""
     if at_target:
         return [_group(flat) for flat in await key.target.call("XINFO", "GROUPS", key.temporary)]
     (listed,) = await key.ask(("XINFO", "GROUPS", key.name))
@@ -90,7 +90,7 @@ async def read_pending(
 ) -> tuple[list[Claim], StreamId | None]:
     """Pending entries from ``start`` up to and with ``end`` (None: all), in the order of their ids, some ``count``.
 
-    The second part of the reply is None if they are all there, else the id up to which, and with which, they are.
+    The second part of the reply is None if all were read, else the last id that was read.
     """
     asked = [group for group in groups if group.left]
     each = max(1, count // max(1, len(asked)))
@@ -111,8 +111,8 @@ async def read_pending(
 async def _pages(key: Key, groups: list[Group], start: StreamId, end: StreamId | None, each: int) -> list[list[Claim]]:
     """A page of pending entries of each group.
 
-    The server says how long ago each was delivered, counted from a clock it does not tell. So the clock is read
-    before and after, and if that is the same millisecond, so is the one in between.
+    The server says how long ago each was delivered, but not by which time. So the clock is read before and after. If
+    both show the same millisecond, it also held in between.
     """
     bounds = (write_id(start), "+" if end is None else write_id(end), each)
     commands: list[tuple[str | bytes | int, ...]] = [("TIME",)]

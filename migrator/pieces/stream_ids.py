@@ -10,18 +10,18 @@ LAST: StreamId = (MOST, MOST)
 
 
 def parse_id(text: bytes) -> StreamId:
-    """``milliseconds-sequence``, as servers write it, in numbers."""
+    """The two numbers of ``milliseconds-sequence``, the form in which servers write ids."""
     milliseconds, _, sequence = text.partition(b"-")
     return int(milliseconds), int(sequence)
 
 
 def write_id(entry: StreamId) -> bytes:
-    """The same as the server wants it."""
+    """The id in the form that the server reads."""
     return b"%d-%d" % entry
 
 
 def id_after(entry: StreamId) -> StreamId:
-    """The next id there can be; exclusive ranges need Redis 6.2. There is none after the last."""
+    """The smallest id after this one, since exclusive ranges need Redis 6.2. There is none after the last."""
     milliseconds, sequence = entry
     if sequence < MOST:
         return milliseconds, sequence + 1

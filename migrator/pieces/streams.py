@@ -1,12 +1,12 @@
 """Streams: entries with their ids, groups, consumers, pending entries, and the counters a stream keeps.
 
-Entries and what is pending of them are read side by side, in the order of ids, and written together. XCLAIM makes
-an entry pending only while the entry exists. One that is pending and was deleted is therefore added empty, claimed
-and removed again: by XTRIM where it lies before the first entry, for trimming leaves no trace, else by XDEL,
-which the final XSETID sets right, like all other counters.
+Entries and pending entries are read side by side, in the order of ids, and written together. XCLAIM makes an entry
+pending only while the entry exists. So a pending entry that was deleted is added empty, claimed and removed again.
+Before the first entry it is removed by XTRIM, which leaves no trace, elsewhere by XDEL. The final XSETID corrects the
+counters of XDEL, like all others.
 
-What no command sets is counted anew: when a consumer was last seen. Delivery times are those of the source's clock,
-to the millisecond.
+One value starts again, for no command sets it: when a consumer was last seen. Delivery times are those of the source's
+clock, to the millisecond.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLAIM_ELEMENTS = 10
 """A pending entry costs as much as so many entries: XCLAIM looks for it in the stream (10 and 1 microseconds)."""
 
 CLAIM_BYTES = 64
-"""What a pending entry counts for in the bytes of a piece."""
+"""The bytes that a pending entry counts for in a piece."""
 
 
 async def pieces(key: Key) -> Pieces:
@@ -39,7 +39,7 @@ async def pieces(key: Key) -> Pieces:
 
 
 async def check_groups(key: Key) -> None:
-    """Compare the groups of the copy with those of the source. Raises CopyLost where they differ."""
+    """Compare the groups of the copy with the source's groups. Raises CopyLost where they differ."""
     ours, theirs = (
         sorted((group.name, group.last_id, group.pending, group.consumers) for group in groups)
         for groups in (await read_groups(key), await read_groups(key, at_target=True))
@@ -62,7 +62,7 @@ def _parts(key: Key, commands: list[bytes]) -> list[list[bytes]]:
 
 
 def _founded(key: Key, groups: list[Group]) -> list[bytes]:
-    """Commands that make the stream, empty, with its groups and those consumers who have nothing pending."""
+    """Commands that make the stream, empty, with its groups and the consumers that have nothing pending."""
     if not groups:  # the only way to an empty stream without a trace of an entry
         return [
             pack("XGROUP", "CREATE", key.temporary, "x", "0-0", "MKSTREAM"),
@@ -76,7 +76,7 @@ def _founded(key: Key, groups: list[Group]) -> list[bytes]:
 
 
 async def _contents(key: Key, groups: list[Group]) -> Pieces:
-    """Entries, and what is pending of them."""
+    """The stream's entries, with their pending entries."""
     ahead: list[Entry] = []  # read and not written yet
     ended = False  # no entry after those
     began = False  # an entry has been written
@@ -91,7 +91,7 @@ async def _contents(key: Key, groups: list[Group]) -> Pieces:
         now = ahead if covered is None else [entry for entry in ahead if entry[0] <= covered]
         ahead = ahead[len(now) :]
         commands: list[bytes] = []
-        early: list[Claim] = []  # before the first entry
+        early: list[Claim] = []  # deleted ones before the first entry
         if not began:
             first = now[0][0] if now else None
             early = [claim for claim in claims if first is None or claim.entry < first]
@@ -116,7 +116,7 @@ async def _entries(key: Key, position: StreamId, count: int) -> list[Entry]:
 
 
 def _written(key: Key, entries: list[Entry], claims: list[Claim]) -> list[bytes]:
-    """Commands that add entries and make some pending; the last removes those that are pending and were deleted."""
+    """Commands that add entries and make some pending; the last ones remove pending entries that were deleted."""
     there = {entry for entry, _ in entries}
     deleted = sorted({claim.entry for claim in claims} - there)
     merged = entries
@@ -137,7 +137,7 @@ def _written(key: Key, entries: list[Entry], claims: list[Claim]) -> list[bytes]
 
 
 async def _counters(key: Key, state: dict[bytes, object], groups: list[Group]) -> list[bytes]:
-    """Commands that set the stream's last id, and what servers from Redis 7.0 on count."""
+    """Commands that set the stream's last id, and the counters of servers from Redis 7.0 on."""
     last = state[b"last-generated-id"]
     assert isinstance(last, bytes)
     if not await _counts_entries(key.target):
@@ -163,7 +163,7 @@ async def _counts_entries(server: Connection) -> bool:
 
 
 def _estimated(group: Group, first: StreamId | None, last: bytes, length: int) -> int:
-    """How many entries a group has read, as Redis 7.0 reckons when it loads a stream of an older server.
+    """How many entries a group has read, as Redis 7.0 estimates it when it loads a stream of an older server.
 
     -1 where it cannot be known. Source: ``streamEstimateDistanceFromFirstEverEntry`` in Redis' t_stream.c.
     """

@@ -1,15 +1,15 @@
-"""Strings: read by ranges, written by one SET whose bytes come in pieces.
+"""Strings are read by ranges and written by one SET, whose bytes come in pieces.
 
-A server that receives a large argument allocates room for all of it once and reads into it what has arrived, a
-little in each turn of its event loop; the argument then becomes the value without being copied. So no command is
-long, and others are served in between. Building a string by commands is not so cheap, measured with 64 MB on
-Redis 7.0: APPEND has the string grow and now and then copied as a whole (43 ms), SETRANGE at the far end first
-zeroes all of it (45 ms); the SET takes less than 1 ms, and no turn longer than the piece it reads.
+A server that receives a large argument allocates room for all of it once. In each turn of its event loop it reads the
+bytes that have arrived, and serves other clients in between. The argument then becomes the value without a copy. So no
+command is long. To build a string by several commands is not so cheap, measured with 64 MB on Redis 7.0: APPEND makes
+the string grow and copies it as a whole now and then (43 ms); SETRANGE at the far end first zeroes all of it (45 ms).
+The SET takes less than 1 ms, and no turn is longer than the piece it reads.
 
-Where a replica or an append-only file follows, the server copies the command for them when it is complete, as it
-does with a client's own SET of that size.
+If a replica or an append-only file follows, the server copies the complete command for them, as for a client's own SET
+of that size.
 
-There is nothing at the target before the last byte is there, so nothing has to be renewed.
+The target has nothing before the last byte is there, so no expiry has to be renewed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def send(key: Key) -> None:
     """Write a string under the temporary name, with the expiry.
 
     Raises:
-        KeyGone: the string is not as long any more as it was. The connection to the target stays usable.
+        KeyGone: the string has become shorter. The connection to the target stays usable.
     """
     short = False
 
@@ -43,7 +43,7 @@ async def send(key: Key) -> None:
             if not short:
                 (part,) = await key.ask(("GETRANGE", key.name, start, start + size - 1))
                 key.cutter.read(1, size, key.held)
-            # The command has been announced with its length: it is completed, and its key dropped.
+            # The command's length was already announced: the command is completed, and its key dropped.
             short = short or len(part) < size
             yield part.ljust(size, b"\0")
             start += size

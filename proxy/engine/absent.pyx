@@ -1,14 +1,14 @@
 """Keys known to be absent from the source of their slot's migration (**absent-first**, **one-way**).
 
-Nothing creates a key of a migrating slot on the source, so a key once seen absent stays absent until the slot's
-migration is over; the number of the migration is part of what is remembered, so that nothing remembered in
-one counts in another.
+Nothing creates a key of a migrating slot on the source. So a key once seen absent stays absent until the slot's
+migration is over. The number of the migration is remembered with the key, so that knowledge of one migration never
+counts in another.
 
-A key is remembered as a 128-bit SipHash-2-4 (J.-P. Aumasson and D. J. Bernstein, 2012; the 128-bit output of
-its reference implementation) under a secret of this process. To take one key for another would need two of
-at most 2^24 remembered keys' tags to meet: for 10^12 lookups the chance is below 10^-19, and without the secret
-nobody can aim at it. The memory is a table of sets of eight tags; a full set forgets one in turn, and a
-forgotten key merely is looked for at the source once more.
+A key is remembered as a 128-bit SipHash-2-4 (J.-P. Aumasson and D. J. Bernstein, 2012; the 128-bit output of its
+reference implementation) under a secret of this process. A key is taken for another one only if it has the tag of one
+of at most 2^24 remembered keys. For 10^12 lookups the chance is below 10^-19, and without the secret nobody can cause
+it on purpose. The memory is a table of sets of eight tags. A full set forgets its tags in turn. A forgotten key is
+looked for at the source once more, and nothing else.
 """
 
 import os
@@ -81,7 +81,7 @@ cdef class AbsentKeys:
     """A bounded memory of (migration, database, key) triples.
 
     Args:
-        capacity: most keys remembered, rounded up to a power of two; 16 bytes each.
+        capacity: the most keys that are remembered, rounded up to a power of two; 16 bytes each.
     """
 
     def __cinit__(self, size_t capacity):
@@ -133,7 +133,7 @@ cdef class AbsentKeys:
         self.add(migration, database, key, len(key))
 
     def remembers(self, uint32_t migration, int database, bytes key):
-        """Whether ``key`` was seen absent from the source of ``migration``, as far as is still remembered."""
+        """Whether ``key`` is remembered as absent from the source of ``migration``. A key may be forgotten."""
         return self.has(migration, database, key, len(key))
 
 

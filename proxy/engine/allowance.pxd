@@ -1,4 +1,4 @@
-"""Until when a server may be used."""
+"""The time until which a server may be used."""
 
 cdef extern from *:
     """
@@ -21,7 +21,7 @@ cdef extern from "<math.h>":
 
 
 cdef class Allowance:
-    """Until when a server may be used, shared by all connections to it."""
+    """The time until which a server may be used, shared by all connections to the server."""
 
     cdef public double until
 

@@ -1,15 +1,15 @@
-"""Until when a server may be used: what keeps a proxy that hears no topom from a master that has been replaced.
+"""The time until which a server may be used. It keeps a proxy that hears no topom from using a replaced master.
 
-**one-owner**: topom may make a replica the master although it cannot fence a lost proxy off the former one, once that
-proxy has surely stood down (:mod:`proxy.unfenced`). So the limit holds whatever the process was doing when it passed: it
-is looked at where requests are written to a server and where replies are read from it, by a clock that also counts the
-time for which the machine was suspended. A reply that is read before the limit was given before it, and one that comes
-after it is nobody's.
+**one-owner**: topom may make a replica the master although it cannot fence a lost proxy off the former master. It does
+so once that proxy has surely stood down (:mod:`proxy.unfenced`). So the limit holds even if the process did other work
+when it passed: it is checked where requests are written to a server and where replies are read. Its clock also counts
+the time for which the machine was suspended. A reply that is read before the limit was given before it. A reply that
+comes later goes to no client.
 """
 
 
 cdef class Allowance:
-    """Until when a server may be used, shared by all connections to it.
+    """The time until which a server may be used, shared by all connections to the server.
 
     ``until`` is a time of :func:`clock`; infinity for no limit.
     """
@@ -24,5 +24,5 @@ cdef class Allowance:
 
 
 def clock():
-    """The time by which limits are told, in seconds; the same for all processes of a machine."""
+    """The clock of the limits, in seconds; the same for all processes of a machine."""
     return slotferry_clock()

@@ -7,10 +7,10 @@ from proxy.engine.records cimport client_t, request_t, sender_t
 from proxy.engine.resp cimport reply_meter_t
 from proxy.engine.serverconnection cimport ServerConnection
 
-# Replies to one client, one behind the other in what was read.
+# Replies to one client, next to each other in the bytes that were read.
 ctypedef struct run_t:
     client_t* client
-    # Before their turn: the request of the first. NULL: in their turn.
+    # The request of the first reply, if the replies came before their turn; NULL if it is their turn.
     request_t* early
     size_t start
 
@@ -22,7 +22,7 @@ cdef class Backend(ServerConnection):
         sender_t sender
         buffer_t out
         buffer_t inbox
-        # As much of ``out`` as is counted among what waits for servers.
+        # The part of ``out`` that is counted as memory for requests that wait for servers.
         int64_t counted
         size_t scanned
         reply_meter_t meter
@@ -37,19 +37,19 @@ cdef class Backend(ServerConnection):
         bytes failure_reply
         size_t pause_bytes
         int64_t window_bytes
-        # Bytes kept of a reply to a request of the proxy's own.
+        # The most bytes that are kept of a reply to a request of the proxy's own.
         size_t most_held
-        # Replies and their bytes, of late.
+        # Recent replies and their bytes.
         int64_t replies
         int64_t reply_bytes
         object paused_sessions
         # How long the oldest request may wait for its reply.
         public double reply_seconds
-        # Called with a RESP3 push, when the connection is ready, and with the reason when it is lost.
+        # Called with a RESP3 push, when the connection is ready, and with the reason when the connection is lost.
         public object on_push
         public object on_ready
         public object on_down
-        # Ticks of the loop's clock at which a part of a request or a reply last got through.
+        # The ticks of the loop's clock when a part of a request or a reply last got through.
         uint32_t progress
 
     cdef void push(self, request_t* request, const char* data, size_t size) noexcept
@@ -57,7 +57,7 @@ cdef class Backend(ServerConnection):
     cdef bint ready_to_take(self) noexcept
     cdef void queue(self, request_t* request) noexcept
     cdef inline bint is_full(self) noexcept:
-        """Whether nothing more should be given to this server before some has been sent."""
+        """Whether nothing more should be given to this server before some bytes have been sent."""
         return self.out.end - self.out.start > self.pause_bytes
     cdef void count(self) noexcept
     cdef bint congested(self, bint sparse) noexcept

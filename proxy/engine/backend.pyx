@@ -1,13 +1,13 @@
-"""One shared connection to a Redis server: bytes out, replies measured and handed to whom they are owed.
+"""One shared connection to a Redis server: it sends requests, measures the replies and hands them to their clients.
 
-States: *down* until a request asks for it, *connecting* and *greeting* (:mod:`proxy.engine.serverconnection`),
-*ready*. Requests queue up while it connects; none is written before the greeting is
-answered, so none can run in the wrong database or behind a fence. A connection that fails answers everything
-in its queue with an error that names the server; nothing is sent twice, because it may have run.
+States: *down* until a request asks for it, *connecting* and *greeting* (:mod:`proxy.engine.serverconnection`), *ready*.
+Requests queue up while it connects. None is written before the greeting is answered, so none can run in the wrong
+database or behind a fence. If a connection fails, every request in its queue is answered with an error that names the
+server. Nothing is sent twice, because it may have run.
 
-**drained**: a connection lost with replies outstanding may have left commands in the server's socket buffer.
-``options.on_lost`` is told the connection's name, and the worker does not acknowledge a lock at that server
-until the server has ended the connection of that name.
+**drained**: a connection that is lost with replies outstanding may have left commands in the server's socket buffer.
+``options.on_lost`` is told the connection's name. The worker does not acknowledge a lock at that server until the
+server has ended the connection of that name.
 """
 
 import random
@@ -42,7 +42,7 @@ from proxy.engine.serverconnection import command as command
 OVER = "is not used by this proxy for now: it hears no topom, and another server may have become the master"
 REPLACED = "has failed, and another server takes its place; nothing was run"
 NOT_KNOWN = (
-    "was started anew, and may have forgotten that this proxy was fenced off it: it is not used before topom has answered"
+    "was restarted, and may have forgotten that this proxy was fenced off it: it is not used before topom has answered"
     " this proxy; nothing was run"
 )
 
@@ -62,13 +62,13 @@ cdef extern from *:
     int setsockopt(int fd, int level, int name, const void* value, unsigned int size) nogil
 
 cdef enum:
-    # Requests at a server above which sessions stop being read, whatever their replies' size has been: it is known only
-    # when they come.
+    # With more requests at a server than this, sessions are no longer read, even if its replies have been small. The
+    # size of a reply is only known when it comes.
     MOST_QUEUED = 2048
-    # A reply is passed on in parts once this much of it is there, so that a long one is never held whole.
+    # A reply is passed on in parts once this much of it has come, so that a long one is never held whole.
     STREAM_FROM = 65536
     READ_SIZE = 262144
-    # After how many replies the oldest begin to count less for how large they are expected to be.
+    # The number of replies after which older ones count less for the expected size of a reply.
     FORGOTTEN_REPLIES = 1024
 
 cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this request\r\n"
@@ -76,7 +76,7 @@ cdef double TICK_SECONDS = 4096e-9
 
 
 cdef void backend_ready(void* owner, uint32_t events) noexcept:
-    # Held on to: it may close itself.
+    # A reference is held: it may close itself.
     cdef Backend backend = <Backend> owner
     try:
         backend.ready(events)
@@ -126,7 +126,7 @@ cdef class Backend(ServerConnection):
     # -- taking requests -----------------------------------------------------------------------------------
 
     cdef bint ready_to_take(self) noexcept:
-        """Whether requests can be queued now; opens the connection if it is time to."""
+        """Whether requests can be queued now. Opens the connection if it is time to."""
         if self.state == BACKEND_READY or self.state == BACKEND_GREETING or self.state == BACKEND_CONNECTING:
             return True
         if self.state == BACKEND_DOWN and self.loop.now >= self.next_try:
@@ -134,7 +134,7 @@ cdef class Backend(ServerConnection):
                 self.reset(f"{OVER}; nothing was run")
                 return False
             if self.address in self.options.lost_masters:
-                # one-owner: by the time it accepts, it may have been replaced.
+                # one-owner: by the time the server accepts, it may have been replaced.
                 self.reset(REPLACED)
                 return False
             try:
@@ -159,7 +159,7 @@ cdef class Backend(ServerConnection):
             self.loop.list_backend(&self.sender)
 
     cdef void count(self) noexcept:
-        """Count the memory of the output, if that is much, among what waits for servers."""
+        """Count the memory of the output, if it is large, as memory for requests that wait for servers."""
         cdef int64_t counted = self.out.size if self.out.size > KEPT_BUFFER else 0
         if counted != self.counted:
             self.loop.count_waiting(counted - self.counted)
@@ -169,7 +169,7 @@ cdef class Backend(ServerConnection):
         return buffer_reserve(&self.out, size)
 
     cdef void push(self, request_t* request, const char* data, size_t size) noexcept:
-        """Queue a request and its bytes; where that cannot be, it is answered with an error at once."""
+        """Queue a request and its bytes. If that is not possible, the request is answered with an error at once."""
         if self.state != BACKEND_READY and not self.ready_to_take():
             self.loop.deliver(request, self.failure_reply, len(self.failure_reply))
         elif not buffer_append(&self.out, data, size):
@@ -180,9 +180,9 @@ cdef class Backend(ServerConnection):
     cdef bint congested(self, bint sparse) noexcept:
         """Whether a session that sends to this server should stop being read (**bounded**).
 
-        So it is when much is unsent, and when the replies to come are expected to be large together: a server that has
-        many requests for large values in hand writes slowly, and whoever comes behind them waits for them all. A
-        ``sparse`` session, which has nothing else under way, need not stop for that: it did not bring it about.
+        That is so when many bytes are unsent, or when the expected replies are large together. A server with many
+        requests for large values writes slowly, and all later requests wait behind them. A ``sparse`` session, which
+        has nothing else under way, need not stop for that: it did not cause it.
         """
         return self.is_full() or (
             not sparse
@@ -190,7 +190,7 @@ cdef class Backend(ServerConnection):
         )
 
     cdef bint relieved(self) noexcept:
-        """Whether sessions that had to stop may go on."""
+        """Whether stopped sessions may go on."""
         return (
             buffer_length(&self.out) <= self.pause_bytes // 2
             and self.queued <= MOST_QUEUED // 2
@@ -198,13 +198,13 @@ cdef class Backend(ServerConnection):
         )
 
     def pause_session(self, session):
-        """Have ``session.resume_reading()`` called once the queue is shorter again."""
+        """Have ``session.resume_reading()`` called once the queue has become shorter."""
         self.paused_sessions.append(session)
 
     def call(self, bytes payload, callback):
         """Send a request of the proxy's own; ``callback(reply: bytes)`` gets the reply, or an error made here.
 
-        **bounded**: of a reply larger than ``options.own_reply_bytes`` nothing is kept; an error takes its place.
+        **bounded**: a reply larger than ``options.own_reply_bytes`` is not kept; an error takes its place.
         """
         cdef request_t* request = self.loop.new_request(REQUEST_CALL, NULL, -1)
         if request == NULL:
@@ -216,7 +216,7 @@ cdef class Backend(ServerConnection):
     def write(self, bytes payload):
         """Send requests whose replies come as pushes. Only when the connection is ready; false without memory.
 
-        They are sent ahead of all that other connections have to send in this turn of the loop.
+        They are sent before the bytes of all other connections in this turn of the loop.
         """
         if self.state != BACKEND_READY or not buffer_append(&self.out, payload, len(payload)):
             return False
@@ -283,16 +283,16 @@ cdef class Backend(ServerConnection):
         memset(&self.meter, 0, sizeof(self.meter))
         try:
             if outstanding:
-                # drained: before the replies are given up, so that no lock is acknowledged in between.
+                # drained: this comes before the replies are given up, so that no lock is acknowledged in between.
                 options.on_lost(self.address, self.name)
             if was_ready:
                 options.on_disconnected(self.address)
         except Exception as error:
-            # The queue has to be given up all the same: what comes over the next connection is not its reply.
+            # The queue has to be given up in any case: what comes over the next connection is not its reply.
             event_loop.call_exception_handler({"message": "telling of a lost connection", "exception": error})
         request = self.head
         if request != NULL and self.streaming and request.client != NULL and not request.muted:
-            # Half of the reply is with the client already; only closing its connection tells it so.
+            # The client already has half of the reply. Only closing its connection tells the client so.
             request.client.broken = b"the server closed the connection within a reply"
             self.loop.list_client(&request.client.sender)
             request.client.streaming = False
@@ -306,8 +306,8 @@ cdef class Backend(ServerConnection):
         if self.on_down is not None:
             event_loop.call_soon(self.on_down, reason)
         try:
-            # Not now: whoever asked for this connection may be in the middle of a request, and sessions that
-            # go on share its scratch memory.
+            # Not now: the caller that asked for this connection may be in the middle of a request, and sessions that go
+            # on share its scratch memory.
             event_loop.call_soon(self._after_loss)
         except RuntimeError:
             # The event loop is closed: the worker is on its way out.
@@ -318,7 +318,7 @@ cdef class Backend(ServerConnection):
         self.loop.check_drained()
 
     def _resume_sessions(self):
-        # Those that are too many now stay in the order in which they came.
+        # Bytes beyond the limit stay in the order in which they came.
         for _ in range(len(self.paused_sessions)):
             if self.congested(False):
                 break
@@ -337,7 +337,7 @@ cdef class Backend(ServerConnection):
 
     def end_if_over(self):
         if self.state != BACKEND_CLOSED and is_over(self.allowance):
-            # It is the limit that keeps it from connecting again, and no failure of the server.
+            # The limit keeps it from connecting again. That is no failure of the server.
             self.reset(f"{OVER}; the command may or may not have run")
 
     def check_time(self):
@@ -349,8 +349,8 @@ cdef class Backend(ServerConnection):
                 else:
                     self._lose(f"did not accept a connection within {self.options.connect_seconds:g} s")
         elif self.state == BACKEND_READY and self.head != NULL:
-            # Unsigned, so that the clock may wrap. What stands behind a long reply was not the server's to answer yet,
-            # and what had to wait for its slot was not yet sent.
+            # Unsigned, so that the clock may wrap. The server could not yet answer what comes behind a long reply, and
+            # requests that wait for their slot were not yet sent.
             waited = min(
                 <uint32_t> (self.loop.ticks - self.head.sent), <uint32_t> (self.loop.ticks - self.progress)
             )
@@ -370,7 +370,7 @@ cdef class Backend(ServerConnection):
         if length == 0:
             return
         if is_over(self.allowance):
-            # one-owner: the limit may have passed since the requests were read, however short ago that seems to be.
+            # one-owner: the limit may have passed since the requests were read, even if that seems a moment ago.
             self._end_over()
             return
         self.used = True
@@ -431,7 +431,7 @@ cdef class Backend(ServerConnection):
             self._lose("closed the connection; the command may or may not have run")
             return
         if is_over(self.allowance):
-            # one-owner: what is acknowledged from now on may be unknown to the master that there is by now.
+            # one-owner: if the limit is over, a later reply may be unknown to the server that is the master by now.
             self._end_over()
             return
         self.progress = self.loop.ticks
@@ -440,7 +440,7 @@ cdef class Backend(ServerConnection):
             self.replies //= 2
             self.reply_bytes //= 2
         if self.tls is not None:
-            # The TLS layer may hold more than fitted.
+            # The TLS layer may hold more than the buffer could take.
             self.loop.event_loop.call_soon(self._readable)
         if own:
             self.inbox.end += received
@@ -461,7 +461,7 @@ cdef class Backend(ServerConnection):
         self.loop.check_drained()
 
     cdef object _refuse_reply(self, request_t* request):
-        """Give whoever made the call an error, and drop what comes of the reply."""
+        """Give the caller an error, and drop the rest of the reply."""
         self.loop.tell_caller(
             request,
             f"-ERR the reply of server {self.address} is larger than the {self.most_held} bytes that the proxy keeps of"
@@ -471,15 +471,15 @@ cdef class Backend(ServerConnection):
     cdef void acknowledge(self) noexcept:
         """Have the system acknowledge the part of a long reply at once.
 
-        It waits up to 40 ms otherwise, if less than two segments came; a sender that paces itself by the round trip
-        (BBR) takes that for the connection's speed, and everything behind the long reply waits with it.
+        Otherwise it waits up to 40 ms if less than two segments came. A sender that paces itself by the round trip
+        (BBR) takes that for the connection's speed, and everything behind the long reply waits, too.
         """
         cdef int yes = 1
         if slotferry_quickack >= 0 and self.fd >= 0:
             setsockopt(self.fd, IPPROTO_TCP, slotferry_quickack, &yes, sizeof(yes))
 
     cdef void end_run(self, run_t* run, const char* data, size_t end) noexcept:
-        """Give a client, in one piece, its replies in a row up to ``end``."""
+        """Give a client, in one piece, its consecutive replies up to ``end``."""
         if run.client == NULL:
             return
         if run.early == NULL:
@@ -489,7 +489,7 @@ cdef class Backend(ServerConnection):
         run.client = NULL
 
     cdef size_t take_replies(self, const char* data, size_t size):
-        """Hand out the replies in ``data``; the number of bytes done with."""
+        """Hand out the replies in ``data``; give the number of bytes that were handled."""
         cdef Loop loop = self.loop
         cdef size_t position = 0
         cdef size_t scan = self.scanned
@@ -500,7 +500,7 @@ cdef class Backend(ServerConnection):
         cdef client_t* client
         cdef request_t* request
         cdef parse_status status
-        # A callback may close this connection, and have another opened.
+        # A callback may close this connection, and cause another one to open.
         cdef int64_t connection = self.connects
         cdef bint streamed
         run.client = NULL
@@ -526,7 +526,7 @@ cdef class Backend(ServerConnection):
             if self.state == BACKEND_GREETING:
                 problem = self.greeting_reply(data[position:scan])
                 if problem is not None:
-                    # Busy with a script, loading, or cut off: clients are told in the server's own words.
+                    # The server is busy with a script, loading, or cut off: clients get the server's own words.
                     own = data[position:scan] if data[position:scan].startswith((b"-BUSY ", b"-LOADING ", b"-MASTERDOWN ")) else None
                     self._lose(problem, own=own)
                     return 0
@@ -541,7 +541,7 @@ cdef class Backend(ServerConnection):
             if self.head == NULL:
                 self.tail = NULL
             else:
-                # The next one is here by now; what it leads to is read when its turn comes.
+                # The next request is here by now. Its effects are handled when its turn comes.
                 prefetch(self.head.next_at_backend)
                 prefetch(self.head.next_at_client)
             self.queued -= 1
@@ -573,7 +573,7 @@ cdef class Backend(ServerConnection):
             loop.leave_slot(request.slot)
             in_turn = client.head == request
             if client != run.client or in_turn != (run.early == NULL) or (
-                # What is kept together is given back together: not too much.
+                # Replies that are kept together are also freed together, so they must not be too many.
                 not in_turn and scan - run.start > LARGE_ROOM - sizeof(kept_t)
             ):
                 self.end_run(&run, data, position)
@@ -598,7 +598,7 @@ cdef class Backend(ServerConnection):
             scan - position >= STREAM_FROM
             and self.state == BACKEND_READY
             and self.head != NULL
-            # A push is no reply to anybody.
+            # A push is not a reply to a request.
             and (self.streaming or data[position] != c'>')
         ):
             request = self.head
@@ -607,7 +607,7 @@ cdef class Backend(ServerConnection):
                 if not (<split_t*> request.extra).place.muted:
                     client = (<split_t*> request.extra).place.client
             if client == NULL and (request.kind != REQUEST_CALL or request.extra == NULL):
-                # Whoever asked has gone, or wants no reply.
+                # The client has gone, or wants no reply.
                 self.streaming = True
                 position = scan
             elif request.kind == REQUEST_CALL:
@@ -622,7 +622,7 @@ cdef class Backend(ServerConnection):
                 self.streaming = client.streaming = True
                 position = scan
             elif client != NULL:
-                # It has to be kept until its turn, or its end, comes.
+                # The reply has to be kept until its turn comes, or until its end.
                 loop.too_much(client, scan - position)
         elif scan - position > self.most_held and data[position] == c'>':
             self._lose(f"sent a message of more than {self.most_held} bytes (session_output_limit_bytes)")

@@ -1,4 +1,4 @@
-"""Growing bytes: what has been read from a socket or waits to be written to one.
+"""Growing buffers: bytes that were read from a socket, or that wait to be written to one.
 
 ``data[start:end]`` are the bytes held. The functions are inline here because every request passes them.
 """
@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memmove
 cdef enum:
     BUFFER_FIRST_SIZE = 1024
     BUFFER_DOUBLING = 1048576
-    # Consumed bytes at the front that are not worth moving what is behind them.
+    # So many consumed bytes at the front are not worth moving the bytes behind them.
     BUFFER_SLACK = 65536
 
 ctypedef struct buffer_t:
@@ -31,7 +31,7 @@ cdef inline bint buffer_reserve(buffer_t* buffer, size_t room) noexcept nogil:
     if buffer.size - buffer.end >= room:
         return True
     if buffer.start and buffer.size - length >= room and buffer.start >= length:
-        # At least as much is free as is kept, so each byte is moved at most once for each one consumed.
+        # At least as many bytes are free as are kept, so each byte is moved at most once for each consumed one.
         memcpy(buffer.data, buffer.data + buffer.start, length)
         buffer.start = 0
         buffer.end = length
@@ -42,7 +42,7 @@ cdef inline bint buffer_reserve(buffer_t* buffer, size_t room) noexcept nogil:
         buffer.end = length
     size = buffer.size * 2 if buffer.size else BUFFER_FIRST_SIZE
     if size > BUFFER_DOUBLING:
-        # A large one grows by a quarter: the system moves its pages, so no byte is copied.
+        # A large buffer grows by a quarter: the system moves its pages, so no byte is copied.
         size = buffer.size + buffer.size // 4
     if size < length + room:
         size = length + room
@@ -55,7 +55,7 @@ cdef inline bint buffer_reserve(buffer_t* buffer, size_t room) noexcept nogil:
 
 
 cdef inline void buffer_settle(buffer_t* buffer) noexcept nogil:
-    """Give back the memory of much that was consumed; each byte is moved at most once for each one consumed."""
+    """Give memory back after many bytes were consumed. Each byte is moved at most once for each consumed one."""
     cdef size_t length = buffer.end - buffer.start
     cdef char* data
     if buffer.start < BUFFER_SLACK or buffer.start < length:

@@ -1,4 +1,4 @@
-"""The keys of a long request, looked for a slice at a time."""
+"""Looks for the keys of a long request, a slice at a time."""
 
 from libc.stdint cimport int64_t
 
@@ -8,7 +8,7 @@ from proxy.engine.session cimport Session
 
 
 cdef class Clearing:
-    """The keys of the request at the front of one session, and how many of them are known to be absent by now."""
+    """The keys of the request at the front of one session, with the number of those known to be absent by now."""
 
     cdef:
         Router router
@@ -19,7 +19,7 @@ cdef class Clearing:
         char* data
         size_t* sizes
         int count
-        # The next key, and where it begins.
+        # The next key, and the place where it begins.
         int index
         size_t position
         double deadline

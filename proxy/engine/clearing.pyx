@@ -1,11 +1,13 @@
-"""The keys of a long request whose slots move, looked for and asked for a slice at a time.
+"""Looks for the keys of a long request whose slots move, and asks for them, a slice at a time.
 
-A request may name hundreds of thousands of keys. So that the worker's other clients are served in between, a turn of
-the event loop looks at keys for :data:`SLICE_SECONDS` at most, and asks for :data:`MOST_ASKED` of them at most; the
-next slice begins once these are absent from their source. **absent-first**: the session is told that its request is
-cleared once the last slice is, by the table that the first one was looked at by. A newer table ends it, and the request
-is looked at afresh. **bounded**: the keys are copied, so it holds as much again as the request; all slices together have
-``move_seconds``, and anew after a key that had to go in pieces.
+A request may name hundreds of thousands of keys. The worker's other clients have to be served in between. So in one
+turn of the event loop, keys are looked at for :data:`SLICE_SECONDS` at most, and at most :data:`MOST_ASKED` of them are
+asked for. The next slice begins once these are absent from their source.
+
+**absent-first**: the session learns that its request is cleared when the last slice is, and all slices have to be
+looked at by the same table. A newer table ends the look, and the request starts again. **bounded**: the keys are
+copied, so the memory is as large again as the request. All slices together have ``move_seconds``, which start again
+after a key that had to go in pieces.
 """
 
 from libc.stdlib cimport free, malloc
@@ -17,11 +19,11 @@ from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, Router, route_t
 from proxy.engine.session cimport Session
 
 cdef enum:
-    # Keys that one slice asks for; Python makes a small record of each.
+    # The most keys that one slice asks for; Python makes a small record of each.
     MOST_ASKED = 256
-    # Keys between two looks at the clock.
+    # The number of keys between two looks at the clock.
     AT_ONCE = 64
-    # Keys of the longest request that is read at the source: it is sent there in one piece.
+    # The most keys of a request that is read at the source: it is sent there in one piece.
     MOST_READ = 4000
 
 cdef double SLICE_SECONDS = 0.001
@@ -34,7 +36,7 @@ cdef double now() noexcept:
 
 
 cdef class Clearing:
-    """The keys of the request at the front of one session, and how many of them are known to be absent by now.
+    """The keys of the request at the front of one session, with the number of those known to be absent by now.
 
     It waits for its keys as a session does: see :class:`proxy.move.Sleeper`.
     """
@@ -70,7 +72,7 @@ cdef class Clearing:
         return True
 
     def go_on(self):
-        """Look at the next slice; the session is woken, held or failed once there is no more to look at."""
+        """Look at the next slice. When there is none left, the session is woken, held or failed."""
         if self.session.closed:
             return
         if self.router.generation != self.generation:
@@ -110,7 +112,7 @@ cdef class Clearing:
             self.index += 1
         return missing
 
-    # -- what the mover says -------------------------------------------------------------------------------
+    # -- what the mover reports ----------------------------------------------------------------------------
 
     def wake(self, int64_t cleared):
         """The keys of the last slice are absent, by the table of the generation ``cleared``."""
@@ -120,7 +122,7 @@ cdef class Clearing:
         if self.met_big:
             self.deadline = now() + self.router.settings.move_seconds
             self.met_big = False
-        # Not at once: others have their turn.
+        # Not at once: other sessions get their turn.
         self.router.loop.event_loop.call_soon(self.go_on)
 
     def fail(self, bytes error):
@@ -128,7 +130,7 @@ cdef class Clearing:
         self.session.fail(error)
 
     def big(self, origin, leave):
-        """A key goes in pieces."""
+        """A key has to go in pieces."""
         self.met_big = True
         if self.count <= MOST_READ:
             self.session.big(origin, leave)

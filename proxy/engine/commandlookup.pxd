@@ -8,7 +8,7 @@ cdef enum:
 ctypedef enum command_path:
     # Keys at fixed places; all of them have to share a slot.
     PATH_KEYED
-    # Split over slots and put together again.
+    # Split over slots; the replies are put together again.
     PATH_SPLIT
     # Answered on the spot.
     PATH_PING
@@ -20,10 +20,10 @@ ctypedef struct command_t:
     uint8_t length
     uint8_t path
     uint8_t split
-    # Flagged write, or readonly.
+    # The command has the flag write, or readonly.
     uint8_t writes
     uint8_t reads
-    # A key that it names may be gone by it.
+    # The command may remove a key that it names.
     uint8_t takes_away
     # Of proxy.engine.statistics.
     int16_t number

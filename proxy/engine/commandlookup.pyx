@@ -1,6 +1,6 @@
 """Finding a command's row by its name, without a Python object.
 
-Open addressing over a hash of the upper-cased name; the table is built once, from :mod:`slots.commands`.
+It is a hash table of upper-cased names with open addressing. It is built once, from :mod:`slots.commands`.
 """
 
 from libc.stdint cimport uint32_t
@@ -51,7 +51,7 @@ cdef class CommandLookup:
     Args:
         commands: name to :class:`slots.commands.Command`; subcommands (``OBJECT|ENCODING``) are left to the
             slow path.
-        statistics: numbers the commands.
+        statistics: gives each command its number.
     """
 
     def __cinit__(self, commands, Statistics statistics):
@@ -85,7 +85,7 @@ cdef class CommandLookup:
             row.takes_away = command.takes_away
             row.split = 0
             row.path = PATH_SLOW
-            # A command for administrators needs a look at who asks.
+            # For an administrator's command, the user has to be checked.
             if command.route is Route.KEYED and row.first > 0 and row.step > 0 and "admin" not in command.flags:
                 row.path = PATH_KEYED
             elif command.route is Route.SPLIT:

@@ -1,4 +1,4 @@
-"""A client's connection: bytes in and out, and when to read no more."""
+"""A client's connection: bytes in and out, and when reading stops."""
 
 from libc.stdint cimport int64_t
 
@@ -16,11 +16,11 @@ cdef class ClientConnection:
         Loop loop
         client_t client
         buffer_t inbox
-        # As much of it as is counted among what is kept for all clients.
+        # The part of it that is counted as memory kept for all clients.
         size_t counted
-        # Bytes of requests that plain Python keeps for later, which are counted there as well.
+        # Bytes of requests that plain Python keeps for later; they are counted there as well.
         int64_t queued
-        # No parse can succeed before this many bytes are there.
+        # The least number of bytes for the next parse to succeed.
         size_t need
         set open_connections
         object sock
@@ -28,28 +28,28 @@ cdef class ClientConnection:
         object tls
         int fd
         watch_t watch
-        # Reading stops (**bounded**): the request at the front waits; too much is
-        # owed to the client; or its server's queue is too long.
+        # Reading stops (**bounded**) for one of these reasons: the request at the front waits, too much is owed to the
+        # client, or its server's queue is too long.
         bint stopped
         bint paused
         bint held_back
         bint reading
         bint writing
-        # Its replies have been kept for those behind them once already.
+        # Its replies have already been kept once, to go with later ones.
         bint deferred
-        # Another connection to the servers is in use from here on: what is owed comes first (**in-order**).
+        # From here on another connection to the servers is used: owed replies come first (**in-order**).
         bint switched
-        # The request at the front may wait for long: a client that hangs up is to be noticed.
+        # The request at the front may wait for long, so it has to be noticed if the client hangs up.
         bint leaving_watched
         bint processing
         bint woken
         bint closing
-        # Who is given the socket once the client is between two requests; None: it is to stay.
+        # The callable that gets the socket once the client is between two requests; None: the client stays.
         object parting
         bint released
         readonly bint closed
         size_t pause_bytes
-        # Replies that may be owed: never more than the first, and now, by how large they have been.
+        # The most replies that may be owed: first the upper bound, then the present limit, which depends on their size.
         int most_owed
         int window
         double last_progress

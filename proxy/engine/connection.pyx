@@ -1,8 +1,8 @@
-"""A client's connection: bytes in and out, and when to read no more.
+"""A client's connection: bytes in and out, and when reading stops.
 
-What arrives is handed to :meth:`ClientConnection.process` where it lies, in the loop's scratch memory; a connection
-holds bytes of its own only while a request is incomplete or has to wait. Reading stops while the request at the
-front waits, while too much is owed to the client, and while its server's queue is too long (**bounded**).
+Bytes that arrive are given to :meth:`ClientConnection.process` where they are, in the loop's scratch memory. A
+connection holds bytes of its own only while a request is incomplete or has to wait. Reading stops while the request at
+the front waits, while too much is owed to the client, and while its server's queue is too long (**bounded**).
 """
 
 import ssl
@@ -29,21 +29,21 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_PEEK
 
 cdef enum:
-    # Bytes of unsent replies above which reading stops when much is kept for all clients together.
+    # With more bytes of unsent replies than this, reading stops if much is kept for all clients together.
     SCARCE_PAUSE = 16384
-    # Replies that may be owed before any has come, and at least.
+    # The number of replies that may be owed before any has come; also the least such number.
     FIRST_WINDOW = 32
     LEAST_WINDOW = 16
-    # Fewer bytes of replies may be sent together with the next ones.
+    # Fewer bytes of replies than this may be sent together with the next ones.
     DEFERRED = 16384
     READ_LEAST = 16384
     READ_MOST = 4194304
-    # Bytes of requests taken behind one that waits; behind that, a client's leaving is not noticed.
+    # Bytes of requests that are read behind a waiting one. With more, a client's leaving is not noticed.
     WATCHED_INPUT = 1048576
 
 
 cdef void client_ready(void* owner, uint32_t events) noexcept:
-    # Held on to: it may close itself.
+    # A reference is held: it may close itself.
     cdef ClientConnection connection = <ClientConnection> owner
     try:
         if events & WRITABLE and connection.writing:
@@ -65,7 +65,7 @@ cdef class ClientConnection:
     Args:
         loop: the worker's loop.
         settings: :class:`proxy.settings.ProxySettings`.
-        open_connections: the set it is in as long as it is open.
+        open_connections: the set that has it while it is open.
         sock: the accepted, non-blocking socket, or ssl.SSLSocket after its handshake; the connection owns it.
         peer: the client's address as text.
     """
@@ -103,11 +103,11 @@ cdef class ClientConnection:
     # -- reading -------------------------------------------------------------------------------------------
 
     cdef size_t process(self, const char* data, size_t size):
-        """Take requests off the front of ``data``; the number of bytes done with."""
+        """Take requests off the front of ``data``; give the number of bytes that were handled."""
         raise TypeError("a connection that nobody reads from")
 
     cdef size_t take(self, const char* data, size_t size) noexcept:
-        """As :meth:`process`; a mistake costs this connection, and not whoever has it go on."""
+        """As :meth:`process`. An exception ends this connection, and does not reach the caller."""
         try:
             return self.process(data, size)
         except Exception as error:
@@ -136,10 +136,10 @@ cdef class ClientConnection:
         return True
 
     cdef void set_window(self) noexcept:
-        """Let as many replies be owed as are expected to stay within what is kept before reading stops.
+        """Allow so many owed replies that their expected bytes stay below the point where reading stops.
 
-        A client that reads nothing has sent that much before it is found out, and it all stands at the servers
-        before other clients' requests. So it grows with the replies that there have been, as TCP's window does.
+        A client that reads nothing has sent that much before it is found out, and all of it stands at the servers
+        before other clients' requests. So the number grows with the replies that have come, as TCP's window does.
         """
         cdef int64_t expected
         cdef int64_t grown = FIRST_WINDOW + 2 * self.client.replies
@@ -149,7 +149,7 @@ cdef class ClientConnection:
         self.window = <int> min(<int64_t> self.most_owed, grown, max(<int64_t> LEAST_WINDOW, expected))
 
     cdef void watch_again(self) noexcept:
-        """Have the poller tell what is of interest now."""
+        """Have the poller report the events that matter now."""
         self.loop.poller.want(&self.watch, (READABLE if self.reading else 0) | (WRITABLE if self.writing else 0))
 
     def _readable(self):
@@ -168,7 +168,7 @@ cdef class ClientConnection:
             self._read_ahead()
             return
         if self.stopped or self.paused or self.held_back or self.closing:
-            # Level-triggered: without this the loop would spin on what is not read.
+            # Level-triggered: without this the loop would spin on bytes that are not read.
             self.reading = False
             self.watch_again()
             return
@@ -190,14 +190,14 @@ cdef class ClientConnection:
             if received < 0 and (errno == EAGAIN or errno == EINTR):
                 return
             if received == 0 and (self.client.head != NULL or buffer_length(&self.client.out)):
-                # It has no more to say and may still listen, as in `printf ... | nc -N`.
+                # The client has no more to say and may still listen, as in `printf ... | nc -N`.
                 self._finish()
                 return
             self.close()
             return
         self.last_active = self.loop.now
         if self.tls is not None:
-            # The TLS layer may hold more than fitted.
+            # The TLS layer may hold more than the buffer could take.
             self.loop.event_loop.call_soon(self._readable)
         if own:
             self.inbox.end += received
@@ -217,12 +217,12 @@ cdef class ClientConnection:
             self.watch_again()
 
     def _read_ahead(self):
-        """Take what comes behind a request that waits, up to a limit, to see the end of the connection."""
+        """Take the bytes behind a waiting request, up to a limit, to notice the end of the connection."""
         cdef int came = self.take_in()
         if came < 0:
             self.close()
         elif came > 0 and self.tls is not None:
-            # The TLS layer may hold more than fitted.
+            # The TLS layer may hold more than the buffer could take.
             self.loop.event_loop.call_soon(self._readable)
 
     def _process_inbox(self):
@@ -236,19 +236,20 @@ cdef class ClientConnection:
         self.count_inbox()
 
     cdef void count_inbox(self) noexcept:
-        """Count the memory of the input among what is kept for all clients."""
+        """Count the memory of the input as memory kept for all clients."""
         if not self.closed:
             self.loop.kept += <int64_t> self.inbox.size - <int64_t> self.counted
             self.counted = self.inbox.size
 
     def count_queued(self, int64_t size):
-        """So many bytes of requests are kept for this client elsewhere, until it has sent the last of them."""
+        """Note that so many bytes of requests are kept for this client elsewhere, until it has sent the last of
+        them."""
         if not self.closed:
             self.loop.kept += size - self.queued
             self.queued = size
 
     def _finish(self):
-        """Take no more requests; close once everything owed is sent."""
+        """Take no more requests; close once all owed replies are sent."""
         self.closing = True
         self.loop.list_client(&self.client.sender)
 
@@ -261,7 +262,7 @@ cdef class ClientConnection:
             backend.pause_session(self)
 
     def resume_reading(self):
-        """A backend that was congested has room again, or others have had their turn."""
+        """Go on reading: a congested backend has room again, or other sessions have had their turn."""
         if self.closed:
             return
         self.loop.set_clock()
@@ -302,7 +303,7 @@ cdef class ClientConnection:
             if self.writing:
                 return
             if length and self.client.head != NULL and length < DEFERRED and not self.deferred:
-                # More replies are owed, and may be ready: from another server, for instance.
+                # More replies are owed and may be ready, for instance from another server.
                 self.deferred = self.loop.defer(&self.client.sender)
                 if self.deferred:
                     return
@@ -350,7 +351,7 @@ cdef class ClientConnection:
             self.watch_again()
 
     def check_time(self, double stall_seconds, double idle_seconds):
-        """Close a client that takes none of its replies, or asks for nothing, for too long (**bounded**)."""
+        """Close a client that takes no replies, or sends no request, for too long (**bounded**)."""
         if self.writing and self.loop.now - self.last_progress > stall_seconds:
             self.close()
         elif (
@@ -363,7 +364,7 @@ cdef class ClientConnection:
             self.close()
 
     def drain(self):
-        """Take no more requests than those received, as far as they can run now; close when all replies are sent.
+        """Run the received requests that can run now, and take no others; close when all replies are sent.
 
         A session that waits, or is held back, goes on later: call again until it is closed.
         """
@@ -375,17 +376,17 @@ cdef class ClientConnection:
     def retire(self, parting):
         """Close as soon as the client is between two requests: nothing is owed to it, and nothing of a request has come.
 
-        ``parting(sock)`` is given the socket then: it is open, and all replies are in the kernel's hands. Call again
-        from time to time: what becomes so without anything being sent is only seen then.
+        Then ``parting(sock)`` gets the socket: it is open, and the kernel has all replies. Call this again from time to
+        time, for a client may reach that point without anything being sent.
         """
         if not self.closed:
             self.parting = parting
             self.loop.list_client(&self.client.sender)
 
     def cut(self, parting):
-        """As :meth:`retire`, and take no more requests; what has been taken is answered.
+        """As :meth:`retire`, and take no more requests. Requests that were taken are answered.
 
-        A request that waits at the front of the input is waited for. Call again until it is closed.
+        The request at the front may wait; then this waits for it, too. Call again until the connection is closed.
         """
         if not self.closed:
             self.parting = parting
@@ -395,7 +396,7 @@ cdef class ClientConnection:
                 self._finish()
 
     cdef bint amid(self):
-        """Whether what the client has sent so far is a part of something longer, such as a transaction."""
+        """Whether the client is in the middle of something longer, such as a transaction."""
         return False
 
     cdef object _part_between_requests(self):
@@ -414,7 +415,7 @@ cdef class ClientConnection:
             or (self.tls is not None and self.tls.pending())
         ):
             return
-        # What has come by now is served first; and a client that has left is seen to have when it is read from.
+        # Bytes that have come by now are handled first. When they are read, a client that has left is noticed.
         if recv(self.fd, &byte, 1, MSG_PEEK) < 0 and errno == EAGAIN:
             self._part()
 
@@ -436,7 +437,7 @@ cdef class ClientConnection:
 
     @property
     def kept(self):
-        """Bytes of memory for what is unsent and what is not parsed."""
+        """Bytes of memory for unsent replies and unparsed requests."""
         return self.client.out.size + self.client.early + self.inbox.size + self.queued
 
     @property
@@ -447,19 +448,19 @@ cdef class ClientConnection:
     cpdef bint has_left(self) noexcept:
         """Whether its client has closed the connection, or at least its own side of it.
 
-        One that has closed both looks the same until something is sent to it. Not seen is an end behind more than
-        the sockets take.
+        A client that has closed both sides looks the same until something is sent to it. The end is not seen if more
+        bytes come before it than the sockets can hold.
         """
         cdef int came = 1
         if self.closed or is_left(self.fd):
             return True
-        # TLS has an end of its own, behind what was sent before; the socket may stay open until that is answered.
+        # TLS has an end of its own, behind the bytes sent before. The socket may stay open until that is answered.
         while came > 0 and self.tls is not None and not self.processing and buffer_length(&self.inbox) < WATCHED_INPUT:
             came = self.take_in()
         return came < 0
 
     cdef int take_in(self) noexcept:
-        """Take what comes behind a request that waits: 1 if there was some, 0 if nothing came yet, -1 at the end."""
+        """Take the bytes behind a waiting request: 1 if there were some, 0 if nothing came yet, -1 at the end."""
         cdef ssize_t received
         if not buffer_reserve(&self.inbox, READ_LEAST):
             return -1
@@ -471,7 +472,7 @@ cdef class ClientConnection:
         return 0 if received < 0 and (errno == EAGAIN or errno == EINTR) else -1
 
     cdef bint gives_up(self):
-        """Whether it is not gone on with, because its client has left while the request at the front waited."""
+        """Whether the client is given up, because it left while the request at the front waited."""
         return False
 
     def local_address(self):
@@ -479,11 +480,11 @@ cdef class ClientConnection:
         try:
             return format_address(self.sock.getsockname())
         except OSError:
-            # macOS says so of a connection that the client has reset.
+            # macOS reports this for a connection that the client has reset.
             return "?:0"
 
     def close(self):
-        """Close the connection now; what is under way for it at the servers runs to its end there."""
+        """Close the connection now. Its requests that are under way at the servers run to their end there."""
         if self.closed:
             return
         self.closed = True
@@ -494,7 +495,7 @@ cdef class ClientConnection:
         self.loop.forget_client(&self.client)
         buffer_free(&self.client.out)
         if not self.processing:
-            # Whom it waits for may hold on to it for long.
+            # The object that it waits for may keep it alive for long.
             buffer_free(&self.inbox)
         self.open_connections.discard(self)
 

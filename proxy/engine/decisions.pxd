@@ -1,4 +1,4 @@
-"""What becomes of a request that plain Python decides on."""
+"""Carries out the decisions of plain Python on requests."""
 
 from proxy.engine.resp cimport argument_t
 from proxy.engine.session cimport VERDICT_FAILED, Session, verdict

@@ -1,7 +1,7 @@
-"""What becomes of a request that plain Python decides on: the outcomes of :mod:`proxy.engine.outcomes`, carried out.
+"""Carries out the decisions of plain Python on requests: the outcomes of :mod:`proxy.engine.outcomes`.
 
-A decision that has to wait leaves the request at the front of the session's input (**in-order**). What is sent for a
-slot goes out in the same step in which nothing stood in its keys' way (**drained**, **absent-first**).
+A decision that has to wait leaves the request at the front of the session's input (**in-order**). Requests for a slot
+go out in the same step that found the way of their keys free (**drained**, **absent-first**).
 """
 
 import asyncio
@@ -36,7 +36,7 @@ cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this requ
 
 
 cdef class Place:
-    """A place in a session's replies, to be filled once."""
+    """A place in a session's replies, which is filled once."""
 
     cdef request_t* place
     cdef Loop loop
@@ -61,7 +61,7 @@ cdef verdict decide(
     cdef int index
     cdef int protocol = session.protocol
     if session.loop.waiting and session.has_no_room(size):
-        # bounded: what is for every server would wait for them all.
+        # bounded: a request for every server would wait for all of them.
         session.loop.requests -= 1
         return VERDICT_HELD
     session.loop.decisions += 1
@@ -73,7 +73,7 @@ cdef verdict decide(
 
 
 cdef verdict settle(Session session, object outcome, int32_t slot, object address, const char* data, size_t size):
-    """Do what plain Python has decided. ``slot`` and ``address`` are those that a Cleared was told of."""
+    """Do what plain Python has decided. ``slot`` and ``address`` are the arguments of a Cleared's ``then``."""
     cdef argument_t* keys
     cdef Place place
     cdef bytes key
@@ -132,7 +132,7 @@ cdef verdict settle(Session session, object outcome, int32_t slot, object addres
 
 
 cdef verdict clear(Session session, object cleared, const char* data, size_t size) except VERDICT_FAILED:
-    """Call ``then`` once nothing stands in the keys' way, or wait until that is so."""
+    """Call ``then`` once the way of the keys is free, or wait until it is."""
     cdef Router router = session.router
     cdef argument_t* keys
     cdef bytes key
@@ -191,7 +191,7 @@ cdef verdict send_unit(Session session, object unit, int32_t slot, Backend backe
 
 
 async def _later(Session session, coroutine, Place place):
-    """Fill a place with what ``coroutine`` gives, then go on with the session."""
+    """Fill a place with the result of ``coroutine``, then go on with the session."""
     try:
         reply = await coroutine
     except Exception as error:
@@ -204,7 +204,7 @@ async def _later(Session session, coroutine, Place place):
 
 
 async def _wait(Session session, coroutine):
-    """Answer the request at the front with what ``coroutine`` gives, or have it looked at afresh."""
+    """Answer the request at the front with the result of ``coroutine``, or have the request looked at again."""
     try:
         reply = await coroutine
     except Exception as error:

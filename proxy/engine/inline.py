@@ -1,9 +1,9 @@
 """Inline requests: words on a line, quoted as Redis's ``sdssplitargs`` reads them."""
 
 SPACE = b" \t\r\n\x0b\x0c"
-"""What is skipped between words, and may follow a closing quote."""
+"""Bytes that are skipped between words, and that may follow a closing quote."""
 ENDS = b" \t\r\n"
-"""What ends a word."""
+"""Bytes that end a word."""
 NAMED = {ord("n"): b"\n", ord("r"): b"\r", ord("t"): b"\t", ord("b"): b"\b", ord("a"): b"\a"}
 HEX_DIGITS = b"0123456789abcdefABCDEF"
 
@@ -16,7 +16,7 @@ def split_inline(line: bytes) -> list[bytes]:
     Raises:
         ValueError: where quotes are not closed, or something follows a closing quote.
     """
-    # To Redis it is a C string.
+    # Redis takes it for a C string.
     line = line.partition(b"\0")[0]
     words: list[bytes] = []
     position = 0
@@ -36,7 +36,8 @@ def split_inline(line: bytes) -> list[bytes]:
 
 
 def _quoted(line: bytes, position: int, word: bytearray) -> int:
-    """Add to ``word`` what is quoted from ``position`` on; the position after the closing quote, which ends a word."""
+    """Add the quoted text from ``position`` on to ``word``; give the position after the closing quote, which ends a
+    word."""
     quote = line[position]
     position += 1
     while position < len(line):

@@ -1,8 +1,8 @@
-"""What the keys of a slot at a server are to who lists them."""
+"""How the keys of a slot appear in a server's list of keys."""
 
 cdef enum:
-    # The slot is not there.
+    # The server does not have the slot.
     KEYS_HIDDEN
     KEYS_HERE
-    # On their way to another server, or from it: a key may be listed by both.
+    # Keys of the slot move to this server or from it, so two servers may list the same key.
     KEYS_HERE_OR_THERE

@@ -1,7 +1,7 @@
-"""Keys as a server lists them, an array of KEYS or SCAN, of which some are left out: those of slots that are not its.
+"""Reads a server's list of keys (a reply to KEYS or SCAN), without the keys of slots that the server does not own.
 
-A server may list millions. They are read in slices, so that other clients' requests come in between, and copied in
-runs as they stand; no Python object is made of a key, unless who asks has to compare it.
+A server may list millions. They are read in slices, so that other clients' requests come in between, and they are
+copied in runs, unchanged. No Python object is made of a key, unless the caller has to compare it.
 """
 
 from libc.stdint cimport uint8_t
@@ -13,13 +13,13 @@ HIDDEN = KEYS_HIDDEN
 HERE = KEYS_HERE
 HERE_OR_THERE = KEYS_HERE_OR_THERE
 
-# Digits of a length; no array or key has as many as the longest such number says.
+# The most digits of a length; no array or key is as large as the largest such number.
 cdef enum:
     MOST_DIGITS = 12
 
 
 cdef Py_ssize_t read_header(const char* data, Py_ssize_t size, Py_ssize_t* at, char kind) except -1:
-    """The number in the line ``kind`` number CR LF at ``at``, which goes on behind it."""
+    """The number in the line ``kind`` number CR LF at ``at``; ``at`` moves behind the line."""
     cdef Py_ssize_t place = at[0]
     cdef Py_ssize_t number = 0
     cdef int digits = 0
@@ -41,12 +41,12 @@ cdef class KeyList:
 
     Args:
         router: knows the slot function.
-        reply: the array, whole.
+        reply: the whole array.
         shown: a byte for each slot: whether its keys are shown.
-        reserved: what the names of keys begin with that are never shown.
+        reserved: the prefix of keys that are never shown.
 
     Raises:
-        ValueError: it is no array of strings; :meth:`read` raises that, too.
+        ValueError: it is not an array of strings; :meth:`read` raises that, too.
     """
 
     cdef:
@@ -74,7 +74,7 @@ cdef class KeyList:
         self.uncertain = []
 
     def read(self, Py_ssize_t most):
-        """Read up to ``most`` keys more; whether there are others."""
+        """Read up to ``most`` more keys; say whether there are others."""
         cdef const char* data = <const char*> self.reply
         cdef const char* reserved = <const char*> self.reserved
         cdef const uint8_t* shown = <const uint8_t*> <const char*> self.shown

@@ -1,7 +1,8 @@
-"""Memory that comes and goes with every batch: output buffers of clients, and replies that wait for their turn.
+"""Keeps memory that every batch needs for a short time: clients' output buffers, and replies that wait for their turn.
 
-The system's allocator would take back and hand out the same pages over and over. What stays here is bounded:
-:data:`SPARES` buffers of at most :data:`SPARE_MOST` bytes, :data:`SMALL_ROOMS` and :data:`LARGE_ROOMS` rooms for replies.
+The system's allocator would take back and hand out the same pages over and over. The kept memory is bounded:
+:data:`SPARES` buffers of at most :data:`SPARE_MOST` bytes, :data:`SMALL_ROOMS` and :data:`LARGE_ROOMS` rooms for
+replies.
 """
 
 from libc.stdlib cimport free, malloc
@@ -16,17 +17,18 @@ cdef enum:
     LARGE_ROOM = 4096
     LARGE_ROOMS = 512
 
-# Replies of several requests that came one after another, before their turn.
+# Several replies that came one after another, before their turn.
 ctypedef struct kept_t:
     size_t room
-    # Requests whose replies are in it.
+    # The number of requests whose replies are in it.
     int users
     char data[1]
 
 ctypedef struct memory_t:
     buffer_t spares[SPARES]
     int spare_count
-    # Their addresses, and not a list through the rooms themselves: whoever takes one would wait for it to be read.
+    # Their addresses are in an array, not in a list through the rooms themselves: taking a room would have to wait
+    # until it is read from memory.
     kept_t* small[SMALL_ROOMS]
     int small_count
     kept_t* large[LARGE_ROOMS]
@@ -34,14 +36,14 @@ ctypedef struct memory_t:
 
 
 cdef inline void take_spare(memory_t* memory, buffer_t* buffer) noexcept nogil:
-    """Give a buffer that has no memory a spare's, if there is one."""
+    """Give a buffer without memory the memory of a spare one, if there is one."""
     if memory.spare_count:
         memory.spare_count -= 1
         buffer[0] = memory.spares[memory.spare_count]
 
 
 cdef inline void give_spare(memory_t* memory, buffer_t* buffer) noexcept nogil:
-    """Take an empty buffer's memory back; it has none afterwards."""
+    """Take an empty buffer's memory back; afterwards the buffer has none."""
     if buffer.data != NULL and buffer.size <= SPARE_MOST and memory.spare_count < SPARES:
         memory.spares[memory.spare_count] = buffer[0]
         memory.spares[memory.spare_count].start = memory.spares[memory.spare_count].end = 0
@@ -78,7 +80,7 @@ cdef inline kept_t* new_kept(memory_t* memory, size_t size) noexcept nogil:
 
 
 cdef inline void leave_kept(memory_t* memory, kept_t* kept) noexcept nogil:
-    """One user less; the last one gives the room back."""
+    """Remove one user; the last one gives the room back."""
     kept.users -= 1
     if kept.users > 0:
         return
@@ -93,7 +95,7 @@ cdef inline void leave_kept(memory_t* memory, kept_t* kept) noexcept nogil:
 
 
 cdef inline void free_memory(memory_t* memory) noexcept nogil:
-    """Give everything back to the system."""
+    """Give all memory back to the system."""
     cdef int index
     for index in range(memory.spare_count):
         buffer_free(&memory.spares[index])

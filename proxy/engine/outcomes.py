@@ -1,4 +1,4 @@
-"""What the slow path may answer besides a reply, a reply later, or the keys to route by."""
+"""The outcomes of the slow path, besides a reply, a later reply, or the keys to route by."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -10,9 +10,9 @@ QUIT = object()
 AFTER_OWED = object()
 """Look at the request again once everything owed to the session has been answered (**in-order**)."""
 NO_REPLY = object()
-"""The request is done with; what there was to answer has been answered."""
+"""The request is finished; all its replies have been given."""
 AGAIN = object()
-"""What the coroutine of a :class:`Waiting` gives to have the request looked at afresh."""
+"""The result of a :class:`Waiting`'s coroutine that has the request looked at again."""
 
 GATED = 1
 """Bit of a session's ``attention``: it has not authenticated."""
@@ -33,8 +33,8 @@ class Cleared:
     """Wait until the keys' slot lets them through, then let ``then(session, slot, address)`` give the next outcome.
 
     absent-first, drained: ``then`` is called once the slot is not locked and, in a migration, every key is absent from
-    the source. It is called at once in that same step; what it sends counts for the slot. Without keys the slot
-    is -1 and the address any server's.
+    the source. The call is part of that same step, and the requests that ``then`` sends count for the slot. Without
+    keys the slot is -1, and the address is that of any server.
     """
 
     __slots__ = ("keys", "then")
@@ -45,7 +45,7 @@ class Cleared:
 
 
 class Unit:
-    """Several requests sent in one piece to the server that ``then`` was told of.
+    """Several requests, sent in one piece to the server whose address ``then`` got.
 
     ``before`` of their replies are dropped, the next is the session's, ``after`` more are dropped.
     """
@@ -61,7 +61,7 @@ class Unit:
 class Waiting:
     """Keep the request at the front until ``coroutine`` gives its reply, or :data:`AGAIN`.
 
-    A client that hangs up meanwhile is noticed; its session is closed and the coroutine cancelled.
+    If the client hangs up meanwhile, its session is closed and the coroutine cancelled.
     """
 
     __slots__ = ("coroutine",)

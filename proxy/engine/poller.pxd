@@ -1,4 +1,4 @@
-"""Which sockets are ready, told to C functions without a Python object in between."""
+"""Watches sockets and calls C functions when they are ready, without a Python object in between."""
 
 from libc.stdint cimport uint32_t
 
@@ -7,12 +7,12 @@ cdef enum:
     READABLE = 1
     WRITABLE = 4
 
-# What is to be known of one socket; lives in the connection that owns the socket.
+# The watch of one socket; it is part of the connection that owns the socket.
 ctypedef struct watch_t:
     int fd
-    # Bits that are waited for; none when the socket is not watched at all.
+    # The bits that are waited for; none when the socket is not watched at all.
     uint32_t wanted
-    # Called with the bits that are there; READABLE also for an error or a hang-up.
+    # Called with the bits that are ready; READABLE also for an error or a hang-up.
     void (*ready)(void* owner, uint32_t events) noexcept
     void* owner
 
@@ -29,13 +29,13 @@ cdef class Poller:
         void (*before)(void* owner) noexcept
         void (*after)(void* owner) noexcept
         void* owner
-        # Within ``after``: whether it will be called again soon whatever happens. Set by the owner: whether it has to be.
+        # Within ``after``: whether it will be called again soon in any case. The owner sets whether it has to be.
         bint again
         bint wanted_again
         # Ready when ``after`` is due though no socket was ready; -1 where there is none.
         int timer
         bint timed
-        # Keeps the owner alive as long as sockets are watched.
+        # Keeps the owner alive while sockets are watched.
         public object keeps
 
     cdef bint want(self, watch_t* watch, uint32_t events) noexcept

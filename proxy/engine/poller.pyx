@@ -1,15 +1,15 @@
-"""Which sockets are ready, told to C functions without a Python object in between.
+"""Watches sockets and calls C functions when they are ready, without a Python object in between.
 
-On Linux the engine's sockets stand in an epoll set of their own, and the event loop watches that set's descriptor
-only: a ready socket costs a C call, and an idle one no object in the event loop. What became ready while a batch was
-dealt with is taken at once, a few times over, before the event loop has its turn. Elsewhere each socket is watched by
-the event loop.
+On Linux the engine's sockets are in an epoll set of their own, and the event loop watches only that set's descriptor. A
+ready socket costs a C call, and an idle one has no object in the event loop. Sockets that become ready during a batch
+are handled at once, a few times in a row, before the event loop has its turn. On other systems the event loop watches
+each socket.
 
-Whoever has something to do that is cheaper together with what comes next may leave it for then. When nothing comes, a
-timer in the same set has it done after :data:`MOST_NANOSECONDS` (**bounded**).
+Some work is cheaper together with the work that comes next, and may be left for then. If nothing comes, a timer in the
+same set has it done after :data:`MOST_NANOSECONDS` (**bounded**).
 
-Interest is level-triggered. A socket for which nothing is wanted is taken out of the set, because a hang-up is
-reported for every socket in it.
+Interest is level-triggered. A socket without interest is taken out of the set, because a hang-up is reported for every
+socket in it.
 """
 
 from libc.stdint cimport intptr_t, uint32_t, uint64_t
@@ -64,9 +64,9 @@ cdef extern from *:
 
 cdef enum:
     MOST_EVENTS = 256
-    # Batches taken in a row before the event loop has its turn.
+    # The most batches in a row before the event loop has its turn.
     MOST_BATCHES = 8
-    # How long ``after`` may be due. A server's reply in the same network takes about as long.
+    # How long ``after`` may be left waiting. A reply of a server in the same network takes about as long.
     MOST_NANOSECONDS = 300_000
 
 
@@ -75,7 +75,7 @@ cdef class Poller:
 
     Args:
         event_loop: watches the set, or each socket where there can be no set.
-        portable: do without a set of its own, as on systems that have no epoll.
+        portable: have no set of its own, as on systems without epoll.
     """
 
     def __cinit__(self, event_loop, bint portable=False):
@@ -95,7 +95,7 @@ cdef class Poller:
             event.events = READABLE
             event.data.ptr = NULL
             if self.timer < 0 or epoll_ctl(self.fd, EPOLL_CTL_ADD, self.timer, &event):
-                raise OSError("there is no timer to be had")
+                raise OSError("no timer is available")
             event_loop.add_reader(self.fd, self._take)
 
     def __dealloc__(self):
@@ -106,7 +106,7 @@ cdef class Poller:
             close(self.fd)
 
     cdef bint want(self, watch_t* watch, uint32_t events) noexcept:
-        """Say what is waited for from now on; false when the system refuses."""
+        """Set the events to wait for from now on; false when the system refuses."""
         cdef epoll_event event
         cdef uint32_t before = watch.wanted
         if events == before:
@@ -124,7 +124,7 @@ cdef class Poller:
         )
 
     cdef void forget(self, watch_t* watch) noexcept:
-        """The socket is about to be closed, or its owner to go: nothing is told of it any more."""
+        """Stop watching a socket that is about to be closed, or whose owner is about to go."""
         cdef epoll_event* events = <epoll_event*> self.batch
         cdef int index
         self.want(watch, 0)
@@ -133,7 +133,7 @@ cdef class Poller:
                 events[index].data.ptr = NULL
 
     def _take(self):
-        """Deal with the sockets that are ready."""
+        """Handle the sockets that are ready."""
         cdef epoll_event* events = <epoll_event*> self.batch
         cdef watch_t* watch
         cdef uint32_t bits
@@ -156,12 +156,12 @@ cdef class Poller:
             self.after(self.owner)
             self.again = False
             if count == 1 and not self.wanted_again:
-                # Hardly anything to do: rather let the event loop wait than look again.
+                # There was hardly anything to do: the event loop may wait instead of another look.
                 break
         self.rest()
 
     cdef void rest(self) noexcept:
-        """Let the event loop wait, but no longer than what is left to do may take."""
+        """Let the event loop wait, but no longer than the remaining work may take."""
         if self.wanted_again:
             self.timed = True
             slotferry_time(self.timer, MOST_NANOSECONDS)

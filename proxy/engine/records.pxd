@@ -1,4 +1,4 @@
-"""The C records that requests, clients and what has bytes to send are."""
+"""The C records of requests, clients, and senders of bytes."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
@@ -13,17 +13,17 @@ ctypedef enum request_kind:
     REQUEST_PLACE
     # The proxy's own request, answered to a Python callable.
     REQUEST_CALL
-    # No reply: something that goes to the client between two of them.
+    # Not a reply: something that goes to the client between two replies.
     REQUEST_PUSH
 
-# What has bytes to send: a client or a backend, linked into the loop's list while it does.
+# A client or a backend with bytes to send; it is in the loop's list while it has some.
 ctypedef struct sender_t:
     sender_t* next
     void (*send)(void* owner) noexcept
     void* owner
     bint listed
 
-# Some of them, first in, first out.
+# A list of them, first in, first out.
 ctypedef struct senders_t:
     sender_t* first
     sender_t* last
@@ -34,32 +34,33 @@ ctypedef struct client_t:
     request_t* head
     request_t* tail
     int32_t owed
-    # Set when the connection has to be closed at the next send: memory or a limit ran out.
+    # Set when the connection has to be closed at the next send: memory ran out, or a limit was reached.
     const char* broken
     buffer_t out
-    # Replies and their bytes, of late: how large the next ones may be expected to be.
+    # Recent replies and their bytes, by which the size of the next ones is estimated.
     int64_t replies
     int64_t reply_bytes
-    # Bytes of replies that came before their turn; with those in ``out`` they stay within the limit (**bounded**).
+    # Bytes of replies that came before their turn. Together with those in ``out`` they stay within the limit
+    # (**bounded**).
     size_t early
     size_t out_limit
-    # A part of the reply at the head is out already.
+    # A part of the reply at the head has already been sent.
     bint streaming
-    # Whether the next request's reply is dropped: it has a place all the same (**in-order**, **bounded**).
+    # Whether the next request's reply is dropped. The reply has a place all the same (**in-order**, **bounded**).
     bint muted
     sender_t sender
 
-# One cache line: a pipeline's worth of them is walked over for each batch of replies.
+# One cache line, for each batch of replies passes over a pipeline's worth of requests.
 ctypedef struct request_t:
     request_t* next_at_backend
     request_t* next_at_client
     client_t* client
-    # Of a REQUEST_PART and of a split request's place: its split_t. Of a REQUEST_CALL: its Python callable, owned.
-    # Where there is a reply that waits for its turn: the kept_t that it lies in.
+    # For a REQUEST_PART and for the place of a split request: its split_t. For a REQUEST_CALL: its Python callable,
+    # owned. If a reply waits for its turn: the kept_t that has it.
     void* extra
     char* reply
     size_t reply_size
-    # Ticks of the loop's clock at which the proxy read it.
+    # The ticks of the loop's clock when the proxy read it.
     uint32_t sent
     int32_t part
     int16_t slot

@@ -1,4 +1,4 @@
-"""Replies on their way from the servers to the clients they are owed to."""
+"""Takes replies from the servers to their clients."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -11,19 +11,19 @@ cdef class Loop(UnderWay):
     """One worker's event loop as the engine sees it: senders, the free list, the clock, the slots' counters."""
 
     cdef:
-        # Backends with a socket: nobody else may hold on to one of them.
+        # Backends with a socket: there may be no other reference to one.
         set connected
         readonly Statistics statistics
-        # Requests that plain Python decided on.
+        # The number of requests that plain Python decided on.
         int64_t decisions
         char* scratch
-        # Bytes of memory for what is kept for all clients, unsent or not yet taken; above the limit, ``on_excess`` is
-        # called (**bounded**).
+        # Bytes of memory kept for all clients, unsent or not yet taken. Above the limit, ``on_excess`` is called
+        # (**bounded**).
         readonly int64_t kept
         public int64_t kept_limit
         public object on_excess
-        # Bytes of memory for requests that wait for servers, where these are many. At the limit, sessions with more wait
-        # in ``held``, the first first, until others' have gone (**bounded**).
+        # Bytes of memory for requests that wait for servers, where these are many. At the limit, sessions with more
+        # wait in ``held``, in their order, until other requests have gone (**bounded**).
         readonly int64_t waiting
         public int64_t waiting_limit
         object held

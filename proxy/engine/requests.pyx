@@ -1,11 +1,11 @@
-"""Replies on their way from the servers to the clients they are owed to.
+"""Takes replies from the servers to their clients.
 
-A request stands in two queues: its backend's, because a server answers in order, and its client's, because a
-client is answered in order (**in-order**). A reply whose turn it is goes straight to the client's output; one
-that is early waits in its request.
+A request is in two queues: its backend's, because a server answers in order, and its client's, because a client is
+answered in order (**in-order**). A reply whose turn it is goes straight to the client's output. A reply that is early
+waits in its request.
 
-A client may leave while requests of its are under way: they stay in the backends' queues without a client, and
-their replies are dropped.
+A client may leave while its requests are under way. They stay in the backends' queues without a client, and their
+replies are dropped.
 """
 
 from collections import deque
@@ -59,7 +59,8 @@ cdef class Loop(UnderWay):
     # -- requests that wait for servers -------------------------------------------------------------------
 
     cdef bint is_full(self, object session, size_t size):
-        """Whether a request of this size has to wait until others have gone to their servers. One goes in any case."""
+        """Whether a request of this size has to wait until others have gone to their servers. One request always
+        goes."""
         return (
             self.waiting > 0
             and size > KEPT_BUFFER
@@ -83,7 +84,7 @@ cdef class Loop(UnderWay):
                 self.resuming = False
 
     def resume_held(self):
-        """Let sessions go on, in the order in which they came, as far as there is room."""
+        """Let sessions go on, in the order in which they came, while there is room."""
         self.resuming = False
         while self.held:
             session, size = self.held[0]
@@ -97,7 +98,8 @@ cdef class Loop(UnderWay):
     # -- replies -------------------------------------------------------------------------------------------
 
     cdef bint too_much(self, client_t* client, size_t size) noexcept:
-        """Whether so much more is beyond what is kept for a client (**bounded**), which then loses its connection."""
+        """Whether so much more is above the limit of what is kept for a client (**bounded**). Then the client loses its
+        connection."""
         if client.broken == NULL and buffer_length(&client.out) + client.early + size > client.out_limit:
             client.broken = b"output limit"
             self.list_client(&client.sender)
@@ -106,7 +108,7 @@ cdef class Loop(UnderWay):
     cdef void put_reply(self, client_t* client, const char* data, size_t size) noexcept:
         """Append to the client's output, within its limit."""
         if size == 0:
-            # Nothing for the client; it may go on all the same.
+            # The client gets nothing, but may be able to go on all the same.
             self.list_client(&client.sender)
             return
         if self.too_much(client, size):
@@ -150,7 +152,7 @@ cdef class Loop(UnderWay):
             client.tail = NULL
 
     cdef void finish_place(self, request_t* place, const char* data, size_t size) noexcept:
-        """Reply to a request that stands only in its client's queue, now or when its turn comes."""
+        """Give the reply to a request that is only in its client's queue, now or when its turn comes."""
         cdef client_t* client = place.client
         observe(
             self.statistics,
@@ -185,8 +187,8 @@ cdef class Loop(UnderWay):
     cdef void keep_early(self, client_t* client, request_t* first, const char* data, size_t size) noexcept:
         """Keep replies that came before their turn, within the client's limit.
 
-        They are those to ``first`` and to what follows it at its backend, as far as ``data`` reaches; each of these
-        requests knows the size of its own.
+        They are the replies to ``first`` and to the requests behind it at its backend, up to the end of ``data``. Each
+        of these requests knows the size of its reply.
         """
         cdef request_t* request = first
         cdef size_t left = size
@@ -217,7 +219,7 @@ cdef class Loop(UnderWay):
             request = request.next_at_backend
 
     cdef void deliver(self, request_t* request, const char* data, size_t size) noexcept:
-        """The reply to a request that has left its backend's queue, an error made by the proxy included."""
+        """Give the reply to a request that has left its backend's queue; it may be an error made by the proxy."""
         self.leave_slot(request.slot)
         if request.kind == REQUEST_CALL:
             if request.extra != NULL:
@@ -232,7 +234,7 @@ cdef class Loop(UnderWay):
             self.finish_part(request, data, size)
 
     cdef void tell_caller(self, request_t* request, bytes reply) noexcept:
-        """Give a request of the proxy's own its reply; nothing that comes later is told."""
+        """Give the reply to a request of the proxy's own. Nothing that comes later is passed on."""
         callback = <object> request.extra
         request.extra = NULL
         Py_DECREF(callback)
@@ -249,24 +251,25 @@ cdef class Loop(UnderWay):
         cdef int64_t expected = client.reply_bytes
         if client.head == NULL:
             self.put_reply(client, data, size)
-            # It says nothing about how large servers' replies are.
+            # It says nothing about the size of servers' replies.
             client.reply_bytes = expected
             return
         place = self.place(client)
         if place != NULL:
             place.command = UNCOUNTED
-            # Whoever gives it has seen to that.
+            # The caller has made sure of that.
             place.muted = 0
             self.finish_place(place, data, size)
 
     cdef void push(self, client_t* client, const char* data, size_t size) noexcept:
-        """Something between two replies: now, or right behind the one of which a part is out (**in-order**)."""
+        """Send something between two replies: now, or right behind the reply of which a part has been sent
+        (**in-order**)."""
         cdef request_t* before = client.head
         cdef request_t* request
         cdef int64_t expected = client.reply_bytes
         if not client.streaming:
             self.put_reply(client, data, size)
-            # It says nothing about how large replies are.
+            # It says nothing about the size of replies.
             client.reply_bytes = expected
             return
         request = self.new_request(REQUEST_PUSH, NULL, -1)
@@ -294,7 +297,7 @@ cdef class Loop(UnderWay):
         return place
 
     cdef void forget_client(self, client_t* client) noexcept:
-        """The client is gone: free what only it waited for, cut the rest loose."""
+        """The client is gone: free the memory that only it needed, and detach the rest."""
         cdef request_t* request = client.head
         cdef request_t* following
         while request != NULL:
@@ -308,7 +311,7 @@ cdef class Loop(UnderWay):
                     self.drop_parts(<split_t*> request.extra)
                     self.free_request(request)
                 else:
-                    # Whoever holds the place finishes it, and finish_place frees it.
+                    # The holder of the place finishes it, and finish_place frees it.
                     request.client = NULL
             else:
                 request.client = NULL
@@ -322,7 +325,7 @@ cdef class Loop(UnderWay):
     # -- split requests ------------------------------------------------------------------------------------
 
     cdef split_t* new_split(self, split_kind kind, int32_t keys, int32_t most_parts) noexcept:
-        """Room to put a request of ``keys`` keys together again from at most ``most_parts`` parts."""
+        """Room to reassemble a request of ``keys`` keys from at most ``most_parts`` parts."""
         cdef split_t* split = <split_t*> calloc(1, sizeof(split_t))
         if split == NULL:
             return NULL
@@ -338,7 +341,7 @@ cdef class Loop(UnderWay):
         return split
 
     cdef void drop_parts(self, split_t* split) noexcept:
-        """Nobody waits for the parts' replies any more: keep none of them."""
+        """The parts' replies are no longer needed: keep none of them."""
         cdef int32_t part
         for part in range(split.parts):
             free(split.replies[part])
@@ -381,7 +384,7 @@ cdef class Loop(UnderWay):
             self.leave_slot(split.key_slot[key])
         self.kept -= split.held
         if split.place != NULL and split.place.client == NULL:
-            # Whoever asked wants no reply.
+            # The client wants no reply.
             self.free_request(split.place)
         elif split.place != NULL:
             split.place.client.early -= split.held
@@ -462,12 +465,12 @@ cdef class Loop(UnderWay):
                 self.event_loop.call_exception_handler({"message": "limiting what is kept", "exception": error})
 
     def processes_known(self):
-        """Have connections go on that waited for their server's process to be known."""
+        """Let connections go on that waited until their server's process was known."""
         for connection in list(self.connected):
             connection.processes_known()
 
     def end_over(self):
-        """End the connections to servers that may not be used any more; what they owe is answered with an error."""
+        """End the connections to servers that may not be used any more; requests that they owe get an error."""
         for connection in list(self.connected):
             connection.end_if_over()
 

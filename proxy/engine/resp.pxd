@@ -1,4 +1,4 @@
-"""RESP as far as a proxy needs it: where a request's arguments are, and where a reply ends."""
+"""The part of RESP that a proxy needs: where a request's arguments are, and where a reply ends."""
 
 from libc.stdint cimport int64_t
 
@@ -21,11 +21,11 @@ ctypedef struct request_parse_t:
     argument_t* arguments
     int capacity
     int count
-    # Bytes of the whole request, or of the line of an inline one.
+    # The size of the whole request in bytes, or of the line of an inline request.
     size_t size
-    # Of an incomplete request: no parse can succeed before this many bytes are there.
+    # For an incomplete request: the least number of bytes for a parse to succeed.
     size_t need
-    # Of a malformed one: what Redis says of it.
+    # For a malformed request: Redis's error.
     const char* error
 
 ctypedef struct reply_meter_t:

@@ -1,7 +1,7 @@
-"""RESP as far as a proxy needs it: where a request's arguments are, and where a reply ends.
+"""The part of RESP that a proxy needs: where a request's arguments are, and where a reply ends.
 
-Requests are found in one pass and never copied. Replies (RESP2 and RESP3) are only measured: nesting needs
-no stack, because an aggregate of n merely adds n to the count of elements still to come.
+Requests are found in one pass and never copied. Replies (RESP2 and RESP3) are only measured. Nesting needs no stack: an
+aggregate of n only adds n to the count of elements still to come.
 """
 
 from libc.stdint cimport int64_t
@@ -24,7 +24,7 @@ cdef enum number_status:
 cdef inline number_status read_number(const char** cursor, const char* end, int64_t* value) noexcept nogil:
     """Read ``digits CRLF`` at ``cursor`` and step over it; the cursor stays where it is otherwise.
 
-    As strict as a Redis server: what it would take for an error may not reach a connection that others share.
+    It is as strict as a Redis server, for a malformed request may not reach a connection that others share.
     """
     cdef const char* p = cursor[0]
     cdef const char* limit = p + LONGEST_NUMBER_LINE
@@ -152,9 +152,9 @@ cdef void free_parse(request_parse_t* parse) noexcept nogil:
 cdef parse_status measure_reply(reply_meter_t* meter, const char* data, size_t size, size_t* used) noexcept nogil:
     """Step over as much of one reply as ``data`` holds.
 
-    ``used`` counts the bytes stepped over; they belong to the reply for good, so a long one may be passed on
-    before its end is there. PARSE_COMPLETE: the reply ends at ``used``. PARSE_INCOMPLETE: call again with what
-    follows. PARSE_ERROR: not RESP.
+    ``used`` counts the bytes stepped over. They certainly belong to the reply, so a long reply may be passed on before
+    its end has come. PARSE_COMPLETE: the reply ends at ``used``. PARSE_INCOMPLETE: call again with what follows.
+    PARSE_ERROR: not RESP.
     """
     cdef const char* p = data
     cdef const char* end = data + size
@@ -224,7 +224,7 @@ cdef parse_status measure_reply(reply_meter_t* meter, const char* data, size_t s
             if number > 0:
                 meter.elements += number
             if kind != c'|':
-                # Attributes come before the value they belong to, which is still to come.
+                # Attributes come before their value, which is still to come.
                 meter.elements -= 1
         else:
             return PARSE_ERROR

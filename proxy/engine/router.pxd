@@ -1,4 +1,4 @@
-"""The slot array, the backends, and what stands in a request's way."""
+"""The array of slots, the backends, and the reasons that keep a request from being sent."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
@@ -36,12 +36,12 @@ ctypedef struct route_t:
     int32_t replica
     # Counts changes of the server or the state.
     uint32_t changes
-    # Number of the migration (**one-way**: what is known of one is worth nothing in another).
+    # Number of the migration (**one-way**: knowledge about one migration does not hold in another).
     uint32_t migration
 
 
 cdef class Router:
-    """Where the requests of one worker go."""
+    """Decides where the requests of one worker go."""
 
     cdef:
         readonly Loop loop
@@ -72,14 +72,14 @@ cdef class Router:
         public set sessions
         # Whether clients have to authenticate.
         public bint gated
-        # Whether sessions read from replicas unless they say otherwise.
+        # Whether sessions read from replicas, unless they say otherwise.
         public bint replica_reads
-        # Counts the tables applied; what was cleared under one is looked at again under the next.
+        # Counts the tables applied. A request that was cleared by one table is looked at again under the next.
         readonly int64_t generation
 
     cdef argument_t* key_room(self, int count) noexcept
     cdef inline int32_t slot_of(self, const char* key, size_t size) noexcept:
-        """The slot of a key. Keys of Slotferry's own are in one behind all others, which is offline for ever."""
+        """The slot of a key. Slotferry's own keys have the slot behind all others, which is always offline."""
         if slotferry_is_reserved(key, size):
             return self.number_of_slots
         return <int32_t> self.hash_key(key, size, self.number_of_slots)

@@ -1,8 +1,8 @@
-"""The slot array, the backends, and what stands in a request's way.
+"""The array of slots, the backends, and the reasons that keep a request from being sent.
 
-The array has one small C record a slot; a request's whole decision is to hash its key, to look at the record,
-and to append its bytes to a backend. Whatever the record says but "open" is plain Python's business:
-:mod:`proxy.holding` for a locked slot, :mod:`proxy.migrating` for one that is moving.
+The array has one small C record a slot. The decision on a request is to hash its key, to look at the record, and to
+append its bytes to a backend. If the record's state is not "open", plain Python decides: :mod:`proxy.holding` for a
+locked slot, :mod:`proxy.migrating` for a moving one.
 """
 
 from libc.stdint cimport int32_t, uint32_t
@@ -24,7 +24,7 @@ MIGRATING = ROUTE_MIGRATING
 
 
 cdef class Router:
-    """Where the requests of one worker go.
+    """Decides where the requests of one worker go.
 
     Args:
         loop: the worker's loop.
@@ -68,7 +68,7 @@ cdef class Router:
         free_parse(&self.parse)
 
     def learn(self, commands):
-        """Take another table of commands."""
+        """Replace the table of commands."""
         self.commands = CommandLookup(commands, self.loop.statistics)
 
     cdef argument_t* key_room(self, int count) noexcept:
@@ -83,13 +83,13 @@ cdef class Router:
         return self.keys
 
     def slot_of_key(self, bytes key):
-        """Slot of a key; ``number_of_slots`` for those that are Slotferry's own, which clients are refused."""
+        """Slot of a key. Slotferry's own keys, which clients may not use, have ``number_of_slots``."""
         return self.slot_of(key, len(key))
 
     # -- servers -------------------------------------------------------------------------------------------
 
     def server_index(self, str address):
-        """Index of a server, the same for as long as the worker lives."""
+        """Index of a server, the same while the worker lives."""
         cdef void** backends
         cdef int32_t* parts
         cdef size_t per_server = self.per_server
@@ -131,7 +131,7 @@ cdef class Router:
         return backend
 
     def shared(self, session, str address):
-        """The backend of a server that a session shares, for what has to run in the order of its requests."""
+        """The backend of a server that a session shares, for requests that have to run in the session's order."""
         return self.backend(self.server_index(address), session.database, session.protocol, session.lane)
 
     def shared_backend(self, str address, int database=0, int protocol=2):
@@ -140,7 +140,7 @@ cdef class Router:
 
     @property
     def shared_backends(self):
-        """All shared backends there are."""
+        """All shared backends."""
         return list(self.backend_objects)
 
     def keep_servers(self, addresses):
@@ -178,7 +178,7 @@ cdef class Router:
         return self.routes[slot].changes
 
     def open_route(self, int slot):
-        """Let a locked slot's requests go where they went before."""
+        """Send a locked slot's requests where they went before."""
         if self.routes[slot].state == ROUTE_LOCKED:
             self.routes[slot].changes += 1
             self.routes[slot].state = ROUTE_OPEN if self.routes[slot].server >= 0 else ROUTE_OFFLINE
@@ -189,11 +189,11 @@ cdef class Router:
         return self.routes[slot].state, self.addresses[server] if server >= 0 else None, self.routes[slot].migration
 
     def next_generation(self):
-        """A new table is in force."""
+        """Note that a new table is in force."""
         self.generation += 1
 
     def any_address(self):
-        """A server that owns slots, one that is connected if there is one; None where there is no server."""
+        """The address of a server that owns slots, a connected one if possible; None where there is no server."""
         cdef size_t place
         cdef int32_t server
         cdef int32_t last = -1

@@ -1,4 +1,4 @@
-"""The loop's list of what has bytes to send, and its clock."""
+"""The loop's list of senders, and its clock."""
 
 from libc.stdint cimport uint32_t
 
@@ -7,23 +7,23 @@ from proxy.engine.records cimport sender_t, senders_t
 
 
 cdef class Sending:
-    """What of :class:`proxy.engine.requests.Loop` is about sending and time."""
+    """The part of :class:`proxy.engine.requests.Loop` for sending and time."""
 
     cdef:
         readonly object event_loop
         Poller poller
         senders_t clients
         senders_t backends
-        # Clients whose turn is after the next look at what is ready.
+        # Clients that send after the next look at the ready sockets.
         senders_t deferred
         bint scheduled
         object flush_bound
         # The coarse clock: time.monotonic() as of the last loop iteration.
         readonly double now
-        # The same in ticks of 4.096 microseconds, and as of when the request in hand was read.
+        # The same in ticks of 4.096 microseconds; it is the time when the present request was read.
         uint32_t ticks
         uint32_t since
-        # When ``on_alarm`` is to be called, by the coarse clock, before anything of that batch is looked at.
+        # When ``on_alarm`` has to be called, by the coarse clock. The call comes before the other work of that batch.
         public double alarm
         public object on_alarm
 

@@ -1,7 +1,7 @@
-"""The loop's list of what has bytes to send, and its clock.
+"""The loop's list of senders, and its clock.
 
-Everything that has something to send, backends and clients alike, is listed, and gives one ``send`` when the batch
-of ready sockets at hand has been dealt with: a hundred requests of fifty clients are one system call.
+Each backend and each client with bytes to send is listed. It makes one ``send`` call after the present batch of ready
+sockets has been handled: a hundred requests of fifty clients are one system call.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -20,7 +20,7 @@ cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec* now)
 
 cdef enum:
-    # A sender may list others (a client resumed lists backends); past this, the next iteration goes on.
+    # A sender may list others (a client that goes on lists backends). After so many, the next iteration continues.
     MOST_ROUNDS = 4
 
 
@@ -33,7 +33,7 @@ cdef void before_batch(void* owner) noexcept:
             loop.on_alarm()
         except Exception as error:
             loop.event_loop.call_exception_handler({"message": "acting on an alarm", "exception": error})
-    # What is listed now is sent at the end of the batch.
+    # Senders that are listed now send at the end of the batch.
     loop.scheduled = True
 
 
@@ -52,7 +52,7 @@ cdef inline void put_in(senders_t* senders, sender_t* sender) noexcept:
 
 
 cdef inline sender_t* take_first(senders_t* senders) noexcept:
-    """The first sender of a list, which is then out of it; NULL when the list is empty."""
+    """Take the first sender out of a list; NULL when the list is empty."""
     cdef sender_t* sender = senders.first
     if sender != NULL:
         senders.first = sender.next
@@ -80,7 +80,7 @@ cdef bint take_out(senders_t* senders, sender_t* sender) noexcept:
 
 
 cdef class Sending:
-    """What of :class:`proxy.engine.requests.Loop` is about sending and time."""
+    """The part of :class:`proxy.engine.requests.Loop` for sending and time."""
 
     def __cinit__(self, event_loop, *arguments, **options):
         self.event_loop = event_loop
@@ -108,7 +108,7 @@ cdef class Sending:
             self.schedule()
 
     cdef void list_backend_first(self, sender_t* sender) noexcept:
-        """List a backend ahead of all that is listed."""
+        """List a backend before all others."""
         if sender.listed:
             take_out(&self.backends, sender)
         sender.listed = True
@@ -119,7 +119,8 @@ cdef class Sending:
         self.schedule()
 
     cdef bint defer(self, sender_t* sender) noexcept:
-        """Have a client, in its turn to send, asked again with what is ready next, or soon; false if neither follows.
+        """Ask a client, whose turn to send it is, again after the next ready sockets, or soon; false if neither will
+        happen.
 
         Replies that are ready by then go in the same ``send``.
         """
@@ -147,12 +148,12 @@ cdef class Sending:
                 self.scheduled = False
 
     def flush(self):
-        """Send what was listed outside of a batch."""
+        """Send for the senders that were listed outside of a batch."""
         self.set_clock()
         self.send_all()
 
     cdef void send_all(self) noexcept:
-        """Give every backend, then every client, that has bytes to send one ``send``, as they were listed."""
+        """Have every listed backend, then every listed client, make one ``send``, in the order of the list."""
         cdef sender_t* sender
         cdef int rounds = 0
         self.poller.wanted_again = False
@@ -174,7 +175,7 @@ cdef class Sending:
         self.sent()
 
     cdef void sent(self) noexcept:
-        """All that was listed has been given its ``send``."""
+        """Called after every listed sender has made its ``send``."""
 
     cdef void set_clock(self) noexcept:
         cdef timespec now

@@ -1,4 +1,4 @@
-"""A connection to a Redis server as far as its introduction."""
+"""A connection to a Redis server, up to the end of its greeting."""
 
 from libc.stdint cimport int64_t
 
@@ -9,7 +9,7 @@ from proxy.engine.requests cimport Loop
 ctypedef enum backend_state:
     # No connection; the next request opens one, once the wait after a failure is over.
     BACKEND_DOWN
-    # Requests queue up while the connection is made and introduced.
+    # Requests queue up while the connection is made and greeted.
     BACKEND_CONNECTING
     BACKEND_GREETING
     BACKEND_READY
@@ -27,24 +27,24 @@ cdef class ServerConnection:
         readonly int protocol
         readonly object name
         object options
-        # Until when the server may be used.
+        # The time until which the server may be used.
         Allowance allowance
         object host
         object sock
         # The socket, once it is an ssl.SSLSocket.
         object tls
         object resolving
-        # What the server's name stands for and is yet to be tried: (family, address) each.
+        # The addresses of the server's name that were not yet tried: (family, address) each.
         list candidates
         int fd
         watch_t watch
         backend_state state
         int greetings_left
-        # The run id of the process at the other end, once it has said it.
+        # The run id of the process at the other end, once that has given it.
         object process
         list greeting_checks
         double connect_deadline
-        # Whether anything of a client's was sent on this connection.
+        # Whether a client's bytes were sent on this connection.
         bint used
         readonly int64_t connects
 

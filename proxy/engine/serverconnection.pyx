@@ -1,10 +1,10 @@
-"""A connection to a Redis server as far as its introduction: resolving, connecting, TLS, the greeting.
+"""A connection to a Redis server, up to the end of its greeting: resolving, connecting, TLS, the greeting.
 
-The greeting is HELLO or AUTH, CLIENT SETNAME, SELECT, a look for the fence, and who the server is. The name goes first
-and the look for the fence after it (:mod:`slots.connections`), so that whoever fences this proxy off either ends the
-connection by its name or is seen by it (**one-owner**). A server that was started anew may have forgotten a fence: that
-it has none is believed of a process of which the proxy knows that it was there before any fence (**final-fence**;
-:mod:`proxy.knownservers`). Of another one the connection waits, greeted, until that is known.
+The greeting is HELLO or AUTH, CLIENT SETNAME, SELECT, a look for the fence, and a question for the server's run id. The
+name goes first and the look for the fence after it (:mod:`slots.connections`). So if a process fences this proxy off,
+it either ends the connection by its name, or the connection sees the fence (**one-owner**). A restarted server may have
+forgotten a fence. So the absence of a fence is believed only for a process that the proxy knew before any fence
+(**final-fence**; :mod:`proxy.knownservers`). A connection to another process waits, greeted, until that is known.
 """
 
 import errno as errors
@@ -59,11 +59,12 @@ cdef class ServerConnection:
         self.allowance = options.allowances.of(address)
 
     cdef object became_ready(self):
-        """The server knows who it is talking to, and has not fenced it off."""
+        """Called when the greeting is over: the server knows the connection's name, and has not fenced the proxy
+        off."""
         raise TypeError("a connection that nobody uses")
 
     def _lose(self, reason, closing=False, own=None):
-        """The connection cannot be used, or no longer."""
+        """End the connection, which cannot be used, or no longer."""
         raise TypeError("a connection that nobody uses")
 
     def end_if_over(self):
@@ -81,7 +82,7 @@ cdef class ServerConnection:
         try:
             family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
         except ValueError:
-            # A host name: looking it up may take long, and the event loop must not wait for it.
+            # It is a host name. To look it up may take long, and the event loop must not wait for it.
             self.resolving = self.loop.event_loop.create_task(self._resolve(host, port))
             return
         self.candidates = [(family, (host, port))]
@@ -99,7 +100,8 @@ cdef class ServerConnection:
                 self._lose(f"cannot be connected to: {error}")
 
     def _open(self):
-        """Connect to the next address. A name may stand for several at which nobody listens: localhost is ::1 too."""
+        """Connect to the next address. A name may have several, and nobody may listen at some: localhost is ::1,
+        too."""
         family, address = self.candidates.pop(0)
         try:
             self._open_one(family, address)
@@ -115,7 +117,7 @@ cdef class ServerConnection:
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):
-            # A server that vanished is noticed within a minute also by who waits there without a limit.
+            # This way even a wait without a limit notices within a minute that the server has vanished.
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
@@ -146,7 +148,7 @@ cdef class ServerConnection:
         self.greet()
 
     cdef object shake_hands(self):
-        """Begin, or go on with, the TLS handshake; ``connect_deadline`` bounds it."""
+        """Begin or continue the TLS handshake; ``connect_deadline`` bounds it."""
         try:
             if self.tls is None:
                 self.sock = self.tls = self.options.tls.wrap_socket(
@@ -166,7 +168,7 @@ cdef class ServerConnection:
         self.greet()
 
     cdef object greet(self):
-        """Introduce the connection. The name goes first and the look for the fence after it (see slots.connections)."""
+        """Send the greeting. The name goes first and the look for the fence after it (see slots.connections)."""
         cdef bytes payload
         password = self.options.password
         user = self.options.user
@@ -180,7 +182,7 @@ cdef class ServerConnection:
             self.greeting_checks.append("AUTH")
         commands.append(("CLIENT", "SETNAME", self.name))
         self.greeting_checks.append("CLIENT SETNAME")
-        # In database 0, which a new connection has.
+        # This looks in database 0, which a new connection has.
         commands.append(("HEXISTS", connections.FENCED, self.options.instance))
         self.greeting_checks.append("mark")
         if self.database:
@@ -198,14 +200,14 @@ cdef class ServerConnection:
             self._lose("closed the connection while it was introduced")
 
     cdef object greeting_reply(self, bytes reply):
-        """Check one reply of the greeting; None, or why the connection cannot be used."""
+        """Check one reply of the greeting; give None, or why the connection cannot be used."""
         if not self.greetings_left:
             return "sent a reply that nothing asked for"
         asked = self.greeting_checks[len(self.greeting_checks) - self.greetings_left]
         self.greetings_left -= 1
         if asked == "fence":
             if reply.startswith(b"-NOPERM"):
-                # one-owner: it could not see that it was fenced.
+                # one-owner: the connection could not see a fence.
                 return "does not let this proxy's user look for its fence; allow it +acl|getuser"
             # A server without ACL cannot hold a fence.
             if not reply.startswith((b"$-1", b"*-1", b"_", b"-")):
@@ -216,14 +218,14 @@ cdef class ServerConnection:
                 self.options.on_fenced(self.address)
                 return "has fenced this proxy off; it needs a new identity from topom"
             if reply.startswith(b"-NOPERM"):
-                # one-owner: it could not see that it was fenced.
+                # one-owner: the connection could not see a fence.
                 return "does not let this proxy's user look for its fence; allow it +hexists and ~__slotferry:*"
             if reply.startswith(b"-WRONGTYPE"):
-                # No mark of ours: somebody wrote over them. The user below tells of a fence all the same, and the
-                # group's clients are not to pay for it.
+                # It is no mark of ours: somebody overwrote the marks. The user below shows a fence all the same, and
+                # the group's clients should not suffer.
                 self.options.marks_overwritten(self.address)
             elif reply.startswith(b"-"):
-                # One that is loading its data does not know yet.
+                # A server that is loading its data does not know yet.
                 return f"cannot say whether this proxy is fenced off: {reply[1:].decode(errors='replace').strip()}"
         elif asked == "INFO" and not reply.startswith(b"-"):
             self.process = connections.run_id_in(reply)
@@ -234,7 +236,7 @@ cdef class ServerConnection:
             said = reply[1:].partition(b", with args beginning with")[0]
             return f"refuses {asked}: {said.decode(errors='replace').strip()}"
         if not self.greetings_left:
-            # final-fence: a process that may have forgotten a mark is no ground to use the server on.
+            # final-fence: a process that may have forgotten a mark is no reason to use the server.
             if self.options.known_servers.knows(self.address, self.process):
                 self.state = BACKEND_READY
                 self.became_ready()
@@ -243,7 +245,7 @@ cdef class ServerConnection:
         return None
 
     def processes_known(self):
-        """Go on if that was waited for: more processes of servers are known."""
+        """More processes of servers are known: go on if the connection waited for that."""
         if self.state == BACKEND_GREETING and not self.greetings_left:
             if self.options.known_servers.knows(self.address, self.process):
                 self.state = BACKEND_READY

@@ -12,13 +12,13 @@ from proxy.engine.router cimport Router
 ctypedef enum verdict:
     # An exception was raised.
     VERDICT_FAILED = -1
-    # The request is done with, or under way.
+    # The request is finished, or under way.
     VERDICT_TAKEN
     # It stays at the front of the input until the session is woken.
     VERDICT_WAIT
-    # It stays there until everything owed to the session has been answered.
+    # It stays there until all owed replies have been given.
     VERDICT_PAUSE
-    # It stays there until there is room for it among what waits for the servers.
+    # It stays there until there is room for it in the memory for requests that wait for servers.
     VERDICT_HELD
 
 
@@ -28,13 +28,13 @@ cdef class Session(ClientConnection):
     cdef:
         Router router
         int64_t cleared
-        # Its keys are looked for at their sources anew, whatever is known of them.
+        # Its keys are looked for at their sources again, even if they are known to be absent.
         bint asks
-        # Which of the shared connections its requests go over, and the one for small replies.
+        # The number of the shared connection that its requests use, and the number of the one for small replies.
         readonly int lane
         int first_lane
         size_t most_request
-        # Bits of proxy.engine.outcomes; while there is one, every command goes to the slow path.
+        # Bits of proxy.engine.outcomes; while one is set, every command goes to the slow path.
         public int attention
         # Writes go to the slow path, which refuses them.
         public bint read_only
@@ -46,14 +46,14 @@ cdef class Session(ClientConnection):
         readonly object id
         # proxy.slowpath.state.SessionState, made when first needed.
         public object state
-        # Number of the last command in proxy.engine.statistics; what the slow path called it, and when.
+        # Number of the last command in proxy.engine.statistics; the slow path's name for it, and its time.
         int16_t last_number
         object last_name
         int64_t named_at
-        # Requests done with or under way: tells one that is looked at again from the next one.
+        # Counts requests that are finished or under way. It tells a request that is looked at again from the next one.
         readonly int64_t taken
         object waiting
-        # As of when the request at the front was read, and its command, if it had to wait.
+        # The time when the request at the front was read, and its command, if it had to wait.
         uint32_t waits_since
         int16_t waiting_command
 

@@ -1,12 +1,13 @@
 """A client's session: requests parsed and routed, replies in order.
 
-A request that cannot run yet (its slot is locked, its key is still to be moved) stays at the front of the input,
-and the session parses nothing behind it until it is woken and the request is looked at afresh; so order holds
-whatever happens to the slot in between (**in-order**).
+A request may not be able to run yet: its slot is locked, or its key has not moved. It stays at the front of the input,
+and the session parses nothing behind it. When the session is woken, the request is looked at again. So the order holds
+even if the slot's state changes meanwhile (**in-order**).
 
-A request that had to wait is not run for a client that has left meanwhile: that client may have written the same key
-again over another connection, and been answered. Nor is what it sent behind. Whoever closes its own side only, and
-still reads, cannot be told from one that has left, so it gets an error; what did not have to wait is run and answered.
+A request that had to wait is not run if its client has left meanwhile: the client may have written the same key over
+another connection, and have had the reply. Later requests of that connection are not run either. A client that closes
+only its own side, and still reads, looks the same as one that has left, so it gets an error. Requests that did not have
+to wait are run and answered.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -57,21 +58,22 @@ from proxy.engine.outcomes import (
 from slots.reserved import REFUSAL
 
 cdef enum:
-    # As Redis limits what is not authenticated.
+    # Redis's limits for a client that is not authenticated.
     UNAUTHENTICATED_BULK = 16384
     UNAUTHENTICATED_ARGUMENTS = 10
     # GATED of proxy.engine.outcomes.
     GATED_BIT = 1
-    # Bytes of a reply, on average, from which they go over a connection of their own; from half of it, no more.
+    # With replies of so many bytes on average, they use a connection of their own; with less than half of it, no more.
     LARGE_REPLY = 4096
-    # After how many replies the oldest begin to count less.
+    # The number of replies after which older ones count less.
     FORGOTTEN_REPLIES = 1024
-    # MUTED and MUTED_ONCE of it.
+    # MUTED and MUTED_ONCE of proxy.engine.outcomes.
     MUTED_BIT = 1
     MUTED_ONCE_BITS = 3
-    # Requests of one session that plain Python decides on before others have their turn.
+    # The most requests of one session that plain Python decides on before other sessions have their turn.
     MOST_DECISIONS = 64
-    # Keys of a request that are looked for in one turn while slots move; of a longer one in slices.
+    # The most keys of a request that are looked for in one turn while slots move; a longer request is looked at in
+    # slices.
     MOST_CLEARED_AT_ONCE = 256
 
 cdef const char* LEFT = (
@@ -108,7 +110,7 @@ cdef class Session(ClientConnection):
     # -- requests ------------------------------------------------------------------------------------------
 
     cdef size_t process(self, const char* data, size_t size):
-        """Take requests off the front of ``data``; the number of bytes done with."""
+        """Take requests off the front of ``data``; give the number of bytes that were handled."""
         cdef Router router = self.router
         cdef size_t position = 0
         cdef size_t request_size
@@ -123,7 +125,7 @@ cdef class Session(ClientConnection):
                 self.choose_lane()
             if self.over_limits():
                 self.paused = True
-                # The send that brings it below its limits resumes it.
+                # The send that brings the session below its limits resumes it.
                 self.loop.list_client(&self.client.sender)
                 break
             gated = self.attention & GATED_BIT
@@ -171,7 +173,7 @@ cdef class Session(ClientConnection):
                 break
             if outcome == VERDICT_PAUSE:
                 self.switched = self.paused = True
-                # The send that brings what is owed to nothing resumes it.
+                # The send that leaves nothing owed resumes the session.
                 self.loop.list_client(&self.client.sender)
                 break
             self.advance()
@@ -179,7 +181,7 @@ cdef class Session(ClientConnection):
             if self.stopped or self.paused or self.held_back:
                 break
             if self.loop.decisions - decisions >= MOST_DECISIONS and position < size:
-                # Others have their turn.
+                # Other sessions have their turn.
                 self.held_back = True
                 self.loop.event_loop.call_soon(self.resume_reading)
                 break
@@ -194,7 +196,7 @@ cdef class Session(ClientConnection):
         self.waiting_command = self.loop.command
 
     cdef void advance(self) noexcept:
-        """The request at the front is done with, or under way."""
+        """The request at the front is finished, or under way."""
         self.cleared = -1
         self.waits_since = 0
         self.taken += 1
@@ -202,7 +204,7 @@ cdef class Session(ClientConnection):
             self.client.replies //= 2
             self.client.reply_bytes //= 2
         if self.muted > MUTED_BIT:
-            # CLIENT REPLY SKIP has no reply itself; then it is the next request's turn, and then over.
+            # CLIENT REPLY SKIP itself has no reply. It then applies to the next request, and ends.
             self.muted = self.muted - 1 if self.muted == MUTED_ONCE_BITS else 0
 
     cdef void protocol_error(self, const char* text) noexcept:
@@ -219,8 +221,8 @@ cdef class Session(ClientConnection):
     def wake(self, int64_t cleared=-1):
         """Look at the request at the front again.
 
-        absent-first: ``cleared`` is the generation of the table by which all its keys were looked for at their
-        sources and are absent from them by now; it says nothing about the sources of another table.
+        absent-first: ``cleared`` is the generation of a table. All keys of the request are absent from their sources by
+        that table. This says nothing about the sources of another table.
         """
         if self.closed:
             return
@@ -230,7 +232,8 @@ cdef class Session(ClientConnection):
         self._resume()
 
     cdef bint gives_up(self):
-        """Whether its client has left while the request at the front waited: then neither that nor more is run."""
+        """Whether its client has left while the request at the front waited. Then that request and later ones are not
+        run."""
         if not self.waits_since or not self.has_left():
             return False
         self.loop.command = self.waiting_command
@@ -240,11 +243,11 @@ cdef class Session(ClientConnection):
         return True
 
     def fail(self, bytes error):
-        """Answer the request at the front with an error and go on behind it."""
+        """Answer the request at the front with an error and go on with the next one."""
         self.complete(error)
 
     def complete(self, bytes reply):
-        """Answer the request at the front and go on behind it."""
+        """Answer the request at the front and go on with the next one."""
         cdef parse_status status
         cdef Router router = self.router
         if self.closed or not self.stopped:
@@ -268,7 +271,7 @@ cdef class Session(ClientConnection):
         self.advance()
         self.stopped = False
         if self.has_left():
-            # What is behind has waited as long.
+            # The requests behind it have waited as long.
             self._finish()
         else:
             self._resume()
@@ -284,7 +287,8 @@ cdef class Session(ClientConnection):
         return self
 
     def front(self):
-        """The request at the front: its arguments and its bytes. None if it was typed by hand, or there is none."""
+        """The arguments and the bytes of the request at the front. None if it is an inline request, or there is
+        none."""
         cdef int index
         cdef Router router = self.router
         if self.closed or not self.stopped or parse_request(
@@ -303,7 +307,7 @@ cdef class Session(ClientConnection):
 
     @property
     def last_command(self):
-        """The command that it is at, or was last, as it stands in statistics or as the slow path called it; or None."""
+        """The present or last command, by its name in the statistics or in the slow path; or None."""
         if self.named_at == self.taken or self.named_at == self.taken - 1:
             return self.last_name
         return self.loop.statistics.names[self.last_number] if self.taken else None
@@ -316,7 +320,8 @@ cdef class Session(ClientConnection):
     # -- replies -------------------------------------------------------------------------------------------
 
     cdef client_t* asker(self) noexcept:
-        """To whom the reply to a request goes. While replies are not wanted it has a place, and is dropped there."""
+        """The client that gets the reply to a request. While replies are muted, the reply has a place and is dropped
+        there."""
         self.client.muted = self.muted != 0
         return &self.client
 
@@ -340,7 +345,7 @@ cdef class Session(ClientConnection):
             self.loop.answer(&self.client, data, len(data))
 
     def push(self, bytes data):
-        """Send something between two replies, as soon as may be."""
+        """Send something between two replies, as soon as possible."""
         if not self.closed:
             self.loop.push(&self.client, data, len(data))
 
@@ -395,7 +400,7 @@ cdef class Session(ClientConnection):
         return VERDICT_TAKEN
 
     cdef verdict route(self, const argument_t* keys, int count, const char* data, size_t size, bint reads) except VERDICT_FAILED:
-        """Send a request unchanged to the server of its keys' slot, or find out what stands in its way."""
+        """Send a request unchanged to the server of its keys' slot, or find the reason why it cannot be sent."""
         cdef Router router = self.router
         cdef int32_t slot = router.slot_of(keys[0].data, keys[0].size)
         cdef route_t* route = &router.routes[slot]
@@ -407,7 +412,7 @@ cdef class Session(ClientConnection):
                 return self.refuse(CROSSSLOT)
         if reads and self.replica_reads and route.replica >= 0 and route.state == ROUTE_OPEN:
             replica = router.backend(route.replica, self.database, self.protocol, self.lane)
-            # One that is down is connected to by this, and the master asked meanwhile.
+            # This makes a replica that is down connect; the master serves the request meanwhile.
             if replica.ready_to_take() and replica.state == BACKEND_READY:
                 return self.forward(replica, slot, data, size)
         if route.state != ROUTE_OPEN and self.clear_keys(keys, count, 1) == VERDICT_WAIT:
@@ -419,14 +424,14 @@ cdef class Session(ClientConnection):
         )
 
     cdef bint has_to_wait(self, Backend backend, size_t size):
-        """Whether a request stays where it is for now, because much waits for its server, or for all (**bounded**)."""
+        """Whether a request has to wait, because too much waits for its server, or for all servers (**bounded**)."""
         if backend.is_full():
             self.hold_back(backend)
             return True
         return self.loop.waiting and self.has_no_room(size)
 
     cdef bint has_no_room(self, size_t size):
-        """Whether a request stays where it is until others have gone to their servers."""
+        """Whether a request has to wait until others have gone to their servers."""
         if not self.loop.is_full(self, size):
             return False
         self.held_back = True
@@ -449,14 +454,14 @@ cdef class Session(ClientConnection):
         return VERDICT_TAKEN
 
     cdef bint on_wrong_lane(self) noexcept:
-        """Whether replies have become large, or small again, so that requests should go over other connections."""
+        """Whether replies have become large, or small again, so that the session should use other connections."""
         cdef int64_t bound = LARGE_REPLY if self.lane == self.first_lane else LARGE_REPLY // 2
         return (self.client.reply_bytes > bound * (self.client.replies + 1)) != (self.lane != self.first_lane)
 
     cdef void choose_lane(self) noexcept:
-        """Have large replies go over other connections than small ones, so that these need not wait behind them.
+        """Move large replies to other connections than small ones, so that small ones need not wait behind them.
 
-        in-order: only while nothing is owed; so nothing more is taken until that is so.
+        in-order: this is done only while nothing is owed, so no request is taken until then.
         """
         if self.client.owed:
             self.switched = True
@@ -478,8 +483,9 @@ cdef class Session(ClientConnection):
         """Wait while any of the keys' slots is locked, or any key may still be at its slot's source.
 
         absent-first: for a slot in migration, VERDICT_TAKEN means that every key was seen absent from the source. If
-        the request may take a key away, it was so since that came: a source that has restarted unheard may have it back,
-        and what is written at the target counts for more than that, but what is missing there does not.
+        the request may remove a key, the key was seen absent after the request came. A source may have restarted
+        unnoticed and have the key back. Then a key at the target counts for more than the source's, but a missing key
+        at the target does not.
         """
         cdef Router router = self.router
         cdef route_t* route
@@ -487,7 +493,7 @@ cdef class Session(ClientConnection):
         cdef int index
         cdef Clearing clearing
         if count > MOST_CLEARED_AT_ONCE * step and self.cleared != router.generation:
-            # Not at once: the session has not stopped yet, and others have their turn.
+            # Not at once: the session has not stopped yet, and other sessions have their turn.
             clearing = Clearing(self)
             if not clearing.copy(keys, count, step):
                 return self.refuse(b"-ERR the proxy is out of memory for this request\r\n")
@@ -515,7 +521,8 @@ cdef class Session(ClientConnection):
     cdef verdict split(
         self, const command_t* row, const argument_t* arguments, int count, const char* data, size_t size
     ) except VERDICT_FAILED:
-        """Send a multi-key request's keys to their servers, one request each, and keep a place for the whole."""
+        """Send the keys of a multi-key request to their servers, one request each, and keep a place for the whole
+        reply."""
         cdef Router router = self.router
         cdef Loop loop = self.loop
         cdef int step = row.step
@@ -572,26 +579,26 @@ cdef class Session(ClientConnection):
     # -- the end ------------------------------------------------------------------------------------------
 
     cdef bint amid(self):
-        """Whether a transaction is open, a key watched, or CLIENT REPLY SKIP is about the next request."""
+        """Whether a transaction is open, a key is watched, or CLIENT REPLY SKIP applies to the next request."""
         return self.muted > MUTED_BIT or (
             self.state is not None and (self.state.transaction is not None or self.state.watch is not None)
         )
 
     def close(self):
-        """Close the connection now; what is under way for it at the servers runs to its end there."""
+        """Close the connection now. Its requests that are under way at the servers run to their end there."""
         cdef object waiting = self.waiting
         if self.closed:
             return
         ClientConnection.close(self)
         if waiting is not None:
             self.waiting = None
-            # Not before it has begun: what it awaits may have something to undo.
+            # Not before the coroutine has begun: it may have something to undo.
             self.loop.event_loop.call_soon(waiting.cancel)
         if self.state is not None:
             self.router.slow_path.session_closed(self)
 
     cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED:
-        """A request typed by hand: split as Redis does, then dispatched as if it had come in RESP."""
+        """Handle an inline request: split it as Redis does, then dispatch it as if it had come in RESP."""
         cdef bytes request
         cdef Router router = self.router
         self.loop.decisions += 1

@@ -1,4 +1,4 @@
-"""A multi-key request sent in parts to the servers of its keys."""
+"""Splits a multi-key request into parts for the servers of its keys."""
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.commandlookup cimport command_t
@@ -6,7 +6,7 @@ from proxy.engine.records cimport client_t
 from proxy.engine.resp cimport argument_t
 from proxy.engine.router cimport Router
 
-# Where a session's requests go: the same for all parts of one.
+# The destination of a session's requests; it is the same for all parts of one request.
 ctypedef struct lane_t:
     int database
     int protocol

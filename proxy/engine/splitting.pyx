@@ -1,8 +1,8 @@
-"""A multi-key request sent in parts to the servers of its keys.
+"""Splits a multi-key request into parts for the servers of its keys.
 
-MGET, MSET, DEL and their like become one request a server. Each part is counted for the slots of its keys until
-the last part is answered (**drained**), and a place in the client's queue is kept for the whole (**in-order**);
-:class:`proxy.engine.requests.Loop` makes one reply of the parts'.
+MGET, MSET, DEL and similar commands become one request a server. Each part is counted for the slots of its keys until
+the last part is answered (**drained**). A place in the client's queue is kept for the whole reply (**in-order**).
+:class:`proxy.engine.requests.Loop` makes one reply of the parts' replies.
 """
 
 from libc.stdint cimport int32_t
@@ -21,7 +21,7 @@ cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this requ
 
 
 cdef int32_t assign_parts(Router router, split_t* split, const argument_t* arguments, int step) noexcept:
-    """Give each key the part of its server; the number of parts."""
+    """Give each key the part of its server; return the number of parts."""
     cdef int32_t* part_of_server = router.part_of_server
     cdef int32_t parts = 0
     cdef int32_t slot
@@ -36,7 +36,7 @@ cdef int32_t assign_parts(Router router, split_t* split, const argument_t* argum
         split.key_part[key] = part_of_server[server]
         split.key_slot[key] = slot
     for key in range(split.keys):
-        # Left as it was found: -1 for every server.
+        # The array is left as it was found: -1 for every server.
         part_of_server[router.routes[split.key_slot[key]].server] = -1
     return parts
 
@@ -50,7 +50,7 @@ cdef void free_requests(Loop loop, request_t* first) noexcept:
 
 
 cdef request_t* take_requests(Loop loop, int32_t parts) noexcept:
-    """So many requests, linked to each other, so that no part has to be given up half way; NULL without memory."""
+    """So many linked requests, so that no part has to be given up half way; NULL without memory."""
     cdef request_t* first = NULL
     cdef request_t* request
     cdef int32_t part
@@ -96,9 +96,9 @@ cdef Backend send_in_parts(
     const char* data,
     size_t size,
 ):
-    """Send the keys of one request to their servers; a backend whose queue is too long now, or None.
+    """Send the keys of one request to their servers. Return a backend whose queue has become too long, or None.
 
-    Every slot concerned has a server and lets the request through.
+    All slots of the keys have a server and let the request through.
     """
     cdef Loop loop = router.loop
     cdef int step = row.step
@@ -130,7 +130,7 @@ cdef Backend send_in_parts(
     split.place.extra = split
     for key in range(keys):
         loop.in_flight[split.key_slot[key]] += 1
-    # The last part's answer frees the split, and an error made here is an answer: nothing of it is used behind that.
+    # The last part's answer frees the split, and an error made here is an answer. So the split is not used after this.
     for part in range(split.parts):
         part_keys = 0
         needed = 64

@@ -1,14 +1,14 @@
-"""What each command costs: calls, errors, and a histogram of latencies."""
+"""Counts calls, errors and latencies of each command."""
 
 from libc.stdint cimport int16_t, int64_t, uint32_t
 
 cdef enum:
-    # Slow requests that are told of between two ticks of the worker: where everything is slow, telling of it all would
-    # make it slower.
+    # The most slow requests that are reported between two ticks of the worker. Where everything is slow, reporting all
+    # of them would make it slower.
     SLOW_TOLD = 128
     # Buckets of a histogram: four to a power of two of clock ticks.
     BUCKETS = 124
-    # What is not a client's request, and is not counted.
+    # Not a client's request, so it is not counted.
     UNCOUNTED = -1
 
 ctypedef struct statistic_t:
@@ -30,13 +30,13 @@ cdef class Statistics:
         list names
         # Counting is switched on.
         public bint on
-        # Latency in ticks from which a request is told to ``on_slow``.
+        # The latency in ticks from which a request is reported to ``on_slow``.
         uint32_t slow
         public object on_slow
         object on_mistake
-        # How many more are told of before the next tick.
+        # How many more may be reported before the next tick.
         int slow_room
-        # Slow requests, told of or not.
+        # All slow requests, reported or not.
         readonly int64_t slow_requests
 
     cdef void tell_slow(self, int16_t command, uint32_t ticks, int slot, void* client, object address) noexcept

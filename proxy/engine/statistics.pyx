@@ -1,7 +1,7 @@
-"""What each command costs: calls, errors, and a histogram of latencies.
+"""Counts calls, errors and latencies of each command, with a histogram of the latencies.
 
 Time is counted in ticks of 4.096 microseconds (nanoseconds shifted by 12 bits), so that 32 bits last for almost five
-hours. A request's time begins when the proxy reads it, also if it has to wait for a slot or a key on its way, and ends
+hours. A request's time begins when the proxy reads it, even if it has to wait for a slot or a key on its way. It ends
 when the proxy reads its reply. The histogram has four buckets to a power of two: an error of at most an eighth.
 """
 
@@ -11,11 +11,11 @@ from libc.string cimport memset
 
 TICK_MICROSECONDS = 4.096
 OTHER = "other"
-"""What stands for all commands that the table does not have. Its number is 0."""
+"""The name for all commands that the table does not have. Its number is 0."""
 
 
 def bucket_limits():
-    """Upper limit of each bucket, in ticks, not included itself."""
+    """The upper limit of each bucket, in ticks; the limit itself is not in the bucket."""
     limits = []
     for index in range(BUCKETS):
         if index < 4:
@@ -47,7 +47,7 @@ cdef class Statistics:
         free(self.rows)
 
     def number(self, str name):
-        """Number of a command, the same for as long as the worker lives."""
+        """Number of a command, the same while the worker lives."""
         cdef statistic_t* rows
         found = self.numbers.get(name)
         if found is not None:
@@ -65,19 +65,19 @@ cdef class Statistics:
         return self.known - 1
 
     def watch_slow(self, double microseconds, on_slow):
-        """Call ``on_slow(name, microseconds, slot, session, address)`` for requests that take so long.
+        """Call ``on_slow(name, microseconds, slot, session, address)`` for requests that take at least so long.
 
-        **bounded**: of many at once only the first; :meth:`tick` makes room for more.
+        **bounded**: of many at once, only the first ones are reported; :meth:`tick` makes room for more.
         """
         self.slow = <uint32_t> max(1, min(microseconds / TICK_MICROSECONDS, UINT32_MAX))
         self.on_slow = on_slow
 
     def tick(self):
-        """Let the next slow requests be told of."""
+        """Allow the next slow requests to be reported."""
         self.slow_room = SLOW_TOLD
 
     def read(self):
-        """``{name: (calls, errors, microseconds, buckets)}`` of all commands that were called."""
+        """The figures of all commands that were called: ``{name: (calls, errors, microseconds, buckets)}``."""
         cdef statistic_t* row
         cdef int index
         found = {}
@@ -93,7 +93,7 @@ cdef class Statistics:
         return found
 
     def reset(self):
-        """Begin to count anew."""
+        """Start counting again from zero."""
         memset(self.rows, 0, sizeof(statistic_t) * self.capacity)
 
     cdef void tell_slow(self, int16_t command, uint32_t ticks, int slot, void* client, object address) noexcept:
@@ -105,7 +105,7 @@ cdef class Statistics:
         try:
             self.on_slow(self.names[command], ticks * TICK_MICROSECONDS, slot, session, address)
         except Exception as error:
-            # The log of slow requests is no reason to fail one.
+            # A failure of the slow log is no reason to fail a request.
             self.on_slow = None
             if self.on_mistake is not None:
                 self.on_mistake({"message": "noting a slow request, which ends here", "exception": error})

@@ -1,4 +1,4 @@
-"""Bytes in and out of a socket, plain or TLS, with the results of recv and send."""
+"""Reads and writes a socket, plain or TLS, with the results of recv and send."""
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* data, size_t size, int flags)

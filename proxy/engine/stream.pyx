@@ -1,7 +1,7 @@
-"""Bytes in and out of a socket, plain or TLS, with the results of recv and send.
+"""Reads and writes a socket, plain or TLS, with the results of recv and send.
 
-A plain socket costs one system call and nothing else. TLS goes through Python's ssl module over the same
-non-blocking socket: its exceptions become the error numbers that a plain socket would give.
+A plain socket costs one system call and nothing else. TLS uses Python's ssl module over the same non-blocking socket.
+Its exceptions become the error numbers that a plain socket would give.
 """
 
 import ssl
@@ -27,12 +27,12 @@ cdef extern from *:
     bint slotferry_is_left(int fd) nogil
 
 cdef enum:
-    # One TLS record. What is offered again after "want write" may not be shorter than before, and it never is.
+    # One TLS record. Bytes that are offered again after "want write" may not be fewer than before, and they never are.
     RECORD = 16384
 
 
 cdef ssize_t receive_tls(object tls, char* data, size_t room) noexcept:
-    """All that is there, up to ``room``: what stays within the TLS layer would not make the socket readable again."""
+    """Read all that is there, up to ``room``: bytes left in the TLS layer would not make the socket readable again."""
     cdef size_t received = 0
     cdef ssize_t part
     try:
@@ -77,5 +77,5 @@ cdef ssize_t transmit_tls(object tls, const char* data, size_t size) noexcept:
 
 
 cdef bint is_left(int fd) noexcept:
-    """Whether the other side of a socket sends no more, or the connection is broken, whatever is unread before that."""
+    """Whether the other side of a socket sends no more, or the connection is broken. Unread bytes do not matter."""
     return slotferry_is_left(fd)

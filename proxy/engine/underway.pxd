@@ -1,4 +1,4 @@
-"""Requests under way: the records they are kept in, and how many of each slot there are."""
+"""Requests under way: their records, and how many of each slot there are."""
 
 from libc.stdint cimport int16_t, int32_t
 
@@ -8,20 +8,20 @@ from proxy.engine.sending cimport Sending
 
 
 cdef class UnderWay(Sending):
-    """What of :class:`proxy.engine.requests.Loop` is about requests as such."""
+    """The part of :class:`proxy.engine.requests.Loop` for the requests as such."""
 
     cdef:
         request_t* free_requests
-        # Blocks that the requests are cut from.
+        # The memory blocks that the requests are cut from.
         void** blocks
         int block_count
         memory_t memory
-        # Number of the command in hand.
+        # Number of the present command.
         int16_t command
         # Requests under way of each slot.
         int32_t* in_flight
         readonly int number_of_slots
-        # Set while somebody waits for slots to drain; called when one of them may have.
+        # Set while a lock waits for slots to drain; called when one of them may be drained.
         public object on_drained
         bint drain_watched
         bint drain_changed

@@ -1,7 +1,7 @@
-"""Requests under way: the records they are kept in, and how many of each slot there are.
+"""Requests under way: their records, and how many of each slot there are.
 
-All of it is C memory: no Python object comes into being for a request. The slots' counters go on counting requests
-whose client has gone, because **drained** is about what a server may still run, not about who asked.
+All of it is C memory: a request needs no Python object. The slots' counters also count requests whose client has gone,
+because **drained** concerns the commands that a server may still run, not their clients.
 """
 
 from libc.stdint cimport int32_t
@@ -22,7 +22,7 @@ cdef enum:
 
 
 cdef class UnderWay(Sending):
-    """What of :class:`proxy.engine.requests.Loop` is about requests as such."""
+    """The part of :class:`proxy.engine.requests.Loop` for the requests as such."""
 
     def __cinit__(self, event_loop, int number_of_slots, bint portable=False):
         self.number_of_slots = number_of_slots
@@ -43,7 +43,7 @@ cdef class UnderWay(Sending):
         free(self.in_flight)
 
     cdef bint more_requests(self) noexcept:
-        """Cut another block into free requests; false when there is no memory for it."""
+        """Cut another memory block into free requests; false when there is no memory for it."""
         cdef void** blocks = <void**> realloc(self.blocks, sizeof(void*) * (self.block_count + 1))
         cdef request_t* cut
         cdef int index
@@ -61,7 +61,7 @@ cdef class UnderWay(Sending):
         return True
 
     cdef bint have_requests(self, int count) noexcept:
-        """Make sure that the next ``count`` requests can be had; false when there is no memory for them."""
+        """Make sure that the next ``count`` requests are available; false when there is no memory for them."""
         cdef request_t* request = self.free_requests
         cdef int found = 0
         while found < count and request != NULL:
@@ -74,7 +74,7 @@ cdef class UnderWay(Sending):
         return True
 
     cdef request_t* new_request(self, request_kind kind, client_t* client, int32_t slot) noexcept:
-        """A request at the end of the client's queue (where there is a client), counted for its slot."""
+        """A request at the end of the client's queue (if there is a client), counted for its slot."""
         cdef request_t* request
         if self.free_requests == NULL and not self.more_requests():
             return NULL
@@ -121,7 +121,7 @@ cdef class UnderWay(Sending):
                 self.drain_changed = True
 
     def hold_slot(self, int slot):
-        """Count something of the proxy's own, such as a move, as under way for the slot."""
+        """Count an action of the proxy itself, such as a move, as under way for the slot."""
         self.in_flight[slot] += 1
 
     def release_slot(self, int slot):
@@ -130,7 +130,7 @@ cdef class UnderWay(Sending):
         self.check_drained()
 
     def slot_in_flight(self, int slot):
-        """Requests under way of a slot."""
+        """The number of requests under way for a slot."""
         return self.in_flight[slot]
 
     def watch_drain(self, callback):

@@ -1,1 +1,2 @@
-"""What is rare, in plain Python: a module a family of commands, and the front door that the engine asks."""
+"""The slow path: rare commands in plain Python. Each family of commands has a module, and the engine asks
+``dispatch``."""

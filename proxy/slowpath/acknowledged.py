@@ -1,7 +1,8 @@
-"""WAIT and WAITAOF: asked of every master at once; the smallest count is the proxy's.
+"""WAIT and WAITAOF: every master is asked at once, and the smallest count is the proxy's reply.
 
-A server counts the replicas that have what the asking connection wrote. A session's writes go over shared connections,
-so the asking one runs a PING first: after any command a connection stands for all that its server has run until then.
+A server counts the replicas that have the writes of the asking connection. A session's writes use shared connections,
+so the asking connection first runs a PING: after any command, a connection stands for all that its server has run so
+far.
 """
 
 import asyncio
@@ -17,13 +18,13 @@ PING = command(("PING",))
 
 
 async def ask(connection: OwnConnection, request: bytes, seconds: float) -> bytes:
-    """What one server answers to WAIT or WAITAOF."""
+    """One server's answer to WAIT or WAITAOF."""
     _, reply = await asyncio.gather(connection.ask(PING), connection.ask(request, seconds))
     return reply
 
 
 def smallest(said: Sequence[bytes]) -> bytes:
-    """One reply for all of ``said``, none of which is an error: the smallest of each number."""
+    """One reply made of all of ``said``, which has no errors: the smallest of each number."""
     counted = []
     for reply in said:
         reader = hiredis.Reader()

@@ -1,8 +1,8 @@
-"""AUTH, HELLO and SELECT: who a session is, and what it may do.
+"""AUTH, HELLO and SELECT: which user a session has, and what it may do.
 
-A user's limits hold where the engine looks before anything is sent: ``read_only`` keeps writes off its fast path, and
-the bit LIMITED of ``attention`` every request of a session whose database is not one of its user's. Between MULTI and
-EXEC it is the database that the transaction has come to by its SELECTs that counts.
+A user's limits hold because the engine checks before anything is sent. ``read_only`` keeps writes off its fast path.
+The bit LIMITED of ``attention`` keeps every request off it while the session's database is not one of its user's.
+Between MULTI and EXEC, the database that the transaction has reached by its SELECTs counts.
 """
 
 from proxy.engine.session import GATED, IN_TRANSACTION, LIMITED, Session, Waiting
@@ -27,26 +27,28 @@ HELLO_NOT_AUTHENTICATED = (
 )
 
 HELLO_UNKNOWN = b"-ERR unknown command 'HELLO'\r\n"
-"""What a server before Redis 6 says. Clients that can do so go on with RESP2."""
+"""The reply of a server before Redis 6. Clients that can do so go on with RESP2."""
 
 OF_ONE_DATABASE = frozenset(
     {"CLUSTER|COUNTKEYSINSLOT", "CLUSTER|GETKEYSINSLOT", "DBSIZE", "FLUSHDB", "KEYS", "RANDOMKEY", "SCAN"}
 )
-"""Commands without keys that are about the keys of the session's database."""
+"""Commands without keys that concern the keys of the session's database."""
 OF_ALL_DATABASES = frozenset(
     {"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "FLUSHALL", "FUNCTION", "SCRIPT", "SWAPDB"}
 )
-"""Not for users limited to some databases: a script may SELECT another one; scripts and functions are everyone's."""
+"""Not for users limited to some databases: a script may SELECT another one, and scripts and functions are shared by
+all."""
 OF_EVERYBODY = frozenset({"FUNCTION|KILL", "SCRIPT|KILL"})
-"""Not for users that are no administrators, as what Redis counts as ``@admin``: they end what others run."""
+"""Only for administrators, as Redis's ``@admin`` commands: they end what other clients run."""
 
 
 class Authentication(Family):
-    """The family's handlers, and the front door's question whether a session may use a command.
+    """The family's handlers, and the check whether a session may use a command, which :mod:`proxy.slowpath.dispatch`
+    makes.
 
     Args:
         services: the worker's parts.
-        old_servers: knows whether HELLO 3 is to be refused.
+        old_servers: knows whether HELLO 3 has to be refused.
     """
 
     def __init__(self, services: Services, old_servers: OldServers) -> None:
@@ -65,7 +67,7 @@ class Authentication(Family):
     # -- what a session may do -----------------------------------------------------------------------------
 
     def begin(self, session: Session) -> None:
-        """Make a new session, or one that was reset, what one is that has not logged in. Its database is 0."""
+        """Put a new session, or one that was reset, into the state before a login. Its database is 0."""
         user = self._users.anonymous
         if user is None:
             session.read_only = False
@@ -74,7 +76,7 @@ class Authentication(Family):
             self._enter(session, user)
 
     def _enter(self, session: Session, user: User) -> None:
-        # A client that never logs in, and may do everything, needs no state for that.
+        # A client that never logs in and may do everything needs no state for that.
         if session.state is not None or user.name != DEFAULT or not user.unlimited:
             state_of(session).user = user
         session.read_only = user.read_only
@@ -110,7 +112,7 @@ class Authentication(Family):
         return None if user is None or user.may_use(database) else _no_database(database)
 
     def enter(self, session: Session, database: int) -> None:
-        """Have a session use another database, which its user may."""
+        """Have a session use another database, which its user may use."""
         session.database = database
         self._look_at_database(session, user_of(session))
 
@@ -135,7 +137,7 @@ class Authentication(Family):
         return self._log_in(session, name, password) or replies.OK
 
     def hello(self, session: Session, argv: list[bytes]) -> Outcome:
-        """HELLO [version [AUTH user password] [SETNAME name]]: as in Redis, what stands before an error is done."""
+        """HELLO [version [AUTH user password] [SETNAME name]]. As in Redis, the parts before an error take effect."""
         protocol = session.protocol
         if len(argv) > 1:
             wanted = integer(argv[1])
@@ -199,7 +201,7 @@ def user_of(session: Session) -> User | None:
 
 
 def database_of(session: Session) -> int:
-    """The database that the session's next command is for: between MULTI and EXEC the transaction's."""
+    """The database of the session's next command: between MULTI and EXEC the transaction's."""
     state: SessionState | None = session.state
     if session.attention & IN_TRANSACTION and state is not None and not state.transaction.executing:
         database: int = state.transaction.database

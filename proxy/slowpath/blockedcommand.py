@@ -1,12 +1,12 @@
-"""One command at a server on a connection that nobody else uses, and how it is ended before its time.
+"""Runs one command at a server on a connection of its own, and ends the command early when told to.
 
-A command that blocks is ended with CLIENT UNBLOCK over a connection that sessions share. The two connections know
-nothing of each other's order, so the server may be told to unblock before it has read the command: it is told again
-until the command's own reply has come. What comes is the truth: an element that was popped just then is a reply like
-any other, and only ``-UNBLOCKED`` says that nothing was run.
+A command that blocks is ended with CLIENT UNBLOCK over a connection that sessions share. The two connections have no
+common order, so the server may get the CLIENT UNBLOCK before it has read the command. So it is sent again until the
+command's own reply has come. That reply is the truth: if an element was popped at that moment, the reply has it. Only
+``-UNBLOCKED`` says that nothing was run.
 
-The connection goes back to the pool once every CLIENT UNBLOCK for it has been answered too; a late one would hit
-whatever the next session waits for. One of unknown outcome costs the connection.
+The connection goes back to the pool once every CLIENT UNBLOCK for it has been answered, too. A late one would hit the
+command of the next session. If the outcome of one is unknown, the connection is closed.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from proxy.slowpath.everywhere import ask
 
 FIRST_PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.05
-"""Pauses between two CLIENT UNBLOCK, doubled each time."""
+"""Pauses between two CLIENT UNBLOCK; each is twice the one before."""
 
 ERROR = b"ERROR"
 TIMEOUT = b"TIMEOUT"
 
 Talk = Callable[[OwnConnection], Awaitable[bytes]]
-"""Sends what there is to send, and gives the reply that counts."""
+"""Sends the requests, and gives the reply that counts."""
 
 
 class StoppedError(Exception):
@@ -37,10 +37,10 @@ class BlockedCommand:
     """One command that may wait at a server.
 
     Args:
-        own: where the connection comes from.
-        router: where the connection comes from that tells the server to unblock.
-        unblock_seconds: how long ending it may take before its connection is given up.
-        start: starts a task and holds on to it.
+        own: gives the connection of the command.
+        router: gives the connection for CLIENT UNBLOCK.
+        unblock_seconds: how long the end may take before the connection is closed.
+        start: starts a task and keeps a reference to it.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class BlockedCommand:
         self._unblocking: asyncio.Future[bool] | None = None
 
     async def run(self, address: str, database: int, protocol: int, talk: Talk) -> bytes:
-        """Have ``talk`` talk with a server; its reply.
+        """Have ``talk`` use the connection; give its reply.
 
         Raises:
-            OwnConnectionError: there is no connection to be had.
-            StoppedError: :meth:`stop` came before anything was sent.
+            OwnConnectionError: no connection is available.
+            StoppedError: :meth:`stop` was called before anything was sent.
         """
         try:
             connection = await self._take(address, database, protocol)
@@ -97,18 +97,18 @@ class BlockedCommand:
 
     @property
     def stopped(self) -> bool:
-        """Whether :meth:`stop` was called; one that talks sends nothing more then."""
+        """Whether :meth:`stop` was called; then ``talk`` sends nothing more."""
         return self._stopped is not None
 
     @property
     def over(self) -> bool:
-        """Whether the server runs nothing of it any more."""
+        """Whether the server has nothing left to run of it."""
         return self._over.is_set()
 
     def stop(self, reason: bytes = ERROR) -> None:
-        """End the command: it is not sent if it has not been, and unblocked if it was.
+        """End the command: if it was sent, it is unblocked, else it is not sent.
 
-        ``reason`` is CLIENT UNBLOCK's, and tells which reply it gives.
+        ``reason`` is the argument of CLIENT UNBLOCK, and decides which reply comes.
         """
         if self._stopped is not None or self.over:
             return
@@ -120,7 +120,7 @@ class BlockedCommand:
             self._taking.cancel()
 
     async def unblocked(self) -> bool:
-        """Whether it was ended by :meth:`stop`, and not by its own reply; waits until that is known."""
+        """Whether it was ended by :meth:`stop`, and not by its own reply. Waits until that is known."""
         if self._unblocking is not None:
             return await asyncio.shield(self._unblocking)
         return self._stopped is not None
@@ -142,7 +142,7 @@ class BlockedCommand:
                         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
                 await self._over.wait()
         except TimeoutError:
-            # drained: the backend's loss is settled at the server before a lock there is acknowledged.
+            # drained: the lost connection is settled at the server before a lock there is acknowledged.
             self._own.discard(
                 connection,
                 f"did not end a blocked command within {self._unblock_seconds:g} s; it may still run there",

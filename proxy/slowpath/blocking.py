@@ -1,9 +1,9 @@
-"""Commands that wait at a server: BLPOP and its like, XREAD and XREADGROUP with BLOCK, WAIT, and CLIENT UNBLOCK.
+"""Commands that wait at a server: BLPOP and similar, XREAD and XREADGROUP with BLOCK, WAIT, and CLIENT UNBLOCK.
 
-Each waits on a connection of its session's own. **drained**: a slot's commands that wait hold up its lock, so they are
-unblocked when the slot leaves its server; the command waits in the proxy until the slot is served again, and goes to
-the new server with the rest of its timeout. **in-order**: a command is looked at once everything before it has been
-answered, and nothing behind it before it has been. **bounded**: ``own_connections`` of :mod:`proxy.ownconnections`.
+Each waits on a connection of its session's own. **drained**: waiting commands of a slot hold up its lock, so they are
+unblocked when the slot leaves its server. The command then waits in the proxy until the slot is served again, and goes
+to the new server with the rest of its timeout. **in-order**: a command is looked at once everything before it has been
+answered, and later requests wait for its reply. **bounded**: ``own_connections`` of :mod:`proxy.ownconnections`.
 """
 
 import asyncio
@@ -65,11 +65,11 @@ class Waiter:
         self.newest: dict[int, bytes] = {}
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.leaving = False
-        """Whether its slot leaves the server."""
+        """Whether its slot is leaving the server."""
         self.asked: bytes | None = None
-        """What a client wants with CLIENT UNBLOCK: TIMEOUT or ERROR."""
+        """The reason that another client gave with CLIENT UNBLOCK: TIMEOUT or ERROR."""
         self.closing = False
-        """Whether its session is to be closed instead of being answered that nothing came."""
+        """Whether its session is closed instead of getting the reply that nothing came."""
         self.parked = False
         """Whether it waits in the proxy for its slot to be unlocked."""
         self.changed = asyncio.Event()
@@ -93,7 +93,7 @@ class BlockingCommands(Family):
         self._router = services.router
         self._reply_seconds = services.settings.backend_reply_seconds
         self._waiters: dict[int, Waiter] = {}
-        # In the order in which they came to wait, in which they also go on.
+        # The order in which they began to wait, in which they also go on.
         self._at_slot: dict[int, dict[Waiter, None]] = {}
         self._parked: dict[Waiter, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,7 +124,7 @@ class BlockingCommands(Family):
         return Cleared(keys, partial(self._begin, request, {}))
 
     def read(self, session: Session, argv: list[bytes]) -> Outcome:
-        """XREAD and XREADGROUP: those without BLOCK go the way of any other command."""
+        """XREAD and XREADGROUP. Those without BLOCK are routed like any other command."""
         how = streamreads.parse(argv)
         keys = [argv[place] for place in how.keys]
         if how.block is None:
@@ -141,10 +141,10 @@ class BlockingCommands(Family):
         return Cleared([], partial(self._begin_wait, self._request(session, argv, len(argv) - 1, True)))
 
     def _request(self, session: Session, argv: list[bytes], timeout: int, milliseconds: bool) -> BlockingRequest:
-        """The request with its deadline, which it keeps however often it is looked at."""
+        """The request with its deadline, which it keeps when it is looked at again."""
         state = state_of(session)
         known = state.blocking_seen
-        # As long as nothing more was taken from the session's input it is the same request, looked at again.
+        # While nothing more was taken from the session's input, it is the same request, looked at again.
         if known is None or state.blocking_seen_at != session.taken:
             now = asyncio.get_running_loop().time()
             known = state.blocking_seen = BlockingRequest(argv, timeout, milliseconds, now)
@@ -157,7 +157,7 @@ class BlockingCommands(Family):
         waiter = Waiter(session, request, slot)
         waiter.newest = newest
         waiter.commands.append(self._command())
-        # drained: from now on until the server can run nothing of it.
+        # drained: the slot is held until the server has nothing left to run of it.
         self._router.loop.hold_slot(slot)
         self._at_slot.setdefault(slot, {})[waiter] = None
         return self._wait_for(waiter, self._run(waiter, address))
@@ -176,7 +176,7 @@ class BlockingCommands(Family):
     def _wait_for(self, waiter: Waiter, running: Coroutine[Any, Any, Any]) -> Waiting:
         self._waiters[waiter.session.id] = waiter
         state_of(waiter.session).blocking = waiter.request
-        # A task of its own: what was sent has to be seen to the end, whether the client stays or not.
+        # A task of its own: once a command is sent, it is followed to its end, even if the client leaves.
         self._start(self._finish(waiter, running))
         return Waiting(self._outcome(waiter))
 
@@ -214,7 +214,7 @@ class BlockingCommands(Family):
     # -- at the servers ------------------------------------------------------------------------------------
 
     async def _run(self, waiter: Waiter, address: str) -> Any:
-        """Wait at the server of the slot; the reply, or AGAIN."""
+        """Wait at the server of the slot; give the reply, or AGAIN."""
         session = waiter.session
         command = waiter.commands[0]
         try:
@@ -244,7 +244,7 @@ class BlockingCommands(Family):
         return reply
 
     async def _after_unblocking(self, waiter: Waiter, reply: bytes) -> Any:
-        """What to do with a request that has come back from its server and has run nothing there."""
+        """What to do with a request that came back from its server, where it has run nothing."""
         request = waiter.request
         if waiter.leaving and not waiter.closing:
             waiter.parked = True
@@ -272,7 +272,7 @@ class BlockingCommands(Family):
         return self._router.route(slot)[0] == LOCKED
 
     async def _run_everywhere(self, waiter: Waiter, masters: list[str]) -> bytes:
-        """Wait at all masters at once; the smallest count, or the first error."""
+        """Wait at all masters at once; give the smallest count, or the first error."""
         said = await asyncio.gather(
             *(self._run_at(waiter, command, address) for command, address in zip(waiter.commands, masters, strict=True))
         )
@@ -281,7 +281,7 @@ class BlockingCommands(Family):
             return acknowledged.smallest(said)
         if waiter.asked is None and waiter.closing:
             waiter.session.close()
-        # One that was ended because of another's error says nothing of its own.
+        # A wait that was ended because of another's error has no word of its own.
         return next((error for error in errors if not error.startswith(b"-UNBLOCKED ")), errors[0])
 
     async def _run_at(self, waiter: Waiter, command: BlockedCommand, address: str) -> bytes:
@@ -311,13 +311,13 @@ class BlockingCommands(Family):
                 waiter.stop(ERROR)
 
     def session_closed(self, session: Session) -> None:
-        """A client that leaves frees the servers' side."""
+        """When a client leaves, its command at the server is ended."""
         waiter = self._waiters.pop(session.id, None)
         if waiter is not None:
             waiter.stop(ERROR)
 
     def retiring(self, session: Session) -> None:
-        """Close a session that waits, and has been given nothing; one whose reply came just then gets it first."""
+        """Close a waiting session that has received nothing. If its reply came just then, the session gets it first."""
         waiter = self._waiters.get(session.id)
         if waiter is not None:
             waiter.closing = True
@@ -328,7 +328,7 @@ class BlockingCommands(Family):
         self.tick()
 
     def tick(self) -> None:
-        """Let go on what waits for a slot that is served again."""
+        """Let commands go on whose slot is served again."""
         for waiter in self._parked:
             if not self._locked(waiter.slot):
                 waiter.changed.set()
@@ -362,7 +362,7 @@ class BlockingCommands(Family):
         return None if waiter is None else self._unblock(waiter, message["reason"].encode())
 
     async def _unblock(self, waiter: Waiter, reason: bytes) -> int:
-        """1 if the session was waiting and does so no more because of this, else 0."""
+        """1 if this ended the session's wait, else 0."""
         running = [command for command in waiter.commands if not command.over]
         if waiter.outcome.done() or waiter.asked is not None or not (running or waiter.parked):
             return 0

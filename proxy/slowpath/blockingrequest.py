@@ -1,7 +1,8 @@
-"""A blocking command as it is sent: once, or again after its slot has moved, with the rest of its timeout.
+"""A blocking command in the form in which it is sent: once, or again after its slot has moved, with its remaining
+timeout.
 
-When the command is over by the client's reckoning is settled when it is first looked at. Whatever the server itself
-refuses, such as a timeout that is no number, is left to the server.
+The deadline is fixed at the first look at the command, as the client counts it. If the server itself refuses the
+timeout, for example because it is not a number, the error is left to the server.
 """
 
 import math
@@ -14,15 +15,15 @@ from slots.keys import INTEGER
 DECIMAL = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 HEXADECIMAL = re.compile(rb"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?")
 LEAST_SECONDS = 0.001
-"""Redis counts in milliseconds; 0 means that the command waits for ever."""
+"""Redis counts in milliseconds. 0 means that the command waits without limit."""
 MOST_SECONDS = 1e9
-"""A longer timeout is as good as none: it is never written anew, and the proxy keeps no time of it."""
+"""A longer timeout counts as none: it is never rewritten, and the proxy does not watch it."""
 COUNTS = {b"WAIT": b":0\r\n", b"WAITAOF": b"*2\r\n:0\r\n:0\r\n"}
-"""Replies of commands that count, where nothing is known to have been counted."""
+"""Replies of counting commands when nothing is known to have been counted."""
 
 
 def seconds_of(text: bytes) -> float | None:
-    """A timeout in seconds as the pops take it: 0 is for ever. None where a server refuses it."""
+    """The seconds of a timeout of the pops, which is in seconds. 0 means no limit. None if a server refuses it."""
     if DECIMAL.fullmatch(text):
         value = float(text)
         nothing = not re.search(rb"[1-9]", re.split(rb"[eE]", text)[0])
@@ -37,14 +38,14 @@ def seconds_of(text: bytes) -> float | None:
     if nothing:
         return 0.0
     if text.startswith(b"-"):
-        # Redis rounds up to milliseconds before it looks for a sign, and -0.001 is a little more than that.
+        # Redis rounds up to milliseconds before it checks the sign, and -0.001 is slightly more than that.
         return 0.0 if value >= -LEAST_SECONDS else None
     # Too small for a float here, not for a server.
     return max(value, LEAST_SECONDS)
 
 
 def milliseconds_of(text: bytes) -> float | None:
-    """A timeout in milliseconds, as XREAD and WAIT take it, in seconds; 0 and None as above."""
+    """The seconds of a timeout of XREAD and WAIT, which is in milliseconds. 0 and None mean the same as above."""
     if not INTEGER.fullmatch(text):
         return None
     value = int(text)
@@ -70,11 +71,11 @@ class BlockingRequest:
         text = argv[timeout]
         self._seconds = milliseconds_of(text) if milliseconds else seconds_of(text)
         self.deadline: float | None = None
-        """When it gives up; None for never, or when that is the server's business."""
+        """When it gives up; None for never, or where the server decides."""
         if self._seconds is not None and 0 < self._seconds <= MOST_SECONDS:
             self.deadline = now + self._seconds
         self.ids: dict[int, bytes] = {}
-        """What to send in the place of other arguments: the entry ids that they stood for when they were first sent."""
+        """Arguments that replace others: the entry ids that these stood for when the request was first sent."""
 
     @property
     def refused(self) -> bool:
@@ -82,7 +83,8 @@ class BlockingRequest:
         return self._seconds is None
 
     def left(self, now: float) -> float:
-        """Seconds that it may still wait at a server; ``math.inf`` for ever, 0 where the server will refuse it."""
+        """Seconds that it may still wait at a server; ``math.inf`` without a limit, 0 where the server will refuse
+        it."""
         if self.deadline is not None:
             return max(self.deadline - now, LEAST_SECONDS)
         return 0.0 if self.refused else math.inf
@@ -94,7 +96,7 @@ class BlockingRequest:
             argv[place] = text
         if self.deadline is not None and self._seconds is not None:
             rest = self.left(now)
-            # As the client wrote it, where that makes no difference.
+            # The client's own words, where the rest of the timeout is the same.
             if self._seconds - rest > LEAST_SECONDS:
                 milliseconds = math.ceil(rest * 1000)
                 argv[self._timeout] = (
@@ -103,9 +105,9 @@ class BlockingRequest:
         return command(tuple(argv))
 
     def nothing(self, protocol: int) -> bytes:
-        """The reply once the time is over and nothing has come."""
+        """The reply when the time is over and nothing has come."""
         name = self.argv[0].upper()
         if name in COUNTS:
             return COUNTS[name]
-        # A null array also where the reply would be one value: that is what Redis gives.
+        # Redis gives a null array even where the reply would be a single value.
         return b"_\r\n" if protocol == 3 else b"*-1\r\n"

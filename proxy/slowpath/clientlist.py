@@ -1,4 +1,4 @@
-"""CLIENT LIST, INFO and KILL: all clients of the proxy, over all of its workers."""
+"""CLIENT LIST, INFO and KILL, for all clients of the proxy at all of its workers."""
 
 import math
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ NOT_A_NUMBER = b"-ERR client-id should be greater than 0\r\n"
 NOT_AN_AGE = b"-ERR maxage is not an integer or out of range\r\n"
 NO_SUCH_CLIENT = b"-ERR No such client\r\n"
 COUNTS_SECONDS = 0.1
-"""How long clients that were counted are not counted again: when thousands connect anew, some libraries ask for INFO on
-each of their connections, and it is all the clients that are counted.
+"""How long a count of the clients is reused. When thousands of clients reconnect, some libraries ask for INFO on each
+connection, and every count looks at all clients.
 """
 TYPES = {b"normal": "normal", b"pubsub": "pubsub", b"master": "master", b"replica": "replica", b"slave": "replica"}
 
 
 class FilterError(ValueError):
-    """What clients are meant cannot be read."""
+    """The filter of a request cannot be read."""
 
     def __init__(self, reply: bytes) -> None:
         super().__init__(reply)
@@ -36,7 +36,7 @@ class FilterError(ValueError):
 
 @dataclass(slots=True)
 class Filter:
-    """Which clients are meant: those that everything said holds for."""
+    """Selects clients: those for which every condition holds."""
 
     ids: list[int] | None = None
     kind: str | None = None
@@ -45,10 +45,10 @@ class Filter:
     user: str | None = None
     least_age: int | None = None
     but: int | None = None
-    """The number of a client that is not meant."""
+    """The number of a client that is never selected."""
 
     def means(self, session: Session, now: float) -> bool:
-        """Whether this client is meant."""
+        """Whether this client is selected."""
         return (
             (self.ids is None or session.id in self.ids)
             and (self.kind is None or kind_of(session) == self.kind)
@@ -72,7 +72,7 @@ class ClientList(Family):
         self._ask_all = services.ask_all
         self._now = services.now
         self._users = {DEFAULT, *(user.name for user in services.settings.users)}
-        # What CLIENT KILL has come to for sessions that are to be closed themselves, until their reply is given.
+        # The result of CLIENT KILL for sessions that it closes themselves, until their reply is given.
         self._killed: dict[int, int] = {}
         self._counted: dict[str, int] = {}
         self._counted_at = -math.inf
@@ -82,7 +82,8 @@ class ClientList(Family):
         return {"CLIENT|LIST": self.all, "CLIENT|INFO": self.info, "CLIENT|KILL": self.kill}
 
     def answers(self) -> dict[str, Answer]:
-        """``clients``: number and line of each meant. ``kill_clients``: how many were. ``client_counts``, by sort."""
+        """``clients``: number and line of each selected client. ``kill_clients``: how many were killed.
+        ``client_counts``: how many there are of each kind."""
         return {"clients": self._lines, "kill_clients": self._close, "client_counts": self._counts}
 
     def session_closed(self, session: Session) -> None:
@@ -103,7 +104,7 @@ class ClientList(Family):
     def _close(self, message: Message) -> int:
         meant = list(self._meant(message))
         for session in meant:
-            # Who asked has to hear of it first.
+            # The asking session has to get its reply first.
             if session.id != message["asker"]:
                 session.close()
         return len(meant)
@@ -147,7 +148,7 @@ class ClientList(Family):
     async def _list(self, protocol: int, wanted: Filter) -> bytes:
         answers = await self._ask_all("clients", filter=asdict(wanted))
         lines = {number: line for answer in answers for number, line in answer}
-        # As in Redis: those that were asked for by their numbers in that order.
+        # As in Redis: clients that were asked for by number come in that order.
         order = sorted(lines) if wanted.ids is None else [number for number in wanted.ids if number in lines]
         return replies.verbatim("".join(lines[number] + "\n" for number in order), protocol)
 
@@ -161,7 +162,7 @@ class ClientList(Family):
         killed = self._killed.pop(session.id, None)
         if killed is not None:
             session.answer(_said(killed, by_address))
-            # Nothing that it has sent behind is looked at.
+            # Later requests of this session are not looked at.
             session.drain()
             return NO_REPLY
         if wanted.means(session, self._now()):
@@ -179,7 +180,7 @@ class ClientList(Family):
         return sum(await self._ask_all("kill_clients", filter=asdict(wanted), asker=session.id))
 
     def _read(self, session: Session, argv: list[bytes]) -> Filter:
-        """The clients that CLIENT KILL means by name and value. Raises :class:`FilterError`."""
+        """The clients that the names and values of CLIENT KILL select. Raises :class:`FilterError`."""
         wanted = Filter(but=session.id)
         for position in range(2, len(argv), 2):
             name, value = argv[position].upper(), argv[position + 1] if position + 1 < len(argv) else None
@@ -237,18 +238,19 @@ def _positive(value: bytes, not_a_number: bytes, too_small: bytes) -> int:
 
 
 def kind_of(session: Session) -> str:
-    """``pubsub`` for a client that is subscribed to something, else ``normal``."""
+    """``pubsub`` for a client with a subscription, else ``normal``."""
     return "pubsub" if subscription_of(session) else "normal"
 
 
 def user_name(session: Session) -> str:
-    """The user that a client is."""
+    """The user of a client."""
     state: SessionState | None = session.state
     return state.user.name if state is not None and state.user is not None else DEFAULT
 
 
 def describe(session: Session, now: float) -> str:
-    """One line of CLIENT LIST: the fields of Redis in their order, those that mean nothing here 0 or -1, then ours."""
+    """One line of CLIENT LIST: first the fields of Redis in their order, with 0 or -1 where they mean nothing here,
+    then ours."""
     state: SessionState | None = session.state
     subscription = subscription_of(session)
     transaction = state.transaction if state is not None else None

@@ -1,7 +1,7 @@
-"""CLIENT, as far as it is about the session itself. Who else is there, see `clientlist`.
+"""CLIENT subcommands that concern the session itself. For other clients see `clientlist`.
 
-What a client asks of *its connection to the server*, it cannot have: connections to the servers are shared. What is
-refused for that, or means nothing here, is said so rather than taken with an OK.
+Connections to the servers are shared, so a client cannot change *its connection to the server*. A subcommand that is
+impossible for that reason, or that means nothing here, gets an error that says so, instead of an OK.
 """
 
 from proxy.engine.session import MUTED, MUTED_ONCE, NO_REPLY, Session
@@ -50,7 +50,7 @@ class ClientCommands(Family):
             "CLIENT|UNPAUSE": self.unpause,
         }
 
-    # -- who it is -----------------------------------------------------------------------------------------
+    # -- the session's identity -----------------------------------------------------------------------------
 
     def number(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT ID."""
@@ -83,7 +83,7 @@ class ClientCommands(Family):
             state_of(session).library_version = argv[3]
         return replies.OK
 
-    # -- what it wants -------------------------------------------------------------------------------------
+    # -- the session's wishes -------------------------------------------------------------------------------
 
     def reply(self, session: Session, argv: list[bytes]) -> Outcome:
         """CLIENT REPLY ON|OFF|SKIP."""
@@ -102,7 +102,7 @@ class ClientCommands(Family):
                 return SYNTAX_ERROR
 
     def no_evict(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT NO-EVICT ON|OFF: the proxy evicts no clients."""
+        """CLIENT NO-EVICT ON|OFF: the proxy never evicts clients."""
         return SYNTAX_ERROR if on_or_off(argv[2]) is None else replies.OK
 
     def no_touch(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -118,7 +118,7 @@ class ClientCommands(Family):
     # -- tracking ------------------------------------------------------------------------------------------
 
     def tracking(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT TRACKING ON|OFF [option ...]: it is always off."""
+        """CLIENT TRACKING ON|OFF [option ...]: tracking is always off."""
         position = 3
         while position < len(argv):
             arguments = TRACKING_OPTIONS.get(argv[position].upper())
@@ -136,7 +136,7 @@ class ClientCommands(Family):
                 return replies.OK
 
     def tracking_info(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT TRACKINGINFO: it is off."""
+        """CLIENT TRACKINGINFO: tracking is off."""
         flags = replies.array([replies.bulk("off")])
         if session.protocol == 3:
             flags = b"~" + flags[1:]
@@ -145,13 +145,13 @@ class ClientCommands(Family):
         )
 
     def redirection(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT GETREDIR: nowhere, as tracking is off."""
+        """CLIENT GETREDIR: there is none, as tracking is off."""
         return replies.integer(-1)
 
     def caching(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT CACHING YES|NO, for which tracking would have to be on."""
+        """CLIENT CACHING YES|NO, which needs tracking to be on."""
         return NOT_TRACKING
 
     def unpause(self, session: Session, argv: list[bytes]) -> Outcome:
-        """CLIENT UNPAUSE: nobody is paused."""
+        """CLIENT UNPAUSE: no client is paused."""
         return replies.OK

@@ -1,10 +1,11 @@
-"""CLUSTER and ASKING in cluster mode: the proxies as a Redis Cluster without replicas (:mod:`proxy.clusterview`).
+"""CLUSTER and ASKING in cluster mode: they show the proxies as a Redis Cluster without replicas
+(:mod:`proxy.clusterview`).
 
-Without cluster mode, the table of commands has Redis's own refusals. READONLY and READWRITE mean in both what they mean
-at a proxy: reads may go to replicas of the servers.
+Without cluster mode, the command table has Redis's own refusals. In both modes, READONLY and READWRITE mean what they
+mean at a proxy: whether reads may go to replicas.
 
-The keys of a cluster slot are at every server, so counting them is a walk over all keys. **bounded**: one that takes
-longer than :data:`COUNT_SECONDS` is given up, with an error.
+The keys of a cluster slot are at every server, so counting them is a walk over all keys. **bounded**: a walk that takes
+longer than :data:`COUNT_SECONDS` ends with an error.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from slots import address, commands, functions
 COUNT_SECONDS = 1.0
 """How long the walk over all keys may take for COUNTKEYSINSLOT and GETKEYSINSLOT."""
 PAGE = b"5000"
-"""COUNT of a page of it: a few milliseconds of a server's time."""
+"""COUNT of one page of that walk: a few milliseconds of a server's time."""
 NOT_READY = b"-CLUSTERDOWN this proxy does not know of the others yet; try again\r\n"
 TOO_LONG = (
     b"-ERR the keys of a cluster slot are found by a walk over all keys, and %d s were not enough for it; "
@@ -44,7 +45,7 @@ HELP = (
     "MYID, MYSHARDID",
     "    Return the ids of this proxy and of its shard, which it is alone in.",
     "NODES, SHARDS, SLOTS",
-    "    Return the proxies and which slots clients had best use each for. Every one serves every key.",
+    "    Return the proxies with the slots that clients should use each for. Every proxy serves every key.",
     "HELP",
     "    Print this help.",
 )
@@ -90,7 +91,7 @@ class ClusterCommands(Family):
     # -- about the proxies ---------------------------------------------------------------------------------
 
     def _of_all(self, answer: Callable[[ClusterView, bool, int], bytes]) -> Handler:
-        """Gives ``answer`` what this proxy knows, whether the client uses TLS, and its version of RESP."""
+        """Gives ``answer`` the proxies known here, whether the client uses TLS, and its version of RESP."""
 
         def handle(session: Session, argv: list[bytes]) -> Outcome:
             view = self._services.cluster()
@@ -99,7 +100,7 @@ class ClusterCommands(Family):
         return handle
 
     def _of_a_node(self, answer: Callable[[Session], bytes]) -> Handler:
-        """Of a node that is named, if it is known."""
+        """The answer about a named node, if it is known."""
 
         def handle(session: Session, argv: list[bytes]) -> Outcome:
             view = self._services.cluster()
@@ -112,7 +113,7 @@ class ClusterCommands(Family):
         return handle
 
     def _uses_tls(self, session: Session) -> bool:
-        """Whether the client came by ``tls_listen``; of one at the Unix socket, whether there is no ``listen``."""
+        """Whether the client uses ``tls_listen``; for a client at the Unix socket, whether there is no ``listen``."""
         settings = self._services.settings
         if not settings.tls_listen or not settings.listen:
             return not settings.listen
@@ -259,7 +260,7 @@ def _lines(view: ClusterView, tls: bool) -> Iterable[str]:
 
 
 def info(view: ClusterView, tls: bool, protocol: int) -> bytes:
-    """CLUSTER INFO: whatever becomes of servers, the cluster of proxies is there."""
+    """CLUSTER INFO: the cluster of proxies is up, whatever state the servers are in."""
     epoch = max(share.node.proxy_id for share in view.known(tls))
     fields: dict[str, Any] = {
         "cluster_state": "ok",

@@ -1,6 +1,6 @@
-"""CONFIG GET: what one server says, but for the passwords that stand between the proxy and the servers.
+"""CONFIG GET: one server's reply, without the passwords between the proxy and the servers.
 
-Who knows one of those gets past the proxy: past its users and what they may do, and past **one-owner**.
+A client that knows such a password can bypass the proxy, its users and their limits, and **one-owner**.
 """
 
 import re
@@ -14,7 +14,7 @@ from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.services import Services
 
 SECRET = re.compile(rb"pass|auth$|secret", re.IGNORECASE)
-"""Names of parameters that are nobody's business: requirepass, masterauth (primaryauth), tls-key-file-pass, ..."""
+"""Names of secret parameters: requirepass, masterauth (primaryauth), tls-key-file-pass, ..."""
 DATABASES = b"databases"
 
 
@@ -45,7 +45,7 @@ class ConfigurationCommands(Family):
 
 
 def for_clients(reply: bytes, databases: int, protocol: int) -> bytes:
-    """A server's reply to CONFIG GET: secrets look as if they were not set, and there are the product's databases."""
+    """A server's reply to CONFIG GET: secrets look unset, and the number of databases is the product's."""
     reader = hiredis.Reader()
     reader.feed(reply)
     found = reader.gets()
@@ -53,7 +53,7 @@ def for_clients(reply: bytes, databases: int, protocol: int) -> bytes:
         found = dict(zip(found[::2], found[1::2], strict=True))
     if not isinstance(found, dict):
         return reply
-    # A server gives a name as it was asked for: CONFIG GET RequirePass finds it, too.
+    # A server repeats a name as it was asked for: CONFIG GET RequirePass finds it, too.
     shown = {
         name: b"" if SECRET.search(name) else b"%d" % databases if name.lower() == DATABASES else value
         for name, value in found.items()

@@ -1,4 +1,5 @@
-"""Commands about the connection: PING, ECHO, QUIT, RESET, READONLY and READWRITE, and what many families share."""
+"""Commands about the connection (PING, ECHO, QUIT, RESET, READONLY, READWRITE), and helpers that many families
+share."""
 
 from collections.abc import Callable
 
@@ -12,19 +13,19 @@ from proxy.slowpath.watching import read_from_replicas
 from slots.keys import INTEGER
 
 SERVER_VERSION = "7.0.15"
-"""The Redis version told to clients, which choose commands by it: the one the command table is of."""
+"""The Redis version that clients are told, and by which they choose commands: the version of the command table."""
 
 NOT_AN_INTEGER = b"-ERR value is not an integer or out of range\r\n"
 SYNTAX_ERROR = b"-ERR syntax error\r\n"
 
 
 def mode(settings: ProxySettings) -> str:
-    """What HELLO and INFO say that the proxy is."""
+    """The mode of the proxy in HELLO and INFO."""
     return "cluster" if settings.cluster_mode else "standalone"
 
 
 def integer(text: bytes) -> int | None:
-    """A number as Redis reads it; None where it is none."""
+    """A number as Redis reads it; None if it is not one."""
     value = int(text) if INTEGER.fullmatch(text) else None
     return value if value is not None and -(2**63) <= value < 2**63 else None
 
@@ -39,7 +40,7 @@ class ConnectionCommands(Family):
 
     Args:
         services: the worker's parts.
-        begin: makes a session what one is that has not logged in.
+        begin: puts a session into the state before a login.
     """
 
     def __init__(self, services: Services, begin: Callable[[Session], None]) -> None:
@@ -72,9 +73,9 @@ class ConnectionCommands(Family):
         return QUIT
 
     def reset(self, session: Session, argv: list[bytes]) -> Outcome:
-        """RESET: as a new connection, with everything that the session was, had or wanted gone.
+        """RESET: the session becomes like a new connection, and loses all its state.
 
-        But for the name of the client's library, which is the same as before.
+        Only the name of the client's library stays.
         """
         was, session.state = session.state, None
         if was is not None and (was.library or was.library_version):
@@ -94,6 +95,6 @@ class ConnectionCommands(Family):
         return replies.OK
 
     def readwrite(self, session: Session, argv: list[bytes]) -> Outcome:
-        """READWRITE: they may not."""
+        """READWRITE: reads go to masters."""
         read_from_replicas(session, False)
         return replies.OK

@@ -1,6 +1,6 @@
-"""COPY with the option DB, and MOVE: a key taken to another database of its slot, which is at the same server.
+"""COPY with the option DB, and MOVE: a key goes to another database of its slot, which is at the same server.
 
-A user limited to some databases takes keys to those only.
+A user limited to some databases may only use those as destinations.
 """
 
 from collections.abc import Callable

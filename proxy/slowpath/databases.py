@@ -1,6 +1,6 @@
-"""Databases that requests name: SELECT's, COPY's and MOVE's arguments, read as Redis reads them.
+"""Reads the database arguments of SELECT, COPY and MOVE as Redis reads them.
 
-A database that the product does not have is an error here, whatever the servers are set up for: no proxy reaches it.
+A database that the product does not have is an error here, even if the servers have it: no proxy reaches it.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class DatabaseError(ValueError):
 
 
 def number(text: bytes) -> int:
-    """A number of a database. Raises :class:`DatabaseError` for what is none, as Redis has it."""
+    """A number of a database. Raises :class:`DatabaseError` if it is not one, by Redis's rules."""
     value = integer(text)
     if value is None:
         raise DatabaseError(NOT_AN_INTEGER)
@@ -27,7 +27,7 @@ def number(text: bytes) -> int:
 
 
 def index(text: bytes, count: int) -> int:
-    """A database of ``count`` that there are."""
+    """The index of one of ``count`` databases."""
     value = number(text)
     if not 0 <= value < count:
         raise DatabaseError(INDEX_OUT_OF_RANGE)
@@ -35,7 +35,7 @@ def index(text: bytes, count: int) -> int:
 
 
 def target(argv: Sequence[bytes], count: int) -> int | None:
-    """The database that COPY or MOVE takes a key to; None where it names none, or the server will find a mistake."""
+    """The database that COPY or MOVE takes a key to. None if there is none, or if the server will report an error."""
     return index(argv[2], count) if argv[0].upper() == b"MOVE" else _copied_to(argv, count)
 
 
@@ -45,7 +45,7 @@ def _copied_to(argv: Sequence[bytes], count: int) -> int | None:
     while place < len(argv):
         option = argv[place].upper()
         if option == b"DB" and place + 1 < len(argv):
-            # Of several the last one counts, and each is looked at.
+            # If there are several, the last one counts, and each is checked.
             found = index(argv[place + 1], count)
             place += 2
         elif option == b"REPLACE":

@@ -1,4 +1,4 @@
-"""DEBUG, as far as it can be meant for the proxy or for one key, and only where ``debug_commands`` allows it."""
+"""DEBUG subcommands for the proxy or for one key. They need the setting ``debug_commands``."""
 
 import asyncio
 import math
@@ -11,11 +11,11 @@ from proxy.slowpath.family import Family, Handler, Outcome
 from proxy.slowpath.services import Services
 
 NOT_ALLOWED = (
-    b"-ERR DEBUG command not allowed. Set debug_commands in the settings of the proxy to allow DEBUG SLEEP and what is"
-    b" about keys.\r\n"
+    b"-ERR DEBUG command not allowed. Set debug_commands in the settings of the proxy to allow DEBUG SLEEP and the"
+    b" subcommands about keys.\r\n"
 )
 LONGEST_SLEEP_SECONDS = 3600.0
-"""bounded: whoever asks for more sleeps for so long."""
+"""bounded: a client that asks for more sleeps this long."""
 
 OF_KEYS: dict[bytes, Callable[[list[bytes]], list[bytes]]] = {
     b"OBJECT": lambda argv: argv[2:3],
@@ -25,7 +25,7 @@ OF_KEYS: dict[bytes, Callable[[list[bytes]], list[bytes]]] = {
     b"HTSTATS-KEY": lambda argv: argv[2:3],
     b"DIGEST-VALUE": lambda argv: argv[2:],
 }
-"""The subcommands that are about keys, and which those are."""
+"""The subcommands that concern keys, with the places of the keys."""
 NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)")
 
 
@@ -60,11 +60,11 @@ class DebugCommand(Family):
 
 
 def _seconds(text: bytes) -> float:
-    """What Redis reads: 0 where it is no number."""
+    """The seconds as Redis reads them: 0 for anything that is not a number."""
     return float(text) if NUMBER.fullmatch(text) else 0.0
 
 
 async def _sleep(seconds: float) -> bytes:
-    """Only this client waits."""
+    """Sleep; only this client waits."""
     await asyncio.sleep(min(max(seconds, 0.0), LONGEST_SLEEP_SECONDS) if math.isfinite(seconds) else 0.0)
     return replies.OK

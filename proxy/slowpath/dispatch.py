@@ -1,4 +1,4 @@
-"""The slow path's front door: which family answers a command, or by which keys it is routed."""
+"""The slow path's front door: decides which family answers a command, or by which keys it is routed."""
 
 import asyncio
 from collections.abc import Collection
@@ -18,13 +18,13 @@ BEFORE_AUTHENTICATION = frozenset({"AUTH", "HELLO", "QUIT", "RESET"})
 WITH_SUBSCRIPTIONS = frozenset(
     {"SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE", "PING", "QUIT", "RESET"}
 )
-"""What a RESP2 session may still use once it has subscribed to something."""
+"""Commands that a RESP2 session may still use once it has a subscription."""
 NOT_QUEUED = frozenset({"MULTI", "EXEC", "DISCARD", "WATCH", "QUIT", "RESET"})
-"""What runs at once within a transaction."""
+"""Commands that run at once within a transaction."""
 
 HTTP = frozenset({b"post", b"host:"})
-"""What a request of HTTP has in its lines. As Redis, the proxy closes the connection: it may be a browser that was made
-to send commands to it.
+"""Words at the start of the lines of an HTTP request. As Redis does, the proxy closes the connection: a browser may
+have been tricked into sending commands to it.
 """
 
 
@@ -48,7 +48,7 @@ class SlowPath:
     # -- requests ------------------------------------------------------------------------------------------
 
     def handle(self, session: Session, argv: list[bytes]) -> Outcome:
-        """What to do with a request; called by the engine, in the order of the session's requests."""
+        """Decide on a request. The engine calls this in the order of the session's requests."""
         transactions = self._families.transactions
         if argv[0].lower() in HTTP:
             session.close()
@@ -66,7 +66,7 @@ class SlowPath:
                     return transactions.queue(session, command, argv)
                 return self._run(session, command, argv)
         except UnknownCommandError as error:
-            # Who has not logged in sets nothing going at the servers.
+            # A client that has not logged in starts nothing at the servers.
             waiting = None if session.attention & GATED else self._families.learned.unknown(session, argv)
             if waiting is not None:
                 return waiting
@@ -88,7 +88,7 @@ class SlowPath:
     def _run(self, session: Session, command: Command, argv: list[bytes]) -> Outcome:
         handler = self._handlers.get(command.name)
         if command.name == "RESET" and session.state is not None:
-            # Whatever the families have for this session goes, as if it were closed.
+            # All state that families have for this session goes, as if it were closed.
             self.session_closed(session)
         if handler is not None and subscription_of(session):
             return self._subscribed(session, command, argv, handler)
@@ -105,18 +105,19 @@ class SlowPath:
         return replies.error(commands.refusal(command))
 
     def _subscribed(self, session: Session, command: Command, argv: list[bytes], handler: Handler) -> Outcome:
-        """What a handler answers a session that is subscribed to something."""
+        """A handler's answer to a session that has a subscription."""
         if command.name == "PING" and session.protocol == 2 and len(argv) <= 2:
             return ping(argv)
         if command.name == "HELLO" and session.owed:
-            # in-order: messages follow the protocol at once, and may not come between replies of the other.
+            # in-order: the form of messages changes with the protocol at once, so no message of the other protocol may
+            # come in between.
             return AFTER_OWED
         outcome = handler(session, argv)
         mark(session)
         return outcome
 
     def keep(self, task: "asyncio.Task[None]") -> None:
-        """Hold on to a task of a reply that comes later, until it is done."""
+        """Keep a reference to the task of a later reply until it is done."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self._going_on is not None:
@@ -126,14 +127,14 @@ class SlowPath:
             session.wake()
 
     def go_on(self, session: Session) -> None:
-        """Have a session go on behind the request that is looked at, whose reply comes later and is not muted."""
+        """Let a session go on behind the present request, whose reply comes later and is not muted."""
         self._going_on = session, session.muted
         session.muted = 0
 
-    # -- what the families are told ------------------------------------------------------------------------
+    # -- what the families are told ----------------------------------------------------------------------
 
     def answer(self, message: Message) -> Any:
-        """The answer to another worker's question; None for one that nobody knows."""
+        """The answer to another worker's question; None for an unknown question."""
         answer = self._answers.get(message["what"])
         return answer(message) if answer is not None else None
 
@@ -158,7 +159,7 @@ class SlowPath:
             family.server_lost(address)
 
     def retiring(self, session: Session) -> None:
-        """A session that waits is to end."""
+        """A waiting session has to end."""
         for family in self._families.all:
             family.retiring(session)
 

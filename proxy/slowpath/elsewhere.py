@@ -1,13 +1,13 @@
 """Requests that touch keys in another database than the session's.
 
-The engine looks for a request's keys in the session's database. Those in others are seen to here, by the same rule:
-**absent-first**, a request goes to the target of a migration only after each of its keys, in the database that it is
-in, is known to be absent from the source. They are looked for there each time, for such a request may take one away.
-What is known of them is kept with the session until that request is done, or it would never be.
+The engine looks for a request's keys in the session's database. This module looks for keys in other databases, by the
+same rule. **absent-first**: a request goes to the target of a migration only after each of its keys, in the key's own
+database, is known to be absent from the source. The keys are looked for each time, for such a request may remove one.
+The session keeps the result until that request is done, or the request would be looked at for ever.
 
-What such a request does has to be seen by what the session sends next in another database, which goes over another
-connection; so it is sent once everything before is answered, and nothing is sent behind it before its reply is there
-(**in-order**).
+The effects of such a request have to be visible to the session's next request in that other database, which uses
+another connection. So the request is sent once everything before it is answered, and nothing is sent behind it before
+its reply has come (**in-order**).
 """
 
 import asyncio
@@ -20,13 +20,14 @@ from proxy.engine.session import AGAIN, Session, Waiting
 from proxy.slowpath.state import state_of
 
 Finish = Callable[[bytes], bytes]
-"""Told of the reply as soon as it is there, also when the client has gone; gives the one for the client."""
+"""Called with the reply as soon as it comes, even if the client has gone; gives the client's reply."""
 
 
 def cleared(router: Router, session: Session, slot: int, keys: Iterable[tuple[int, bytes]]) -> Waiting | None:
-    """None if keys (each with its database) of a slot are out of the way, else what to wait for before looking again.
+    """None if keys (each with its database) of a slot are known to be absent from its source. Else what to wait for
+    before the next look.
 
-    To be called within the ``then`` of a :class:`proxy.engine.outcomes.Cleared`, for the request at the front.
+    Call it within the ``then`` of a :class:`proxy.engine.outcomes.Cleared`, for the request at the front.
     """
     if slot < 0:
         return None
@@ -44,15 +45,15 @@ async def _moved(session: Session, known: tuple[int, int], moved: "asyncio.Futur
     error = await moved
     if error is not None:
         return error
-    # one-way: this holds for as long as the migration is the same.
+    # one-way: this holds while the migration is the same.
     state_of(session).elsewhere = known
     return AGAIN
 
 
 def send(router: Router, slot: int, backend: Backend, payload: bytes, before: int, finish: Finish) -> Waiting:
-    """Send requests in one piece, the reply to the last of which is the session's; ``before`` replies are dropped.
+    """Send requests in one piece. The last reply is the session's; ``before`` replies are dropped.
 
-    To be called within ``then``, as :func:`cleared`.
+    Call it within ``then``, as :func:`cleared`.
     """
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
@@ -74,7 +75,7 @@ def send(router: Router, slot: int, backend: Backend, payload: bytes, before: in
 
 
 def as_it_came(reply: bytes) -> bytes:
-    """The reply for the client where nothing is to be done about it."""
+    """The reply for the client, unchanged."""
     return reply
 
 
@@ -83,4 +84,4 @@ async def _reply(answered: "asyncio.Future[bytes]") -> bytes:
 
 
 def _drop(reply: bytes) -> None:
-    """A reply that nobody asked for."""
+    """Drop a reply that no client waits for."""

@@ -1,6 +1,6 @@
-"""Asking servers something and waiting for what they say, over connections that sessions share.
+"""Asks servers over connections that sessions share, and waits for their answers.
 
-**bounded**: a connection answers within ``backend_reply_seconds`` or is given up, which is an answer too.
+**bounded**: a connection answers within ``backend_reply_seconds``, or it is closed, which gives an error as answer.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from proxy.engine.backend import Backend
 NO_SERVER = b"-ERR no group has a server yet; add one with 'slotferry group add'\r\n"
 
 Heard = Callable[[Backend, bytes], None]
-"""Told of a reply as it comes, while the connection that it came over still stands."""
+"""Called with a reply as it comes, while its connection is still open."""
 
 
 async def ask(backend: Backend, payload: bytes, heard: Heard | None = None) -> bytes:
@@ -25,7 +25,7 @@ async def ask_each(backends: Iterable[Backend], payload: bytes, heard: Heard | N
     waiting: dict[str, asyncio.Future[bytes]] = {}
 
     def take(backend: Backend, reply: bytes) -> None:
-        # Whoever asked may have gone.
+        # The asking client may have gone.
         if not waiting[backend.address].done():
             waiting[backend.address].set_result(reply)
         if heard is not None:
@@ -38,17 +38,17 @@ async def ask_each(backends: Iterable[Backend], payload: bytes, heard: Heard | N
 
 
 def unheard(address: str, reply: bytes) -> bool:
-    """Whether a reply is the proxy's own word that the server gave none."""
+    """Whether a reply is the proxy's own error, because the server gave no answer."""
     return reply.startswith(b"-ERR server %b " % address.encode())
 
 
 def first_error(said: dict[str, bytes]) -> bytes | None:
-    """The error to give for all: a server's own before one about a server that gave no answer."""
+    """The error that stands for all: a server's own error comes before one about a server that gave no answer."""
     errors = [(address, reply) for address, reply in said.items() if reply.startswith(b"-")]
     own = [reply for address, reply in errors if not unheard(address, reply)]
     return own[0] if own else errors[0][1] if errors else None
 
 
 def words(error: bytes) -> str:
-    """What an error says, without its line's end."""
+    """The text of an error, without the end of its line."""
     return error[1:].decode(errors="replace").rstrip()

@@ -32,7 +32,7 @@ from proxy.slowpath.transactions import TransactionCommands
 
 @dataclass(frozen=True)
 class Families:
-    """The families, those that the front door knows by name first."""
+    """The families; those that the front door knows by name come first."""
 
     transactions: TransactionCommands
     permissions: Authentication

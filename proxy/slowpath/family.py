@@ -1,4 +1,4 @@
-"""What every family of slow commands can be told of."""
+"""The events that a family of slow commands can handle."""
 
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
@@ -14,21 +14,22 @@ Answer = Callable[[Message], Any]
 
 
 class Family:
-    """A family of commands. What it does not care for, it leaves as it is here."""
+    """A family of commands. It overrides the events that it needs."""
 
     def handlers(self) -> dict[str, Handler]:
         """Handlers by the command's name, a subcommand's as ``CLIENT|LIST``."""
         return {}
 
     def answers(self) -> dict[str, Answer]:
-        """Answers to other workers' questions, by what is asked."""
+        """Answers to other workers' questions, by the name of the question."""
         return {}
 
     def table_applied(self, table: SlotTable) -> None:
         """A table was put in force."""
 
     def slots_leaving(self, slots: Collection[int]) -> None:
-        """Slots were locked, or go to another server. drained: what waits at their servers has to come back."""
+        """Slots were locked, or go to another server. drained: commands that wait at their servers have to come
+        back."""
 
     def server_lost(self, address: str) -> None:
         """A shared connection to a server was lost; the server may have been restarted."""
@@ -37,7 +38,7 @@ class Family:
         """A session that has a state was closed."""
 
     def retiring(self, session: Session) -> None:
-        """A session that waits is to end: what it waits for without limit is over. Called again until it is closed."""
+        """A waiting session has to end: its wait without a limit is over. Called again until it is closed."""
 
     def tick(self) -> None:
         """Called ten times a second."""

@@ -1,13 +1,13 @@
-"""Asking every master what no single one knows, or having all of them do it.
+"""Asks every master, for a question that no single one can answer, or for a command that all have to run.
 
-A command about the whole keyspace has to find each key exactly where it is, while keys move. So where slots move,
-the masters that keys come from are asked first, and those that keys go to only after all of these have answered: a
-key that has left its source by the time that the source is asked is at the target by the time that the target is.
-A master that is both is asked twice. **drained** lets no other slot begin to move unseen: if this worker has seen one
-begin by the time that all have answered, all are asked again.
+A command about the whole keyspace has to find each key while keys move. So while slots move, the masters that keys
+leave are asked first. The masters that keys go to are asked after all of the first have answered. If a key has left its
+source when the source is asked, the key is at the target when the target is asked. A master that is both is asked
+twice. By **drained** no other slot can begin to move unseen. If this worker has seen one begin before all have
+answered, all are asked again.
 
 **bounded**: in bytes by the session's output limit, over all replies together; in time by each connection's
-``backend_reply_seconds``; in attempts by :data:`ATTEMPTS`. The first error speaks for all.
+``backend_reply_seconds``; in attempts by :data:`ATTEMPTS`. The first error is the reply.
 """
 
 import asyncio
@@ -23,13 +23,12 @@ from proxy.slowpath.services import Services
 
 ATTEMPTS = 5
 ALWAYS_MOVING = (
-    f"TRYAGAIN slots began to move during each of {ATTEMPTS} attempts to ask all servers; what they said was not put "
-    "together"
+    f"TRYAGAIN slots began to move during each of {ATTEMPTS} attempts to ask all servers; there is no complete answer"
 )
 
 
 class FanOutError(Exception):
-    """Not all have answered well. ``reply`` is the error for the client."""
+    """Some server gave an error or none. ``reply`` is the error for the client."""
 
     def __init__(self, reply: bytes) -> None:
         super().__init__(reply)
@@ -38,32 +37,32 @@ class FanOutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the masters have said, by address in the order of their groups' ids."""
+    """The masters' replies, by address, in the order of their groups' ids."""
 
     first: dict[str, bytes]
-    """All but those that keys only go to."""
+    """The replies of all masters except those that keys only go to."""
     then: dict[str, bytes]
-    """Those that keys go to; empty where none move."""
+    """The replies of masters that keys go to; empty where none move."""
     shown: ShownSlots
-    """Which keys are shown of each, as of when they were asked."""
+    """The keys that are shown of each master, by the table of the question."""
 
     @property
     def latest(self) -> dict[str, bytes]:
-        """The last word of each."""
+        """The latest reply of each."""
         return self.first | self.then
 
     @property
     def all(self) -> list[tuple[str, bytes]]:
-        """Every reply and whose it is, in the order in which they were asked for."""
+        """Every reply with its address, in the order of the questions."""
         return [*self.first.items(), *self.then.items()]
 
 
 class FanOut:
-    """Asks over the connections that a session's other requests go over, so that it finds what they have done.
+    """Asks over the connections of the session's other requests, so that the replies include their effects.
 
     Args:
         services: the worker's parts.
-        moves: brings what the worker has seen of moves up to date, and gives it.
+        moves: brings the worker's view of moves up to date, and gives it.
     """
 
     def __init__(self, services: Services, moves: Callable[[], Moves]) -> None:
@@ -114,7 +113,7 @@ class FanOut:
 
 
 class _Budget:
-    """Counts the bytes of replies, and keeps none beyond the limit."""
+    """Counts the bytes of replies, and keeps no reply beyond the limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -127,6 +126,6 @@ class _Budget:
                 f"ERR the servers' replies are larger than the {self._limit} bytes that a client may be owed"
                 " (session_output_limit_bytes)"
             )
-        # Whoever asked may have gone.
+        # The asking client may have gone.
         if not said.done():
             said.set_result(reply)

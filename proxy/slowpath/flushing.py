@@ -1,20 +1,21 @@
-"""FLUSHDB and FLUSHALL: what was there when the command came, and was not written since, is gone when it is answered.
+"""FLUSHDB and FLUSHALL: keys that were there when the command came, and not written since, are gone when it is
+answered.
 
-For each key there is one moment at which it goes, however its slot moves: nothing that was acknowledged after that is
-taken away, also where the client gets an error (which means that some keys may be gone, and that it is to be done
-again). How that is upheld while slots move is said in :mod:`slots.flushes`. Here it is run:
+For each key there is one moment at which it goes, even if its slot moves. Nothing that was acknowledged later is
+removed, even if the client gets an error. An error means that some keys may be gone, and that the command should be
+sent again. :mod:`slots.flushes` says how this holds while slots move. This module runs the steps:
 
-1. The permit to move keys is withheld, at every server. With it go the claims on keys that are on their way, and what
-   movers have sent does nothing any more.
+1. The permit to move keys is withheld at every server, and the claims on keys that are on their way are removed. Steps
+   that movers have already sent then do nothing.
 2. Every server is flushed.
 3. Keys may move again.
 
-**drained**: a flush counts as under way for every slot, so none begins to move or is turned round in the middle of it,
-and what this worker has seen of moves is all that there are. A flush lets a lock be taken first: flushes that follow
-each other closely do not hold it up. A failover does not wait for a master that is lost: the flush gives an error then.
+**drained**: a flush counts as under way for every slot, so no slot begins to move or is turned round during it, and
+this worker knows all moves. A flush lets a waiting lock go first, so that a series of flushes does not hold the lock
+up. A failover does not wait for a master that is lost: the flush then gives an error.
 
-What is known to be absent from a source (**one-way**) stays so: a flush only takes keys away. The marks that have to
-outlive whoever is late (:data:`slots.moving.OUTLAST_FLUSH`) are kept, in the same step.
+Keys that are known to be absent from a source (**one-way**) stay absent, for a flush only removes keys. Marks that late
+processes have to find (:data:`slots.moving.OUTLAST_FLUSH`) are kept, in the same step.
 
 The masters of groups without slots are flushed, too: they may have keys of slots that are offline by now.
 
@@ -38,7 +39,7 @@ from slots.flushes import FIELD, FLUSH, RELEASE, WITHHOLD
 from slots.moving import OUTLAST_FLUSH, STATE
 
 LOOK_SECONDS = 0.005
-"""How often it is looked whether a lock has been taken."""
+"""Seconds between two checks whether a lock has been taken."""
 INTERRUPTED = replies.error(
     "TRYAGAIN a server was replaced, or keys moved again, while the servers were flushed; not everything may be gone"
 )
@@ -50,7 +51,7 @@ class FlushCommands(Family):
 
     Args:
         services: the worker's parts.
-        moves: brings what the worker has seen of moves up to date, and gives it.
+        moves: brings the worker's view of moves up to date, and gives it.
     """
 
     def __init__(self, services: Services, moves: Callable[[], Moves]) -> None:
@@ -67,7 +68,7 @@ class FlushCommands(Family):
         if len(argv) > 2 or (len(argv) == 2 and argv[1].upper() not in (b"ASYNC", b"SYNC")):
             return SYNTAX_ERROR
         if session.owed and argv[0].upper() == b"FLUSHALL":
-            # in-order: what the session has sent in other databases goes over other connections.
+            # in-order: the session's requests in other databases use other connections.
             return AFTER_OWED
         return self._flush(session, argv)
 
@@ -103,17 +104,17 @@ class FlushCommands(Family):
             error = await self._flush_each(session, servers, field, argv)
         release = command(("EVAL", RELEASE, 1, STATE, field))
         if error is not None:
-            # bounded: a server that does not answer has been waited for. What comes late is refused there.
+            # bounded: a server that does not answer was waited for. If the flush arrives late, it is refused there.
             for address in servers:
                 self._router.shared(session, address).call(release, _drop)
             return error
         released = await self._ask(session, servers, release)
         held = all(reply == b":1\r\n" or reply.startswith(NO_SCRIPTS) for reply in released.values())
-        # run-id: a server that was started anew may have data of before.
+        # run-id: a server that was restarted may have data from before.
         return replies.OK if held and seen == self._seen() else INTERRUPTED
 
     def _seen(self) -> tuple[int, int]:
-        """Another identity of the proxy, or another master of a group, makes another."""
+        """A value that changes with the proxy's identity and with the master of any group."""
         moves = self._moves()
         return moves.known_since, moves.masters_changed
 
@@ -128,14 +129,14 @@ class FlushCommands(Family):
         keeping = command(("EVAL", FLUSH, len(OUTLAST_FLUSH), *OUTLAST_FLUSH, field, session.database, *argv))
         heard = await self._ask(session, servers, keeping)
         without = [address for address, reply in heard.items() if reply.startswith(NO_SCRIPTS)]
-        # Where scripts may not run nothing moves.
+        # Where scripts cannot run, nothing moves.
         heard |= await self._ask(session, without, command(tuple(argv)))
         return everywhere.first_error(heard)
 
     async def _ask(self, session: Session, servers: Collection[str], request: bytes) -> dict[str, bytes]:
-        """What servers say, over the connections that the session's other requests go over."""
+        """The servers' replies, over the connections of the session's other requests."""
         return await everywhere.ask_each([self._router.shared(session, address) for address in servers], request)
 
 
 def _drop(reply: bytes) -> None:
-    """A reply that nobody waits for."""
+    """Drop a reply that no client waits for."""

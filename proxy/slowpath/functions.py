@@ -1,14 +1,15 @@
-"""Functions: every master has the same libraries, and a client finds them whatever server its keys are at.
+"""Functions: every master has the same libraries, so a client finds them at the server of any key.
 
-FCALL goes where its keys are, or to any server. Libraries change at every master or at none: FUNCTION LOAD, DELETE,
-FLUSH and RESTORE are refused while a master cannot be reached, and put the others back as they were where one fails.
-The masters of groups without slots are among them, else a library that was deleted came back with their next slots.
+FCALL goes to the server of its keys, or to any server. Libraries change at every master or at none: FUNCTION LOAD,
+DELETE, FLUSH and RESTORE are refused while a master cannot be reached. If one master fails, the others are put back as
+they were. That includes the masters of groups without slots. Otherwise a deleted library would come back with their
+next slots.
 
-A server that joined later, or that lost its libraries, gets what it lacks before the first FCALL there, once for each
-time that it was connected to: its libraries are compared with those of a master that is known to have them all, else
-with those of all masters. **A library that any master has is one that every master should have**: nothing is ever
-deleted by the comparison. That undoes no FUNCTION DELETE, because none is done while a master is away. A library that
-was put on one server or taken off it past the proxy is spread or comes back; use the proxy for both.
+A server that joined later, or that lost its libraries, gets the missing ones before the first FCALL there, once for
+each connection to it. Its libraries are compared with those of a master that is known to have all, else with those of
+all masters. **A library that any master has is one that every master should have**: the comparison never deletes
+anything. That undoes no FUNCTION DELETE, because none runs while a master is away. A library that was changed at one
+server past the proxy is spread, or comes back; use the proxy for both.
 """
 
 import asyncio
@@ -33,9 +34,9 @@ from slots.table import SlotTable
 log = structlog.get_logger()
 
 RETRY_SECONDS = 1.0
-"""For how long a server is taken as it is when there was no other to compare it with."""
+"""Seconds for which a server counts as complete when there was no other server to compare it with."""
 PAUSE_SECONDS = 0.05
-"""After what pause a server that is up is asked again."""
+"""Pause before a server that is up is asked again."""
 
 
 class FunctionCommands(Family):
@@ -49,9 +50,9 @@ class FunctionCommands(Family):
         self._services = services
         self._router = services.router
         self._row = commands.table()["FCALL"]
-        # Servers that have every library, by which connection that is known, and until when.
+        # For servers that have every library: the connection by which that is known, and until when it holds.
         self._level: dict[str, tuple[Standing, float]] = {}
-        # Libraries are compared and changed one after another.
+        # Libraries are compared and changed one after the other.
         self._changing = asyncio.Lock()
 
     def handlers(self) -> dict[str, Handler]:
@@ -81,24 +82,24 @@ class FunctionCommands(Family):
         try:
             keys = commands.keys_of(self._row, argv)
         except commands.KeysError:
-            # The server looks at the function first: it has the right error, whichever it is.
+            # The server looks for the function first, so it gives the right error.
             keys = []
         if keys:
             state, address, _ = self._router.route(self._router.slot_of_key(keys[0]))
             if state in (LOCKED, OFFLINE):
-                # Held or refused; what is held is looked at again.
+                # The request is held or refused; a held one is looked at again.
                 return keys
         else:
             address = self._router.any_address()
         if unnamed.moves(self._router, keys):
-            # absent-first: what a function touches, the request does not tell.
+            # absent-first: the request does not tell which keys a function touches.
             return unnamed.FUNCTION_REFUSED
         if address is not None and not self.is_level(address):
             return Waiting(self._levelled(address))
         return keys or ANY_SERVER
 
     def function_any(self, session: Session, argv: list[bytes]) -> Outcome:
-        """FUNCTION LIST and FUNCTION DUMP: of any server that has every library."""
+        """FUNCTION LIST and FUNCTION DUMP: any server that has every library answers."""
         address = self._router.any_address()
         if address is not None and not self.is_level(address):
             return Waiting(self._levelled(address))
@@ -115,19 +116,20 @@ class FunctionCommands(Family):
         return await self.level(address) or AGAIN
 
     async def level(self, address: str) -> bytes | None:
-        """Give a server the libraries that it lacks. The error of a server that cannot be reached, else None."""
+        """Give a server the libraries that it lacks. Returns the error of a server that cannot be reached, else
+        None."""
         async with self._changing:
             return await self._make_level(address)
 
     async def look_for(self, requests: Sequence[list[bytes]]) -> None:
-        """Give every master the libraries that it lacks, if ``requests`` call functions; as far as they are reached."""
+        """If ``requests`` call functions, give every reachable master the libraries that it lacks."""
         if any(argv[0].upper() in (b"FCALL", b"FCALL_RO") for argv in requests):
             for address in self._services.every_master():
                 if not self.is_level(address):
                     await self._level_if_up(address)
 
     async def _level_if_up(self, address: str) -> None:
-        """Make a server level; again where it can be reached, and only the connection for that is in its pause.
+        """Make a server level. Try again if the server can be reached and only the connection for this is in its pause.
 
         **bounded**: by the longest pause between two attempts to connect.
         """
@@ -148,7 +150,7 @@ class FunctionCommands(Family):
         if isinstance(here, bytes):
             if unheard(address, here):
                 return here
-            # A server without functions, or one that does not let this proxy see them: its own errors say so.
+            # Either a server without functions, or one that hides them from this proxy: its own errors say so.
             here = {}
             wanted: dict[bytes, bytes] | None = {}
         else:
@@ -167,7 +169,7 @@ class FunctionCommands(Family):
         return None
 
     async def _libraries_elsewhere(self, address: str) -> dict[bytes, bytes] | None:
-        """The libraries that the other masters have; None if none of them could be asked."""
+        """The libraries of the other masters; None if none of them could be asked."""
         others = [master for master in self._services.every_master() if master != address]
         level = [master for master in others if self.is_level(master)]
         asked = [self._router.shared_backend(master) for master in (level[:1] or others)]
@@ -203,7 +205,7 @@ class FunctionCommands(Family):
             return await self._change_each(shared, before, command(tuple(argv)))
 
     async def _change_each(self, shared: list[Backend], before: dict[str, bytes], request: bytes) -> bytes:
-        """Change one master and, if it agrees, the others; or put all back as they were."""
+        """Change one master and, if it agrees, the others; if one fails, put all back as they were."""
         first, *others = shared
         reply = await ask(first, request)
         if reply.startswith(b"-") and not unheard(first.address, reply):
@@ -214,7 +216,7 @@ class FunctionCommands(Family):
         errors = {address: reply for address, reply in said.items() if reply.startswith(b"-")}
         if not errors:
             return reply
-        # What gave no answer may have changed all the same.
+        # A server that gave no answer may have changed all the same.
         changed = [
             backend
             for backend in shared
@@ -250,7 +252,7 @@ class FunctionCommands(Family):
         said = await self._ask_busy([*hello, command(tuple(argv))])
         if not said:
             return NO_SERVER
-        # Redis gives the running script first, as null where there is none.
+        # Redis gives the running script first, as null if there is none.
         idle = b"running_script\r\n" + replies.null(protocol)
         good = [reply for reply in said.values() if not reply.startswith(b"-")]
         running = [reply for reply in good if idle not in reply[:64]]
@@ -269,7 +271,7 @@ def _not_begun(what: str, error: bytes) -> bytes:
 
 
 async def _libraries(backend: Backend) -> dict[bytes, bytes] | bytes:
-    """The code of a server's libraries by their names, or the error that it gave."""
+    """The code of a server's libraries by their names, or the server's error."""
     reply = await ask(backend, command(("FUNCTION", "LIST", "WITHCODE")))
     if reply.startswith(b"-"):
         return reply

@@ -1,4 +1,4 @@
-"""INFO: of the proxy as if it were one Redis; the keyspace is the sum of all masters'."""
+"""INFO: shows the proxy as if it were one Redis. The keyspace is the sum of all masters."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from slots.moving import RESERVED_KEYS
 
 KEYSPACE = command(("INFO", "keyspace"))
 OWN = "slotferry"
-"""The name of the line that says how many of the keys of database 0 are Slotferry's own."""
+"""The name of the line that counts Slotferry's own keys in database 0."""
 KEYSPACE_OF_CLIENTS = command(
     (
         "EVAL",
@@ -30,15 +30,15 @@ KEYSPACE_OF_CLIENTS = command(
         *RESERVED_KEYS,
     )
 )
-"""In one step: they come and go."""
+"""One step, for these keys come and go."""
 MASTER_SECONDS = 1.0
-"""How long a master is waited for. Clients ask for INFO when they connect, and wait for it."""
+"""Seconds to wait for a master. Clients ask for INFO when they connect, and wait for it."""
 Fields = Mapping[str, object]
 
 
 @dataclass
 class Found:
-    """What was asked for before the sections are written: the workers' counters, and the masters' keyspaces."""
+    """Values asked for before the sections are written: the workers' counters, and the masters' keyspaces."""
 
     counters: Mapping[str, float]
     keyspaces: Mapping[str, bytes] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Information(Family):
         return replies.verbatim("\r\n".join(sections), protocol)
 
     async def _ask_masters(self, session: Session) -> dict[str, bytes]:
-        """What each master says of its keyspace; nothing of one that takes too long."""
+        """Each master's keyspace; a master that takes too long is left out."""
         router = self._services.router
 
         async def ask(master: str) -> bytes:
@@ -207,7 +207,7 @@ class Information(Family):
         }
 
     async def _keyspace(self, found: Found) -> Fields:
-        """The sums; a master that does not answer is left out, and told of in the section Slotferry."""
+        """The sums. A master that does not answer is left out, and named in the section Slotferry."""
         return sum_keyspaces(found.keyspaces.values())
 
     async def _slotferry(self, found: Found) -> Fields:
@@ -223,7 +223,7 @@ class Information(Family):
 
 
 def sum_keyspaces(answers: Iterable[bytes]) -> dict[str, str]:
-    """The section Keyspace of several servers as one: numbers are summed, the average TTL is that of all.
+    """The section Keyspace of several servers as one: numbers are summed, and the average TTL is over all keys.
 
     Slotferry's own keys are not counted.
     """

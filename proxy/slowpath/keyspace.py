@@ -15,14 +15,14 @@ from proxy.slowpath.services import Services
 from slots.moving import RESERVED_KEYS
 
 RANDOM_ATTEMPTS = 3
-"""How often RANDOMKEY counts the keys anew when the servers that had some gave none: keys expire, and move."""
+"""How many times RANDOMKEY counts the keys again after servers with keys gave none: keys expire, and move."""
 MOST_LOOKS = 100
-"""How often RANDOMKEY asks again where it was given a key that is not to be seen there (**owned**)."""
+"""How many times RANDOMKEY asks again after it got a key that the server does not own (**owned**)."""
 DBSIZE = command(("DBSIZE",))
 DBSIZE_OF_CLIENTS = command(
     ("EVAL", "return redis.call('DBSIZE') - redis.call('EXISTS', unpack(KEYS))", len(RESERVED_KEYS), *RESERVED_KEYS)
 )
-"""In one step: Slotferry's own keys come and go."""
+"""One step, for Slotferry's own keys come and go."""
 LASTSAVE = command(("LASTSAVE",))
 RANDOMKEY = command(("RANDOMKEY",))
 NULLS = (b"$-1\r\n", b"_\r\n")
@@ -33,7 +33,7 @@ class KeyspaceCommands(Family):
 
     Args:
         services: the worker's parts.
-        moves: brings what the worker has seen of moves up to date, and gives it.
+        moves: brings the worker's view of moves up to date, and gives it.
     """
 
     def __init__(self, services: Services, moves: Callable[[], Moves]) -> None:
@@ -51,7 +51,7 @@ class KeyspaceCommands(Family):
         }
 
     def dbsize(self, session: Session, argv: list[bytes]) -> Outcome:
-        """DBSIZE: the sum. While slots move, a key that has just moved may count twice, and none is left out."""
+        """DBSIZE: the sum. While slots move, a key that has just moved may count twice; none is left out."""
         return _or_error(self._dbsize(session))
 
     async def _dbsize(self, session: Session) -> bytes:
@@ -68,7 +68,7 @@ class KeyspaceCommands(Family):
         return {address: int(reply[1:]) for address, reply in said.latest.items()}
 
     def keys(self, session: Session, argv: list[bytes]) -> Outcome:
-        """KEYS pattern: one array of all arrays, each key once."""
+        """KEYS pattern: one array made of all arrays, with each key once."""
         return _or_error(self._keys(session, command(tuple(argv))))
 
     async def _keys(self, session: Session, request: bytes) -> bytes:
@@ -99,7 +99,7 @@ class KeyspaceCommands(Family):
         return replies.null(session.protocol)
 
     def lastsave(self, session: Session, argv: list[bytes]) -> Outcome:
-        """LASTSAVE: the oldest one, so that what was written before is saved everywhere."""
+        """LASTSAVE: the oldest one, so that everything written before it is saved everywhere."""
         return _or_error(self._lastsave(session))
 
     async def _lastsave(self, session: Session) -> bytes:

@@ -1,8 +1,8 @@
-"""Asking servers that may be busy with a script or a function: SCRIPT KILL, FUNCTION KILL, FUNCTION STATS.
+"""Asks servers that may be busy with a script or a function: SCRIPT KILL, FUNCTION KILL, FUNCTION STATS.
 
-A busy server answers little else, not even what introduces a connection, and a connection whose script runs answers
-nothing. So these go over connections of their own, opened for the one request. They name no key and change none, so
-no invariant of slots depends on them.
+A busy server answers little else, not even the greeting of a connection. A connection whose script runs answers
+nothing. So these commands use connections of their own, opened for the one request. They name no key and change none,
+so no invariant of slots depends on them.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from proxy.slowpath import replies
 from slots import address as addresses
 
 BUSY_SECONDS = 6.0
-"""What is added to the usual limit: a server looks at other connections only after its busy-reply-threshold, 5 s."""
+"""Added to the usual limit: a server looks at other connections only after its busy-reply-threshold, 5 s."""
 READ_SIZE = 65536
 
 
@@ -46,7 +46,7 @@ async def ask_busy(address: str, options: BackendOptions, requests: Iterable[byt
 
 
 async def _reply(reader: asyncio.StreamReader) -> bytes:
-    """One reply as it came. The server has been asked for no more than that."""
+    """One unchanged reply. The server was asked for no more than that."""
     parser = hiredis.Reader(notEnoughData=reader)
     data = b""
     while parser.gets() is reader:
@@ -59,11 +59,11 @@ async def _reply(reader: asyncio.StreamReader) -> bytes:
 
 
 def verdict(said: dict[str, bytes]) -> bytes:
-    """The one reply to a KILL at several servers: OK if something was ended anywhere, else why it was not."""
+    """One reply to a KILL at several servers: OK if something was ended anywhere, else why it was not."""
     given = list(said.values())
     if replies.OK in given:
         return replies.OK
     reasons = [reply for reply in given if not reply.startswith(b"-NOTBUSY")]
-    # A server that runs something and may not end it has the most to say.
+    # The error of a server that refuses to end a running script tells most.
     reasons.sort(key=lambda reply: reply.startswith(b"-ERR server "))
     return (reasons or given)[0]

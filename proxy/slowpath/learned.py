@@ -1,9 +1,9 @@
-"""Commands that the proxy learned of from servers: those of modules, and of versions newer than the command table.
+"""Commands that the proxy learned from servers: those of modules, and of versions newer than the command table.
 
-Most of them are routed by their keys like any other. This room is for the rest: those whose keys only a server can
-tell, request by request, and those that may keep their connection waiting. How long such a command may wait nobody can
-tell from outside, nor end it with a certain outcome, so it has a connection of its own without a limit, and **drained**
-waits for its reply: a slot that it holds up is not handed over before.
+Most of them are routed by their keys like any other. This module handles the others. Of some, only a server can find
+the keys, request by request. Others may keep their connection waiting: from outside, it is not known how long, and they
+cannot be ended with a certain outcome. So such a command has a connection of its own without a limit. **drained** waits
+for its reply: its slot is not handed over before.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from slots.commands import Command, Route, UnknownCommandError
 from slots.table import SlotTable
 
 REMEMBERED_ANSWERS = 1024
-"""Requests whose keys are remembered, so that one that has to wait is not asked about again."""
+"""Requests whose keys are remembered, so that the server is not asked again about a request that has to wait."""
 REMEMBERED_BYTES = 16 * 1024 * 1024
-"""Bytes of those keys."""
+"""The most bytes of those keys."""
 
 
 class LearnedCommands(Family):
@@ -55,12 +55,12 @@ class LearnedCommands(Family):
         return commands.find(argv, self._learning.commands)
 
     def table_applied(self, table: SlotTable) -> None:
-        """There may be a new server."""
+        """A table was put in force: there may be a new server."""
         self._learning.keep_servers()
         self._learning.begin()
 
     def tick(self) -> None:
-        """Look for servers to be asked now and then."""
+        """Look from time to time for servers to ask."""
         self._learning.tick()
 
     async def close(self) -> None:
@@ -70,8 +70,8 @@ class LearnedCommands(Family):
     # -- unknown commands ----------------------------------------------------------------------------------
 
     def unknown(self, session: Session, argv: list[bytes]) -> Waiting | None:
-        """What to do with a command that is not known: None for an error, else to ask the servers first."""
-        # Clients try the subcommands of the newest servers whenever they connect; nobody asks for those.
+        """Decide on an unknown command: None gives an error; otherwise servers are asked first."""
+        # Clients try the subcommands of the newest servers whenever they connect; servers are not asked about those.
         subcommand = argv[0].decode("ascii", "replace").upper() in self._learning.commands
         if subcommand or session.attention & (GATED | IN_TRANSACTION) or not self._learning.may_help():
             return None
@@ -79,7 +79,7 @@ class LearnedCommands(Family):
 
     async def _known_later(self, argv: list[bytes]) -> Any:
         unknown = ""
-        # Twice: the question that is under way may have been put too early.
+        # Twice, for the question that is under way may have been sent too early.
         for _ in range(2):
             if not self._learning.may_help():
                 break
@@ -100,7 +100,7 @@ class LearnedCommands(Family):
         """A command with keys that was learned.
 
         Raises:
-            KeysError: the arguments do not hold together.
+            KeysError: the arguments are inconsistent.
         """
         if row.keys == learned.ASKED:
             name = _digest(argv)
@@ -110,12 +110,12 @@ class LearnedCommands(Family):
         else:
             keys = commands.keys_of(row, argv)
         if not keys:
-            # As for every learned command without keys.
+            # The same holds for every learned command without keys.
             return replies.error(f"ERR {row.name.replace('|', ' ')} is refused by Slotferry: {learned.WITHOUT_KEYS}")
         if row.route is not Route.BLOCKING:
             return keys
         if session.owed:
-            # in-order: it goes another way than what was sent before.
+            # in-order: it uses another connection than the requests before it.
             return AFTER_OWED
         return Cleared(keys, partial(self._block, argv))
 
@@ -136,14 +136,14 @@ class LearnedCommands(Family):
         self._answer_bytes += sum(map(len, keys)) - sum(map(len, self._answers.get(name, ())))
         self._answers[name] = keys
         self._answers.move_to_end(name)
-        # Never the newest: the request looks for it next.
+        # The newest entry is never removed: the request needs it next.
         while len(self._answers) > 1 and (
             len(self._answers) > REMEMBERED_ANSWERS or self._answer_bytes > REMEMBERED_BYTES
         ):
             self._answer_bytes -= sum(map(len, self._answers.popitem(last=False)[1]))
 
     def _block(self, argv: list[bytes], session: Session, slot: int, address: str) -> Outcome:
-        # A task of its own: whatever becomes of the client, the slot is held until the server is done.
+        # A task of its own: even if the client leaves, the slot is held until the server is done.
         self._router.loop.hold_slot(slot)
         task = asyncio.get_running_loop().create_task(
             self._ask_alone(argv, address, session.database, session.protocol)
@@ -153,12 +153,12 @@ class LearnedCommands(Family):
         return Waiting(self._reply_of(task))
 
     def _over(self, slot: int, task: "asyncio.Task[bytes]") -> None:
-        # drained: a connection given up with its reply outstanding is settled at the server before a lock holds.
+        # drained: a connection that was closed with a reply owed is settled at the server before a lock holds.
         self._running.discard(task)
         self._router.loop.release_slot(slot)
 
     async def _ask_alone(self, argv: list[bytes], address: str, database: int, protocol: int) -> bytes:
-        """Send a request over a connection that nobody else uses, and wait for as long as it takes."""
+        """Send a request over a connection of its own, and wait without a limit."""
         connection: OwnConnection | None = None
         try:
             connection = await self._own.take(address, database, protocol)
@@ -170,7 +170,7 @@ class LearnedCommands(Family):
                 self._own.give_back(connection)
 
     async def _reply_of(self, task: "asyncio.Task[bytes]") -> bytes:
-        """The reply; where the client leaves before it comes, the connection is given up."""
+        """The reply. If the client leaves before it comes, the connection is closed."""
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -1,11 +1,12 @@
-"""Which of the keys that a server lists are shown to clients: those of slots that it owns, and none of Slotferry's own.
+"""Decides which keys of a server's list clients see: keys of slots that the server owns, and none of Slotferry's own.
 
-**owned**: a server may have keys of slots that are not its, for a while: it was started with data of before they left.
-Nobody reads them there, so nobody is to see them. While the keys of a slot move, they may be at the source or at the
-target. That is counted from the lock on: others may move keys by the time that this worker hears of it.
+**owned**: a server may have keys of slots that are not its own, for a while, because it was started with data from
+before those slots left. No client can read them there, so no client should see them. While the keys of a slot move,
+they may be at the source or at the target. That counts from the lock on: other processes may move keys when this worker
+hears of it.
 
-What a table says is asked for before the servers are. A slot that comes to a server meanwhile brings no key there
-before this worker has seen it locked; one that has left it is empty there.
+The table is read before the servers are asked. If a slot comes to a server meanwhile, no key of it arrives before this
+worker has seen the slot locked. If a slot has left a server, the server has none of its keys.
 """
 
 import asyncio
@@ -30,20 +31,20 @@ Edge = tuple[int, int]
 
 
 def edge_of(slot: Slot) -> Edge | None:
-    """The way that a slot's keys may be on. It counts from the lock on: who hears late is not told of a beginning."""
+    """The way of a slot's keys. It counts from the lock on: a worker that hears late is not told of the beginning."""
     if slot.action is None or slot.action.state not in IN_MOTION or slot.group_id == OFFLINE:
         return None
     return slot.group_id, slot.action.target_id
 
 
 class ShownSlots:
-    """Whose keys are shown, as of one table; None is a table without slots."""
+    """The slots whose keys are shown, by one table; None is a table without slots."""
 
     def __init__(self, table: SlotTable | None) -> None:
         self._table = table
 
     def at(self, address: str) -> bytes:
-        """A byte for each slot: what its keys are at this master (:mod:`proxy.engine.keylist`)."""
+        """A byte for each slot: how its keys at this master are shown (:mod:`proxy.engine.keylist`)."""
         return bytes(self._by_master.get(address) or self._nothing)
 
     @property
@@ -52,7 +53,7 @@ class ShownSlots:
 
     @cached_property
     def _by_master(self) -> dict[str, bytearray]:
-        # Made when it is first asked for: most tables come and go without anybody listing keys.
+        # Made when first needed: during most tables, no client lists keys.
         found: dict[str, bytearray] = {}
         if self._table is None:
             return found
@@ -67,17 +68,17 @@ class ShownSlots:
         return marks
 
     def has(self, address: str, slot: int) -> bool:
-        """Whether keys of a slot are shown of this master."""
+        """Whether keys of a slot at this master are shown."""
         return self.at(address)[slot] != HIDDEN
 
 
 async def joined(router: Router, lists: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """One array of the keys of several servers that are shown, each once.
+    """One array of the shown keys of several servers, each once.
 
-    **bounded**: the worker does something else in between, every :data:`SLICE_KEYS` keys.
+    **bounded**: the worker serves others in between, every :data:`SLICE_KEYS` keys.
 
     Args:
-        lists: each server's array, and what the slots are there.
+        lists: each server's array, with the bytes of its slots.
     """
     count, parts = 0, list[bytes]()
     uncertain: dict[bytes, None] = {}
@@ -96,7 +97,7 @@ async def joined(router: Router, lists: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def only_key(reply: bytes) -> bytes | None:
-    """The key that a reply is; None for another reply, and for one of Slotferry's own keys."""
+    """The key in a reply; None for another reply, and for one of Slotferry's own keys."""
     if not reply.startswith(b"$") or reply.startswith(b"$-"):
         return None
     key = reply.partition(b"\r\n")[2][:-2]

@@ -1,4 +1,4 @@
-"""SLOWLOG, LATENCY, and the command statistics of INFO: what the engine has measured, over all workers."""
+"""SLOWLOG, LATENCY, and the command statistics of INFO: the measurements of the engine, over all workers."""
 
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
@@ -25,7 +25,7 @@ LIMITS = [limit * TICK_MICROSECONDS for limit in bucket_limits()]
 
 
 async def statistics(ask_all: AskAll) -> dict[str, Statistic]:
-    """What all workers have counted of each command, by name."""
+    """The counts of all workers for each command, by name."""
     total: dict[str, Statistic] = {}
     for answer in await ask_all("statistics"):
         for name, statistic in answer.items():
@@ -34,14 +34,14 @@ async def statistics(ask_all: AskAll) -> dict[str, Statistic]:
 
 
 def percentile(statistic: Statistic, share: float) -> float:
-    """The microseconds within which this share of a command's calls was answered: a bucket's upper limit."""
+    """The microseconds within which this share of a command's calls was answered: the upper limit of a bucket."""
     counts = list(accumulate(statistic[3]))
     wanted = share * counts[-1]
     return next((limit for limit, count in zip(LIMITS, counts, strict=True) if count >= wanted and count), 0.0)
 
 
 def histogram(statistic: Statistic) -> dict[int, int]:
-    """How many calls took up to so many microseconds, by powers of two, as LATENCY HISTOGRAM shows it."""
+    """How many calls took up to so many microseconds, by powers of two; the form of LATENCY HISTOGRAM."""
     shown: dict[int, int] = {}
     for place, below in enumerate(accumulate(statistic[3])):
         if statistic[3][place]:
@@ -130,7 +130,7 @@ class MeasuredCommands(Family):
     async def _latency_histogram(self, protocol: int, names: Iterable[str]) -> bytes:
         measured = await statistics(self._ask_all)
         if names:
-            # The name of a command stands for its subcommands, too.
+            # The name of a command also means its subcommands.
             measured = {
                 name: statistic
                 for name, statistic in measured.items()
@@ -147,7 +147,7 @@ class MeasuredCommands(Family):
         return replies.error(f"ERR No samples available for event '{replies.shown(argv[2])}'")
 
     def latency_reset(self, session: Session, argv: list[bytes]) -> Outcome:
-        """LATENCY RESET [event ...]: how many there were."""
+        """LATENCY RESET [event ...]: the number of events that were reset, which is 0."""
         return replies.integer(0)
 
     def latency_doctor(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -156,7 +156,7 @@ class MeasuredCommands(Family):
 
 
 def _entry(entry: SlowRequest) -> bytes:
-    """One entry as SLOWLOG GET gives it. In place of the arguments: the command, its slot and its server."""
+    """One entry of SLOWLOG GET. Instead of the arguments, it has the command, its slot and its server."""
     words = [entry.command]
     if entry.slot >= 0:
         words.append(f"slot {entry.slot}")

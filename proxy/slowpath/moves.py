@@ -1,12 +1,12 @@
-"""What a worker has seen of slots moving between groups, for commands about the whole keyspace.
+"""One worker's view of the slots that move between groups, for commands about the whole keyspace.
 
-Keys move only while their slot's action is ``migrating``, from its source to its target, each key once in an
-action. **drained** lets no action come so far before every worker has put a table in force that has it
-``prepared``. So a worker that has seen no such table knows that no key has moved, and a worker that sees one knows
-which way its keys go, for as long as the action is in its tables.
+Keys move only while their slot's action is ``migrating``, from its source to its target, each key once in an action. By
+**drained** no action gets so far before every worker has put a table in force that has it ``prepared``. So a worker
+that has seen no such table knows that no key has moved. A worker that has seen one knows which way the slot's keys go,
+while the action is in its tables.
 
-A worker that was just started, or whose proxy was fenced off and took a new identity, has not seen what went on
-before: nothing is known of epochs before its first table under this identity.
+A worker that was just started, or whose proxy was fenced off and took a new identity, has not seen earlier actions. It
+knows nothing about epochs before its first table under this identity.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from slots.states import SlotState
 from slots.table import Slot, SlotTable
 
 MOST_COUNTED = 3
-"""Backward moves of one slot that are told apart; more count as so many."""
+"""The most backward moves of one slot that are counted; more count as so many."""
 
 
 class Moves:
@@ -25,28 +25,29 @@ class Moves:
 
     def __init__(self) -> None:
         self.epoch = 0
-        """Of the newest table."""
+        """The epoch of the newest table."""
         self.known_since = 0
         """The epoch from which on all moves are known."""
         self.begun = 0
-        """Grows whenever a slot is seen to begin to move, or a group to have another master."""
+        """Grows when a slot is seen to begin to move, or a group to have another master."""
         self.masters: Mapping[int, str] = {}
         """The master of each group that owns slots, gives them away or receives them, by ascending id."""
         self.masters_changed = 0
-        """The epoch at which a group was last seen to have another master than before."""
+        """The epoch at which a group was last seen with another master than before."""
         self.shown = ShownSlots(None)
-        """Which keys the masters have for clients to see."""
+        """The keys of each master that clients see."""
         self._table: SlotTable | None = None
         self._identity = ""
         self._known_masters: dict[int, str] = {}
         self._in_motion: dict[int, Edge] = {}
-        # For each slot the epochs at which its last backward moves were seen to be over, the newest first.
+        # For each slot, the epochs at which its last backward moves were seen to be over, newest first.
         self._ended: dict[int, tuple[int, ...]] = {}
-        # The epoch after which some slot had one backward move end, after which two, and so on.
+        # The epoch after which some slot had one backward move end, then the epoch after which some slot had two, and
+        # so on.
         self._lately = [0] * MOST_COUNTED
 
     def take(self, table: SlotTable, identity: str) -> None:
-        """A table is in force, under this identity of the proxy; taking the same once more changes nothing."""
+        """A table is in force, under this identity of the proxy. To take the same table again changes nothing."""
         if table is self._table and identity == self._identity:
             return
         if self._table is None or identity != self._identity:
@@ -92,14 +93,14 @@ class Moves:
 
     @property
     def edges(self) -> set[Edge]:
-        """The ways that keys are on now, as far as this worker can tell."""
+        """The ways of keys now, as far as this worker can tell."""
         return set(self._in_motion.values())
 
     def backward_since(self, epoch: int) -> int:
-        """The most backward moves that one slot may have made since the table of ``epoch`` was put in force somewhere.
+        """The most backward moves of one slot since the table of ``epoch`` was put in force anywhere.
 
-        A move that is under way counts. One that was over by ``epoch`` does not: whoever had that table had it after
-        the move's last key had arrived. Nothing is known of epochs before :attr:`known_since`.
+        A move under way counts. A move that was over by ``epoch`` does not: a worker got that table after the move's
+        last key had arrived. Nothing is known about epochs before :attr:`known_since`.
         """
         most = sum(ended > epoch for ended in self._lately)
         for slot_id, edge in self._in_motion.items():
@@ -114,14 +115,14 @@ def is_backward(edge: Edge) -> bool:
 
 
 def _has_left(slot: Slot, edge: Edge) -> bool:
-    """Whether a slot that was on a way has moved; not when its action was rolled back, or has still to begin."""
+    """Whether a slot that was on a way has moved; false if its action was rolled back, or has not begun."""
     if slot.group_id != edge[0]:
         return True
     return slot.action is not None and slot.action.state is SlotState.FINISHED
 
 
 def follow(services: Services) -> Callable[[], Moves]:
-    """What one worker has seen of moves: a function that brings it up to date and gives it, always the same."""
+    """One worker's view of moves: a function that brings it up to date and gives it, always the same object."""
     moves = Moves()
 
     def seen() -> Moves:

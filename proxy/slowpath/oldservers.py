@@ -1,11 +1,11 @@
-"""Servers that know no HELLO, which came with Redis 6: what a proxy does not offer as long as one has slots.
+"""Servers without HELLO, which came with Redis 6: what a proxy does not offer while such a server has slots.
 
-RESP3 is refused, in the words of such a server, and who speaks it already is closed between two requests so that it
-comes back with RESP2. SUBSCRIBE is refused: the workers' subscriptions are RESP3's pushes. All that ends by itself when
-no such server has slots any more.
+RESP3 is refused, in the words of such a server. A client that already speaks RESP3 is closed between two requests, so
+that it comes back with RESP2. SUBSCRIBE is refused, for the workers' subscriptions need the pushes of RESP3. All that
+ends by itself when no such server has slots any more.
 
-Each master is asked once, and again when a connection to it was lost: it may have been replaced. **bounded**: a HELLO
-waits for the answers for :data:`WAIT_SECONDS` after a server came up in the table, and not at all later.
+Each master is asked once, and again when a connection to it was lost: another server may be there. **bounded**: a HELLO
+waits for the answers until :data:`WAIT_SECONDS` after a server appeared in the table, and later not at all.
 """
 
 import asyncio
@@ -24,23 +24,19 @@ HELLO = command(("HELLO",))
 WAIT_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 AGAIN_SECONDS = 1.0
-"""How often a server that does not answer is asked again."""
+"""Seconds before a server that did not answer is asked again."""
 
 log = structlog.get_logger()
 
 
 class OldServers(Family):
-    """Knows which of the masters with slots are so old.
-
-    Args:
-        services: the worker's parts.
-    """
+    """Knows which masters with slots are that old."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._router = services.router
         self._old: dict[str, bool] = {}
-        self._asked: dict[str, float] = {}  # when; of those that have not answered
+        self._asked: dict[str, float] = {}  # the time of the question, for servers that have not answered
         self._wait_until = 0.0
         self.found: list[str] = []
         """Addresses of old masters that have slots."""
@@ -48,19 +44,19 @@ class OldServers(Family):
 
     @property
     def unsure(self) -> bool:
-        """Whether it is worth waiting for what servers say that are new to the table."""
+        """Whether servers that are new to the table may still answer soon."""
         return self._services.now() < self._wait_until and any(
             address not in self._old for address in self._services.masters()
         )
 
     async def sure(self) -> object:
-        """Wait as long as :attr:`unsure`; the outcome that has the request looked at again."""
+        """Wait while :attr:`unsure`; then the request is looked at again."""
         while self.unsure:
             await asyncio.sleep(LOOK_SECONDS)
         return AGAIN
 
     def table_applied(self, table: SlotTable) -> None:
-        """Ask servers that are new to the table; forget those that have left it."""
+        """Ask servers that are new to the table; forget servers that have left it."""
         present = set(self._services.every_master())
         for known in (self._old, self._asked):
             for address in known.keys() - present:
@@ -73,12 +69,12 @@ class OldServers(Family):
         self._look()
 
     def server_lost(self, address: str) -> None:
-        """What comes back may be another one. The old answer holds until there is a new one."""
+        """Another server may come back. The old answer holds until there is a new one."""
         if address in self._old:
             self._asked[address] = self._services.now()
 
     def tick(self) -> None:
-        """Ask those again that did not answer, and close whoever speaks RESP3 with an old server behind."""
+        """Ask servers again that did not answer, and close clients that speak RESP3 while there is an old server."""
         now = self._services.now()
         for address in [address for address, at in self._asked.items() if now - at > AGAIN_SECONDS]:
             self._ask(address)

@@ -1,4 +1,4 @@
-"""What scripts and functions need before they run within a transaction."""
+"""Prepares scripts and functions that run within a transaction."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,7 @@ from proxy.slowpath.scripts import ScriptCommands
 
 
 class Preparation:
-    """The two families as the transactions see them.
-
-    Args:
-        scripts, functions: the families.
-    """
+    """The families of scripts and functions, as the transactions use them."""
 
     def __init__(self, scripts: ScriptCommands, functions: FunctionCommands) -> None:
         self._scripts = scripts
@@ -31,5 +27,5 @@ class Preparation:
         return self._scripts.refusal(requests)
 
     def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
-        """What has to be sent to a server before ``requests``, and how many replies that has."""
+        """The requests to send to a server before ``requests``, and how many replies they have."""
         return self._scripts.preload(session, address, requests)

@@ -1,13 +1,13 @@
-"""Pub/sub: what a session is subscribed to, and the confirmations, as Redis gives them.
+"""Pub/sub: the subscriptions of each session, and their confirmations in Redis's form.
 
-PUBLISH and SPUBLISH are not here: they are routed to the owner of the channel's slot as if the channel were a key.
+PUBLISH and SPUBLISH are not here: they are routed to the owner of the channel's slot, as if the channel were a key.
 
 A subscription is confirmed when the servers have it (see :mod:`proxy.subscriptions`). Meanwhile the session may
-subscribe to more and leave others, so that what a client sends in one go is at the servers after one round trip; with
-anything else it goes on behind the confirmation, so what it publishes next reaches it. **in-order**: subscribing and
-unsubscribing wait until everything else owed to the session has been answered, and a name that is joined or left is
-neither left nor joined again before that is confirmed. **bounded**: ``session_max_subscriptions`` and
-``max_subscriptions``.
+subscribe and unsubscribe more. So all subscriptions that a client sends at once are at the servers after one round
+trip. Any other request waits for the confirmation, so a message that the session then publishes also reaches itself.
+**in-order**: subscribing and unsubscribing wait until everything else owed to the session has been answered. A name
+that is being joined or left is not left or joined again before that is confirmed. **bounded**:
+``session_max_subscriptions`` and ``max_subscriptions``.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ from proxy.subscriptions import Subscriptions, cost, push_in_turn
 from slots.table import SlotTable
 
 CONFIRMING = 16
-"""Bit of a session's ``attention``: it waits for confirmations, and goes on with nothing but more of their kind."""
+"""Bit of a session's ``attention``: it waits for confirmations, and goes on only with more requests of that kind."""
 CONFIRMED = frozenset(word.upper().encode() for kind in Kind for word in (kind.joining, kind.leaving))
 """The commands that have confirmations."""
 
 
 class Subscription:
-    """What one session is subscribed to, in the order in which it subscribed."""
+    """The subscriptions of one session, in the order in which it made them."""
 
     __slots__ = ("cost", "names", "unconfirmed")
 
     def __init__(self) -> None:
         self.names: dict[Kind, dict[bytes, None]] = {kind: {} for kind in Kind}
-        """With those that are not confirmed yet, and without those whose end is not."""
+        """These include unconfirmed subscriptions, and exclude those whose end is not yet confirmed."""
         self.cost = 0
         self.unconfirmed = 0
         """Requests whose confirmations are owed."""
@@ -58,13 +58,14 @@ NOTHING = Subscription()
 
 
 def subscription_of(session: Session) -> Subscription:
-    """What a session is subscribed to; not to be changed."""
+    """The subscriptions of a session; do not change the result."""
     subscription: Subscription | None = session.state.subscription if session.state is not None else None
     return NOTHING if subscription is None else subscription
 
 
 def mark(session: Session) -> None:
-    """Limit a RESP2 session that is subscribed to what it may still do; to be called when its protocol changes too."""
+    """Limit a RESP2 session with subscriptions to the commands that it may still use. Call it when the protocol
+    changes, too."""
     if session.protocol == 2 and subscription_of(session):
         session.attention |= SUBSCRIBED
     else:
@@ -72,12 +73,12 @@ def mark(session: Session) -> None:
 
 
 def ping(argv: list[bytes]) -> bytes:
-    """PING of a RESP2 session that is subscribed."""
+    """PING of a RESP2 session with subscriptions."""
     return replies.array([replies.bulk(b"pong"), replies.bulk(argv[1] if len(argv) > 1 else b"")])
 
 
 def confirmation(protocol: int, word: str, name: bytes | None, count: int) -> bytes:
-    """The confirmation of one channel or pattern; of none, where a session leaves all and has none."""
+    """The confirmation for one channel or pattern; for none, if a session leaves all and has none."""
     shown = replies.null(protocol) if name is None else replies.bulk(name)
     return (b">3\r\n" if protocol == 3 else b"*3\r\n") + replies.bulk(word) + shown + replies.integer(count)
 
@@ -87,7 +88,7 @@ class PubSubCommands(Family):
 
     Args:
         services: the worker's parts.
-        old_servers: knows of servers whose messages would not come.
+        old_servers: knows servers whose messages would not arrive.
     """
 
     def __init__(self, services: Services, old_servers: OldServers) -> None:
@@ -114,7 +115,7 @@ class PubSubCommands(Family):
         return found
 
     def answers(self) -> dict[str, Answer]:
-        """``subscribers``: of each name, how many sessions are subscribed here, and 1 if the worker is."""
+        """``subscribers``: for each name, how many sessions are subscribed here, and 1 if the worker is."""
         return {"subscribers": self._count}
 
     # -- subscribing ---------------------------------------------------------------------------------------
@@ -123,8 +124,8 @@ class PubSubCommands(Family):
         """SUBSCRIBE, PSUBSCRIBE or SSUBSCRIBE name [name ...]."""
         if self._old_servers.found:
             return replies.error(
-                f"ERR {kind.joining.upper()} needs Redis 6 or newer at every server, for what is published at "
-                f"{self._old_servers.found[0]} would not come"
+                f"ERR {kind.joining.upper()} needs Redis 6 or newer at every server, for messages published at "
+                f"{self._old_servers.found[0]} would not arrive"
             )
         if _owes_else(session) or self._any(self._hub.is_leaving, session, kind, argv[1:]):
             return AFTER_OWED
@@ -167,7 +168,7 @@ class PubSubCommands(Family):
     # -- unsubscribing -------------------------------------------------------------------------------------
 
     def unsubscribe(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
-        """UNSUBSCRIBE, PUNSUBSCRIBE or SUNSUBSCRIBE [name ...]; without names, from all."""
+        """UNSUBSCRIBE, PUNSUBSCRIBE or SUNSUBSCRIBE [name ...]; without names, leave all."""
         subscription = subscription_of(session)
         mine = subscription.names[kind]
         names: list[bytes | None] = list(argv[1:] or mine) or [None]
@@ -186,7 +187,7 @@ class PubSubCommands(Family):
             return _give(session, b"".join(confirmed))
         self._charge(subscription, -sum(map(cost, leaving)))
         mark(session)
-        # What was published before is delivered before the confirmation.
+        # Messages published before are delivered before the confirmation.
         settled = self._hub.leave(session, kind, leaving)
         done = partial(self._hub.remove, session, kind, leaving)
         return self._later(session, subscription, b"".join(confirmed), settled, done)
@@ -200,7 +201,7 @@ class PubSubCommands(Family):
         kind: Kind,
         names: Collection[bytes],
     ) -> bool:
-        """Whether something is so of one of the names, for a session that waits for confirmations."""
+        """Whether a condition holds for one of the names, for a session that waits for confirmations."""
         return bool(session.attention & CONFIRMING) and any(is_so(session, kind, name) for name in names)
 
     def _later(
@@ -211,7 +212,7 @@ class PubSubCommands(Family):
         settled: "asyncio.Future[None]",
         done: Callable[[], None],
     ) -> Outcome:
-        """Confirm once the servers have settled it, and let the session go on with more of the kind."""
+        """Confirm once the servers are done, and let the session go on with more requests of that kind."""
         subscription.unconfirmed += 1
         session.attention |= CONFIRMING
         self._router.slow_path.go_on(session)
@@ -226,7 +227,7 @@ class PubSubCommands(Family):
         done: Callable[[], None],
     ) -> bytes:
         try:
-            # Others wait for the same.
+            # Other sessions wait for the same.
             await asyncio.shield(settled)
         finally:
             done()
@@ -237,7 +238,7 @@ class PubSubCommands(Family):
         return confirmed
 
     def session_closed(self, session: Session) -> None:
-        """The session is gone, or RESET makes a new one of it."""
+        """The session is gone, or RESET makes it a new one."""
         state = session.state
         if state is None or state.subscription is None:
             return
@@ -252,7 +253,7 @@ class PubSubCommands(Family):
     # -- PUBSUB --------------------------------------------------------------------------------------------
 
     def any_server(self, session: Session, argv: list[bytes]) -> Outcome:
-        """Something that any of the servers knows, because every worker is subscribed at all of them."""
+        """A question that any server can answer, because every worker is subscribed at all of them."""
         return ANY_SERVER
 
     def numbers(self, kind: Kind, session: Session, argv: list[bytes]) -> Outcome:
@@ -275,13 +276,14 @@ class PubSubCommands(Family):
                 workers[place] += subscribed
         items = []
         for place, name in enumerate(names):
-            # A worker counts once at a server, whatever number of sessions it has; another proxy's stay so counted.
+            # A worker counts once at a server, for any number of sessions. Another proxy's workers are left counted
+            # that way.
             others = at_server[place] - workers[place] if place < len(at_server) else 0
             items += [replies.bulk(name), replies.integer(sessions[place] + max(0, others))]
         return replies.array(items)
 
     async def _ask_server(self, request: bytes) -> list[int]:
-        """The numbers in a server's answer to NUMSUB; none if it gives none."""
+        """The numbers in a server's answer to NUMSUB; none if there is no answer."""
         address = self._router.any_address()
         if address is None:
             return []
@@ -313,14 +315,14 @@ class PubSubCommands(Family):
 
 
 def _owes_else(session: Session) -> bool:
-    """Whether a session is owed anything but confirmations."""
+    """Whether a session is owed anything other than confirmations."""
     return bool(session.owed) and not session.attention & CONFIRMING
 
 
 def _give(session: Session, confirmed: bytes) -> Outcome:
     if not session.muted:
         return confirmed
-    # CLIENT REPLY OFF and SKIP do not keep a confirmation back, which is a push.
+    # CLIENT REPLY OFF and SKIP do not suppress a confirmation, which is a push.
     push_in_turn(session, confirmed)
     return NO_REPLY
 
@@ -331,7 +333,7 @@ def _settle(waiting: "asyncio.Future[bytes]", reply: bytes) -> None:
 
 
 def _numbers_in(reply: bytes) -> list[int]:
-    """The numbers in an array of names and numbers, by turns."""
+    """The numbers in an array that has names and numbers in turn."""
     found = []
     position = reply.index(b"\r\n") + 2
     while position < len(reply):

@@ -1,14 +1,15 @@
-"""What may stand between MULTI and EXEC, and what is kept of it until EXEC.
+"""The commands between MULTI and EXEC: which are allowed, and how they are kept until EXEC.
 
-EXEC runs at the one server that owns the slot of the transaction's keys. What is for the proxy itself to do, or for
-every server, cannot be part of that and is refused when it is sent, which spoils the transaction as in Redis. What
-Redis would take in and answer with an error within EXEC's reply gets just that: the error stands in its place.
+EXEC runs at the one server that owns the slot of the transaction's keys. A command that the proxy itself or every
+server has to run cannot be part of it. It is refused when it is sent, which spoils the transaction as in Redis. Redis
+queues some commands and answers them with an error within EXEC's reply. The same happens here: the error takes their
+place.
 
-SELECT may be part of it. All sessions of a database share a connection, and it is in no other one when EXEC is over:
-the last command of a transaction that ends elsewhere is a SELECT of the database that it began in. With EXEC all
-commands are run or none, so that one is not left out.
+SELECT may be part of a transaction. All sessions of a database share a connection, and that connection has to be in the
+same database when EXEC is over. So if a transaction ends in another database, a last SELECT leads back to the first
+one. With EXEC all commands are run or none, so that SELECT always runs.
 
-**bounded**: a transaction takes no more than ``session_max_request_bytes``, what it costs to keep it included.
+**bounded**: a transaction takes at most ``session_max_request_bytes``, including the cost of keeping it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,16 +26,16 @@ MULTI = make_request(("MULTI",))
 EXEC = make_request(("EXEC",))
 
 AT_ANY_SERVER = frozenset({"ECHO", "PING", "SCRIPT|LOAD", "TIME", "UNWATCH", "WAIT", "WAITAOF"})
-"""Commands that the proxy answers or spreads otherwise, and that one server can do as well within a transaction."""
+"""Commands that the proxy otherwise answers or spreads, and that one server can run as well within a transaction."""
 CHANNEL = frozenset({"PUBLISH", "SPUBLISH"})
-"""Their argument is routed by as if it were a key, but every server will do."""
+"""Commands whose argument is routed as if it were a key, though any server can run them."""
 SCRIPTS = frozenset({"EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "SCRIPT|LOAD"})
-"""What the families of scripts and functions have to see before it runs."""
+"""Commands that the families of scripts and functions have to prepare before they run."""
 
 DIGEST_LENGTH = 40
-"""Of a script's SHA1, as EVALSHA takes it."""
+"""The form of a script's SHA1 in EVALSHA."""
 COMMAND_COST = 160
-"""Bytes that keeping a command costs beyond its own: its replies have to be waited for and counted."""
+"""Bytes for keeping a command, beyond its own: its replies have to be waited for and counted."""
 KEY_COST = 128
 
 NOT_ALLOWED = "ERR Command not allowed inside a transaction"
@@ -52,15 +53,15 @@ class QueueError(ValueError):
 
 
 class Transaction:
-    """What stands between MULTI and EXEC, so far.
+    """The commands since MULTI.
 
     Args:
-        slot: the slot that all keys have to be of; None where the first key decides.
+        slot: the slot that all keys must have; None if the first key decides.
         limit: the most bytes it may take.
         slot_of: gives the slot of a key.
-        database: the one that it begins in.
+        database: the database that it begins in.
         databases: how many there are.
-        refusal: which of them the client may not use.
+        refusal: gives the error for a database that the client may not use.
     """
 
     __slots__ = (
@@ -99,29 +100,29 @@ class Transaction:
         self.count = 0
         """Commands."""
         self.keys: dict[bytes, None] = {}
-        """Every key that is named in the database it began in, once."""
+        """Every key that is named in the first database, once."""
         self.elsewhere: dict[tuple[int, bytes], None] = {}
-        """Every key that is named in another database, with that, once."""
+        """Every key that is named in another database, with that database, once."""
         self.home = database
         """The database that it began in, and that its connection is in."""
         self.database = database
-        """The database that it has come to."""
+        """The database that it has reached."""
         self.selects = False
         """Whether a command changes the database."""
         self.patterns = False
-        """Whether keys are named by the patterns of a SORT."""
+        """Whether the patterns of a SORT name keys."""
         self.channel: bytes | None = None
-        """The first channel that is published to."""
+        """The first channel that it publishes to."""
         self.scripts: list[list[bytes]] = []
-        """The requests that are about scripts."""
+        """The requests that use scripts."""
         self.scripts_known = False
-        """Whether the scripts were asked for by name at the other workers."""
+        """Whether the other workers were asked for the scripts that it names."""
         self.spoiled = False
-        """Whether a command was refused, and so EXEC will be."""
+        """Whether a command was refused, so that EXEC will be refused, too."""
         self.executing = False
         """Whether EXEC has been looked at."""
         self.executing_at = 0
-        """How many requests the session had taken before that EXEC."""
+        """How many requests the session had made before that EXEC."""
         self._payload = bytearray(MULTI)
         self._size = 0
         self._limit = limit
@@ -133,7 +134,7 @@ class Transaction:
         """Keep a command for EXEC.
 
         Raises:
-            QueueError: it cannot be part of the transaction, which is spoilt by that.
+            QueueError: it cannot be part of the transaction, which is spoilt then.
         """
         try:
             request, keys = self._admit(command, argv)
@@ -141,7 +142,7 @@ class Transaction:
             self.spoil()
             raise
         if self.spoiled:
-            # As in Redis: queued as far as the client can see.
+            # As in Redis, the client sees it as queued.
             return
         self._payload += request
         self.count += 1
@@ -157,26 +158,26 @@ class Transaction:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
+        """The bytes that it takes."""
         return self._size
 
     @property
     def crosses(self) -> bool:
-        """Whether it does something in another database than the one it began in."""
+        """Whether it does something in another database than its first one."""
         return self.selects or bool(self.elsewhere)
 
     @property
     def queued(self) -> int:
-        """Commands that are sent."""
+        """The number of commands that are sent."""
         return self.count + self.returns
 
     @property
     def returns(self) -> bool:
-        """Whether the last command sent is one that leads back to the database it began in."""
+        """Whether the last command is a SELECT that leads back to the first database."""
         return self.database != self.home
 
     def _admit(self, command: Command, argv: Sequence[bytes]) -> tuple[bytes, list[Place]]:
-        """The request to send for a command, and the keys that it names."""
+        """The request to send for a command, and the keys that the command names."""
         refused = refusal(command)
         if refused is not None:
             raise QueueError(refused)
@@ -209,7 +210,7 @@ class Transaction:
             raise QueueError(refused[1:].decode().rstrip())
 
     def _places_of(self, command: Command, argv: Sequence[bytes]) -> list[Place]:
-        """The keys of a command, each with the database that it is in."""
+        """The keys of a command, each with its database."""
         keys = [(self.database, key) for key in _keys_of(command, argv)]
         if command.name in ("COPY", "MOVE"):
             database = databases.target(argv, self._databases)
@@ -250,7 +251,7 @@ class Transaction:
             )
 
     def spoil(self) -> None:
-        """A command was refused. What was kept is of no use any more."""
+        """A command was refused, so the kept commands are dropped."""
         self.spoiled = True
         self._payload = bytearray()
         self._size = self.count = 0
@@ -282,9 +283,10 @@ def refusal(command: Command) -> str | None:
 
 
 def _counts_keys_later(command: Command, argv: Sequence[bytes]) -> bool:
-    """Whether Redis may have another error first: it looks for a function, and refuses what is no SHA1, before.
+    """Whether Redis may find another error first: it looks for a function, and refuses an invalid SHA1, before it
+    counts keys.
 
-    Then the server has the right error, whichever it is.
+    Then the server gives the right error.
     """
     if command.name in ("EVALSHA", "EVALSHA_RO"):
         return len(argv[1]) != DIGEST_LENGTH
@@ -292,7 +294,7 @@ def _counts_keys_later(command: Command, argv: Sequence[bytes]) -> bool:
 
 
 def _is_looked_at(command: Command, argv: Sequence[bytes]) -> bool:
-    """Whether Redis gets as far as to the script of a command: one with too many keys leaves no script behind."""
+    """Whether Redis gets as far as the script of a command: a command with too many keys leaves no script behind."""
     if command.name in ("FCALL", "FCALL_RO"):
         return True
     try:
@@ -303,7 +305,7 @@ def _is_looked_at(command: Command, argv: Sequence[bytes]) -> bool:
 
 
 def _fails_anyway(command: Command) -> bool:
-    """Whether it is Redis itself that refuses the command, when it is run."""
+    """Whether Redis itself refuses the command when it runs."""
     return command.route is Route.REFUSED and command.reason.startswith("ERR ")
 
 
@@ -313,6 +315,6 @@ def _keys_of(command: Command, argv: Sequence[bytes]) -> list[bytes]:
     if command.name in CHANNEL or command.route in (Route.LOCAL, Route.SPREAD, Route.ANY):
         return []
     if command.name in ("XREAD", "XREADGROUP"):
-        # Read in Redis's order, which tells what is wrong as it does.
+        # Read in Redis's order, so that the same error comes first.
         return [argv[place] for place in streamreads.parse(argv).keys]
     return commands.keys_of(command, argv)

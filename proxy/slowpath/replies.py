@@ -8,7 +8,7 @@ OK = b"+OK\r\n"
 def error(message: str) -> bytes:
     """An error; ``message`` begins with its code. Line ends in it become spaces, as in Redis.
 
-    Bytes that are not UTF-8 stand in ``message`` as surrogates.
+    Bytes that are not UTF-8 are surrogates in ``message``.
     """
     return b"-%b\r\n" % message.replace("\r", " ").replace("\n", " ").encode("utf-8", "surrogateescape")
 

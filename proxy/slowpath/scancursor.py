@@ -24,16 +24,16 @@ EPOCHS = 1 << EPOCH_BITS
 
 
 class CursorError(ValueError):
-    """Something does not fit into a cursor. The message says what, as an error reply."""
+    """A value does not fit into a cursor. The message says which, as an error reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """One place in one scan.
 
-    ``number`` is the pass, see :mod:`proxy.slowpath.scanning`; ``epoch`` that of the table by which the scan, or
-    the pass that it began anew with, was begun, modulo :data:`EPOCHS`; ``group`` the group to be asked next, and
-    ``position`` where that group's server goes on.
+    ``number`` is the pass, see :mod:`proxy.slowpath.scanning`. ``epoch`` is the epoch of the table by which the scan,
+    or its latest new start, began, modulo :data:`EPOCHS`. ``group`` is the group to ask next, and ``position`` is the
+    place where that group's server goes on.
     """
 
     number: int

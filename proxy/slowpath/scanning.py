@@ -1,6 +1,6 @@
-"""SCAN over all groups: each page is one server's, but for the cursor and for keys that are not to be seen there.
+"""SCAN over all groups: each page comes from one server, with its cursor replaced and its hidden keys removed.
 
-Where a scan goes, and why no key is missed while slots move, is in :mod:`proxy.slowpath.scanwalk`.
+:mod:`proxy.slowpath.scanwalk` says where a scan goes, and why no key is missed while slots move.
 """
 
 import re
@@ -27,7 +27,7 @@ EMPTY = replies.array([])
 OVER = replies.array([replies.bulk("0"), EMPTY])
 
 NUMBER = re.compile(rb"|([+-]?)0*([0-9]{1,20})")
-"""The cursors that Redis reads, which it does with strtoul."""
+"""The cursors that Redis can read, with strtoul."""
 PAGE = re.compile(rb"\*2\r\n\$[0-9]+\r\n([0-9]+)\r\n")
 """The beginning of a server's page."""
 
@@ -37,7 +37,7 @@ class Scanning(Family):
 
     Args:
         services: the worker's parts.
-        moves: brings what the worker has seen of moves up to date, and gives it.
+        moves: brings the worker's view of moves up to date, and gives it.
     """
 
     def __init__(self, services: Services, moves: Callable[[], Moves]) -> None:
@@ -50,7 +50,7 @@ class Scanning(Family):
         return {"SCAN": self.scan}
 
     def table_applied(self, table: SlotTable) -> None:
-        """Every table counts, also those between two pages."""
+        """Every table counts, even those between two pages."""
         self._moves()
 
     def scan(self, session: Session, argv: list[bytes]) -> Outcome:
@@ -84,7 +84,7 @@ class Scanning(Family):
                 return unreached
         self._moves()
         following = self._walk.advance(cursor, position)
-        # A page has no key twice that it had not from its server.
+        # A page has a key twice only if the server's page did.
         keys = await joined(self._router, [(page[found.end() :], shown.at(master))]) if master is not None else EMPTY
         if keys.startswith(b"-"):
             return keys
@@ -95,24 +95,24 @@ class Scanning(Family):
         return b"*2\r\n%b%b" % (replies.bulk(str(packed)), keys)
 
     async def _reach_all(self, session: Session) -> bytes | None:
-        """None once every master has answered, whatever it says: none has fenced this proxy off. Else the error."""
+        """None once every master has answered anything at all: none has fenced this proxy off. Else the error."""
         masters = self._moves().masters.values()
         said = await everywhere.ask_each([self._router.shared(session, master) for master in masters], PING)
         return next((reply for address, reply in said.items() if everywhere.unheard(address, reply)), None)
 
 
 def read_cursor(text: bytes) -> int | None:
-    """A cursor as Redis reads it; None for what is none, or was not given to anybody here."""
+    """A cursor as Redis reads it; None if it is not one, or if no proxy can have given it."""
     read = NUMBER.fullmatch(text)
     if read is None:
         return None
     number = int(read[2] or 0)
-    # To Redis, a negative one is a large number, of more bits than any that is given here.
+    # Redis reads a negative cursor as a large number, of more bits than any cursor given here.
     return None if number >> TOTAL_BITS or (number and read[1] == b"-") else number
 
 
 def with_count(options: list[bytes], least: int) -> list[bytes]:
-    """SCAN's options with a COUNT of at least so many; those that cannot be read as they are."""
+    """SCAN's options with a COUNT of at least ``least``; options that cannot be read stay as they are."""
     given = 0
     for name, value in zip(options[::2], options[1::2], strict=False):
         if name.upper() == b"COUNT":

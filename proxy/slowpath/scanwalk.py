@@ -3,42 +3,42 @@
 A scan is a walk over the groups by ascending id, each scanned from its server's cursor 0 to its end. The whole
 state is in the :class:`~proxy.slowpath.scancursor.Cursor`, so any worker of any proxy can serve the next page.
 
-**What is promised**: a key that exists from the scan's first request to its last is returned at least once, as with
-one Redis, while slots move as they like. A key may be returned more than once, which SCAN allows. The argument:
+**The promise**: a key that exists from the scan's first request to its last is returned at least once, as with one
+Redis, however slots move. A key may be returned more than once, which SCAN allows. The argument:
 
-1. A key is at one group at a time: at a move's source until it is dropped there, then at the target, where
-   it was placed before. Call it a step over *g* when a worker goes on behind group *g*. Claim: at each step over
-   *g* every key that is at a group of an id up to *g*, and has made no backward move in this pass, was returned. By
-   induction over the steps of the pass: let *f* be the group stepped over before. A key that was at a group up to *f*
-   at that step was returned before. Any other was behind *f* then, has moved forward only, and is at *g* or before it
-   now. It was not at a group between *f* and *g*: whoever makes a step knows all groups that have keys, see 2. So it
-   was at *g* all the time between the two steps, within which *g* was scanned from end to end, and its server has
-   returned it. Hence a pass misses only keys that move backward during it.
+1. A key is at one group at a time: at a move's source until it is dropped there, then at the target, where it was
+   placed before. A worker that goes on behind group *g* makes a step over *g*. Claim: at each step over *g* every key
+   that is at a group of an id up to *g*, and has made no backward move in this pass, was returned. By induction over
+   the steps of the pass: let *f* be the group stepped over before. A key that was at a group up to *f* at that step was
+   returned before. Any other was behind *f* then, has moved forward only, and is at *g* or before it now. It was not at
+   a group between *f* and *g*: the worker that makes a step knows all groups that have keys, see 2. So it was at *g*
+   all the time between the two steps. In that time *g* was scanned from end to end, and its server has returned the
+   key. Hence a pass misses only keys that move backward during it.
 2. **drained** makes every worker put a table with the action ``prepared`` in force before the first key of the slot
    moves (:mod:`proxy.slowpath.moves`), or else has its proxy fenced off at the action's servers before that. So a
-   worker makes a step only after every master that it knows of has answered it, later than the page that the step is
-   made upon: then it is not fenced, and no key has moved without its knowing the action, however late it may hear of
-   other things. The source of a migrating slot is no slot's owner by the router's routes; the groups to walk over
-   are taken from the table, sources and targets included. An action that was rolled back has moved nothing, and is
-   forgotten once it is seen to be; until then it may cost a pass. A worker whose proxy has taken a new identity may
-   have missed actions, and knows nothing of the epochs before (see 4).
+   worker makes a step only after every master that it knows has answered it, later than the page of that step. Then it
+   is not fenced, and no key has moved in an action that it does not know, even if it hears of other changes late. The
+   source of a migrating slot is no slot's owner by the router's routes; the groups to walk over are taken from the
+   table, sources and targets included. An action that was rolled back has moved nothing. It is forgotten once that is
+   seen; until then it may cost a pass. A worker whose proxy has taken a new identity may have missed actions, and knows
+   nothing of the epochs before (see 4).
 3. A key moves at most once in an action of its slot. To be missed by *n* passes, it has to move backward in each of
-   them, so its slot has had *n* backward actions since the first began. The cursor holds the epoch *S* that the worker
-   who began had then. An action counts as over at the first table that shows it so; if that was at *S* or before, it
-   was over when the scan began, and has moved nothing during it. All others count. So if no slot has had *n* backward
-   actions since *S*, *n* passes have returned every key. That is why a slot at a time moving backward through a long
-   rebalancing costs a second pass, and not one for each slot.
+   them, so its slot has had *n* backward actions since the first began. The cursor holds *S*, the epoch of the worker
+   that began the scan, at that time. An action counts as over at the first table that shows it so. If that was at *S*
+   or before, the action was over when the scan began, and has moved nothing during it. All others count. So if no slot
+   has had *n* backward actions since *S*, *n* passes have returned every key. So a long rebalancing that moves slots
+   backward one at a time costs a second pass, and not one for each slot.
 4. Where the past since *S* is not known (the worker was started since, or fenced; *S* is ahead of its table; too many
-   epochs have passed), or a group has another master, at which the cursor of the one before means nothing, the walk
-   begins anew at once, as if the client had begun a scan there: *S* becomes the worker's own epoch.
-5. Epochs are kept modulo 2^15, and one that seems to be 2^14 or more back is not believed. A scan during which nothing
-   has moved backward takes the current epoch for its *S* before it becomes as old as that, which changes nothing: what
-   counts is what happened since. What remains is a client that waits between two pages while the table changes 2^15
-   times; its walk may be taken for a younger one.
+   epochs have passed), or a group has another master, for which the cursor of the former one means nothing, the walk
+   starts again at once. It is as if the client had begun a scan there: *S* becomes the worker's own epoch.
+5. Epochs are kept modulo 2^15, and one that seems to be 2^14 or more back is not believed. If nothing has moved
+   backward during a scan, its *S* becomes the current epoch before it gets as old as that. This changes nothing, for
+   only later moves count. One case remains: a client waits between two pages while the table changes 2^15 times. Its
+   walk may be taken for a younger one.
 
-**It ends.** A pass ends as each server's scan does. After the first one, a scan needs one more for slots that moved
-backward once during it, and another one for a slot that did so twice, so it only goes on for as long as one and the
-same slot moves backward in every pass. Passes after the first are made with a large COUNT, which makes them short.
+**It ends.** A pass ends as each server's scan does. After the first pass, a scan needs one more if slots moved backward
+once during it, and another one if a slot did so twice. So it only goes on while one and the same slot moves backward in
+every pass. Passes after the first are made with a large COUNT, which makes them short.
 """
 
 from dataclasses import replace
@@ -47,9 +47,10 @@ from proxy.slowpath.moves import MOST_COUNTED, Moves
 from proxy.slowpath.scancursor import EPOCHS, Cursor
 
 FIRST = 0
-"""The number of the first pass. Those of later ones tell how many count: 1 for one that began anew, then 2, then 3."""
+"""The number of the first pass. Later numbers say how many passes count: 1 for one that started again, then 2, then
+3."""
 OLDEST = EPOCHS // 2
-"""An epoch that seems to be so many epochs back, or more, is not believed."""
+"""An epoch that seems to be at least so many epochs back is not believed."""
 RENEWED = EPOCHS // 4
 """A cursor's epoch that is so many epochs back is brought forward where that changes nothing."""
 
@@ -58,26 +59,26 @@ class Walk:
     """The walks that pass through one worker.
 
     Args:
-        moves: what the worker has seen; kept up to date by whoever owns it.
+        moves: the worker's view of moves; its owner keeps it up to date.
     """
 
     def __init__(self, moves: Moves) -> None:
         self._moves = moves
 
     def begin(self, number: int = FIRST) -> Cursor | None:
-        """The beginning of a scan, or of one anew; None if there is no group."""
+        """The beginning of a scan, or of a new start; None if there is no group."""
         group = next(iter(self._moves.masters), None)
         return None if group is None else Cursor(number, self._moves.epoch % EPOCHS, group, 0)
 
     def resume(self, cursor: Cursor) -> Cursor | None:
-        """Where to go on with a cursor that a client has sent; None if there is no group."""
+        """The place to go on from, for a client's cursor; None if there is no group."""
         return cursor if self._since(cursor) is not None else self.begin(number=1)
 
     def advance(self, cursor: Cursor, position: int) -> Cursor | None:
-        """Where to go on after the server of the cursor's group has given ``position``; None if the scan is over.
+        """The place to go on from, after the server of the cursor's group gave ``position``; None if the scan is over.
 
-        With position 0, which is also that of a group that no slot needs any more, this is a step: the caller has
-        had an answer of every master since.
+        Position 0 makes this a step. It is also the position of a group that no slot needs any more. For a step, the
+        caller has had an answer of every master since.
         """
         since = self._since(cursor)
         if since is None:
@@ -87,7 +88,7 @@ class Walk:
         return self._step(cursor, since)
 
     def _step(self, cursor: Cursor, since: int) -> Cursor | None:
-        """Go on behind the cursor's group."""
+        """Go on with the next group."""
         following = next((group for group in self._moves.masters if group > cursor.group), None)
         if following is not None:
             return Cursor(cursor.number, self._stamp(cursor, since), following, 0)
@@ -97,12 +98,12 @@ class Walk:
             return None
         anew = self.begin(number=1)
         if anew is None or missed > passes or passes == MOST_COUNTED:
-            # More than one pass would be needed; anew, the backward moves of the past do not count any more.
+            # More than one pass would be needed. After a new start, past backward moves no longer count.
             return anew
         return replace(anew, number=passes + 1, epoch=cursor.epoch)
 
     def _since(self, cursor: Cursor) -> int | None:
-        """The epoch for which the cursor's stands; None where it is not known what has happened since."""
+        """The whole epoch that the cursor's part of it means; None where it is not known what happened since."""
         moves = self._moves
         age = (moves.epoch - cursor.epoch) % EPOCHS
         since = moves.epoch - age

@@ -1,8 +1,8 @@
-"""Once a second: whether servers still have the scripts they are known to have, and whether new ones have any.
+"""Checks once a second that servers still have the scripts they should have, and that new servers get them.
 
-A server that was restarted, or has just become a master, gets the scripts that clients loaded through this proxy
-before anybody asks for them, by way of this proxy or another. A server whose scripts were flushed past the proxy is
-noticed, and gets them again as they are used. **bounded**: one question of a few scripts at a time.
+A server that was restarted, or has just become a master, gets the scripts that clients loaded through this proxy. It
+gets them before a client needs them, through this proxy or another. If a server's scripts were flushed past the proxy,
+that is noticed, and it gets them again as they are used. **bounded**: one question about a few scripts at a time.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from proxy.standing import Standing
 
 CHECK_SECONDS = 1.0
 AT_ONCE = 100
-"""Scripts that one question names."""
+"""The most scripts in one question."""
 
 
 class ScriptKeeping:
-    """The look after the servers' scripts.
+    """Keeps the servers' scripts complete.
 
     Args:
-        scripts: what this worker remembers.
+        scripts: the scripts that this worker remembers.
         router: gives the connections.
         masters: gives the addresses of all masters.
     """
@@ -35,10 +35,10 @@ class ScriptKeeping:
         self._scripts = scripts
         self._router = router
         self._masters = masters
-        # Servers that have all that clients loaded, and the connections by which that is known.
+        # Servers that have all scripts that clients loaded, with the connections by which that is known.
         self._complete: dict[str, Standing] = {}
         self._filling: asyncio.Task[None] | None = None
-        # Workers that start together do not ask together.
+        # So workers that start together do not ask together.
         self._next = asyncio.get_running_loop().time() + random.uniform(0.0, CHECK_SECONDS)
 
     def tick(self) -> None:
@@ -71,7 +71,7 @@ class ScriptKeeping:
             await self._fill_one(self._router.shared_backend(address))
 
     async def _fill_one(self, backend: Backend) -> None:
-        """Load what a server lacks, one script at a time; where it fails, the next tick tries again."""
+        """Load a server's missing scripts, one at a time. If that fails, the next tick tries again."""
         names = self._scripts.loaded()
         standing: Standing | None = None
         for start in range(0, len(names), AT_ONCE):
@@ -88,7 +88,7 @@ class ScriptKeeping:
             self._complete[backend.address] = standing
 
     def keep_servers(self) -> None:
-        """Forget the servers that are no masters any more."""
+        """Forget servers that are no longer masters."""
         for address in self._complete.keys() - set(self._masters()):
             del self._complete[address]
 

@@ -1,10 +1,11 @@
-"""Scripts: a client sees no NOSCRIPT for one that was loaded everywhere, or that this proxy has seen.
+"""Scripts: a client gets no NOSCRIPT for a script that was loaded everywhere, or that this proxy has seen.
 
-EVAL and EVALSHA go where their keys are; those without keys go to any server. The worker remembers the scripts it sees
-(:mod:`proxy.scripts`). Before an EVALSHA at a server that is not known to have the script, the script is loaded there,
-over the same connection; the server runs a connection's requests in their order, so nobody waits. Once the server has
-said that it has it, EVALSHA passes as it came. What this worker has not seen the others are asked for when it is first
-needed; then the server, which may have it from another proxy. SCRIPT LOAD loads at every master.
+EVAL and EVALSHA go to the server of their keys; without keys, to any server. The worker remembers the scripts it sees
+(:mod:`proxy.scripts`). If a server is not known to have the script of an EVALSHA, the script is loaded there first,
+over the same connection. The server runs a connection's requests in their order, so no request waits for that. Once the
+server has confirmed the script, EVALSHA is sent unchanged. If this worker has not seen a script, it asks the other
+workers when the script is first needed, then the server, which may have it from another proxy. SCRIPT LOAD loads the
+script at every master.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ class ScriptCommands(Family):
         self._router = services.router
         settings = services.settings
         self.scripts = Scripts(settings.scripts_remembered, settings.scripts_remembered_bytes)
-        # Loads under way: what is sent over the same connection behind one finds the script.
+        # Loads under way: a request that follows on the same connection finds the script.
         self._loading: set[tuple[Backend, bytes, int]] = set()
         self._keeping = ScriptKeeping(self.scripts, services.router, services.every_master)
         self._keeping_to_keys = KeepingToKeys()
@@ -78,7 +79,7 @@ class ScriptCommands(Family):
         self._keeping.keep_servers()
 
     def tick(self) -> None:
-        """Look after the servers now and then."""
+        """Check the servers from time to time."""
         self._keeping.tick()
 
     async def close(self) -> None:
@@ -88,17 +89,17 @@ class ScriptCommands(Family):
     # -- running -------------------------------------------------------------------------------------------
 
     def eval(self, session: Session, argv: list[bytes]) -> Outcome:
-        """EVAL and EVAL_RO: the server loads the script by running it, but may drop it again when it likes."""
+        """EVAL and EVAL_RO: the server loads the script by running it, but may drop it again at any time."""
         keys = commands.keys_of(self._row, argv)
         if self._crosses(keys):
-            # Refused for its keys, it would not be known to a server either.
+            # If it is refused for its keys, a server would not know it either.
             return keys
         name = self._remember(argv[1])
         refused = self._keeping_to_keys.refusal(name, argv[1]) if unnamed.moves(self._router, keys) else None
         return refused or keys or ANY_SERVER
 
     def _remember(self, body: bytes) -> bytes:
-        """A client runs a script; its SHA1."""
+        """A client runs a script; give its SHA1."""
         name = digest(body)
         if self.scripts.body(name) is None:
             self.scripts.remember(body)
@@ -124,7 +125,7 @@ class ScriptCommands(Family):
         return None
 
     def _crosses(self, keys: list[bytes]) -> bool:
-        """Whether keys are of several slots, which is refused before anything else is looked at."""
+        """Whether keys are in several slots, which is refused before anything else is checked."""
         slot_of_key = self._router.slot_of_key
         return len(keys) > 1 and len({slot_of_key(key) for key in keys}) > 1
 
@@ -145,7 +146,7 @@ class ScriptCommands(Family):
         if keys:
             state, address, _ = self._router.route(self._router.slot_of_key(keys[0]))
             if state in (LOCKED, OFFLINE):
-                # Held or refused; what is held is looked at again.
+                # The request is held or refused; a held one is looked at again.
                 return keys
         else:
             address = self._router.any_address()
@@ -153,7 +154,7 @@ class ScriptCommands(Family):
             return keys or ANY_SERVER
         body = self.scripts.body(name)
         if unnamed.moves(self._router, keys):
-            # absent-first: one that only the servers know cannot be looked at; the client gives its text then.
+            # absent-first: a script that only the servers know cannot be checked; the client then gives its text.
             if body is None:
                 return Waiting(self._look_for_text(name))
             refused = self._keeping_to_keys.refusal(name, body)
@@ -168,7 +169,7 @@ class ScriptCommands(Family):
     def _load_first(
         self, argv: list[bytes], keys: list[bytes], name: bytes, session: Session, slot: int, address: str
     ) -> Outcome:
-        """The request, behind its script."""
+        """The script, followed by the request."""
         body = self.scripts.body(name)
         if body is not None:
             self._load(self._router.shared(session, address), name, body)
@@ -200,7 +201,7 @@ class ScriptCommands(Family):
             if reply == exists and flushes == self.scripts.flushes:
                 self.scripts.note_at(name, backend)
 
-        # One that was loaded past this proxy.
+        # It was loaded past this proxy.
         backend = self._router.shared(session, address)
         reply = await ask(backend, command(("SCRIPT", "EXISTS", name)), heard)
         if reply == exists:
@@ -208,19 +209,19 @@ class ScriptCommands(Family):
         return reply if reply.startswith(b"-") else NO_SCRIPT
 
     async def _ask_proxy(self, name: bytes) -> bool:
-        """Remember what another worker of this proxy remembers of a script; false where none does."""
+        """Remember a script that another worker of this proxy remembers; false if none does."""
         flushes = self.scripts.flushes
         found = await self._services.ask_all("script", name=name.decode("latin-1"))
-        # What was forgotten meanwhile stays forgotten.
+        # A script that was forgotten meanwhile stays forgotten.
         if flushes == self.scripts.flushes:
             for answer in filter(None, found):
                 self.scripts.remember(answer["body"].encode("latin-1"), answer["loaded"])
         return name in self.scripts
 
     def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
-        """What has to be sent to a server before ``requests``, and how many replies that has.
+        """The requests to send to a server before ``requests``, and how many replies they have.
 
-        For requests that go to one server in one piece, over a connection that may be any.
+        It is for requests that go to one server in one piece, over any connection.
         """
         found: dict[bytes, bytes] = {}
         for argv in requests:
@@ -228,7 +229,7 @@ class ScriptCommands(Family):
                 case b"EVAL" | b"EVAL_RO" if len(argv) > 1:
                     self._remember(argv[1])
                 case b"SCRIPT" if len(argv) == 3 and argv[1].upper() == b"LOAD":
-                    # At one server only, and nobody knows yet whether it can be loaded.
+                    # It goes to one server only, and it is not known yet whether it can be loaded.
                     self._remember(argv[2])
                 case b"EVALSHA" | b"EVALSHA_RO" if len(argv) > 1:
                     name = argv[1].lower()
@@ -248,11 +249,11 @@ class ScriptCommands(Family):
     # -- SCRIPT --------------------------------------------------------------------------------------------
 
     def _shared(self, session: Session, addresses: Sequence[str]) -> list[Backend]:
-        """The connections that a session shares to servers: its own requests stay in their order."""
+        """The session's shared connections to servers: its own requests stay in their order."""
         return [self._router.shared(session, address) for address in addresses]
 
     def script_load(self, session: Session, argv: list[bytes]) -> Outcome:
-        """SCRIPT LOAD body: at every master that can be reached; the others get it when it is needed there."""
+        """SCRIPT LOAD body: at every master that can be reached. The others get it when they need it."""
         return self._load_everywhere(session, argv[2])
 
     async def _load_everywhere(self, session: Session, body: bytes) -> bytes:
@@ -272,12 +273,12 @@ class ScriptCommands(Family):
             if reply != done:
                 self._keeping.incomplete(address)
         if self.scripts.remember(body, loaded=True) in self.scripts:
-            # Before the client is told: its next request may be another worker's.
+            # Before the client's reply: its next request may come to another worker.
             await self._services.ask_all("script_loaded", body=body.decode("latin-1"))
         return done
 
     def script_exists(self, session: Session, argv: list[bytes]) -> Outcome:
-        """SCRIPT EXISTS sha1 [sha1 ...]: what EVALSHA would find at every master, if need be by loading it first."""
+        """SCRIPT EXISTS sha1 [sha1 ...]: what EVALSHA would find at every master, if necessary by loading it first."""
         return self._exists(session, argv)
 
     async def _exists(self, session: Session, argv: list[bytes]) -> bytes:
@@ -290,16 +291,16 @@ class ScriptCommands(Family):
         found = []
         for index in range(len(names)):
             present = [numbers[index] for numbers in there]
-            # One that was only run may be none that can be loaded: then it is at no server.
+            # A script that was only run may not be loadable: then no server has it.
             level = max((answer[index] for answer in known), default=0)
-            # While slots move, EVALSHA needs the text; who asks for it here loads it then.
+            # While slots move, EVALSHA needs the text. A client that asks here loads the script then.
             readable = level or not unnamed.moves(self._router, ())
             everywhere = len(there) == len(said) and all(present) and readable
             found.append(replies.integer(int(everywhere or level == LOADED or (level == RUN and any(present)))))
         return replies.array(found)
 
     def script_flush(self, session: Session, argv: list[bytes]) -> Outcome:
-        """SCRIPT FLUSH [ASYNC | SYNC]: forgotten by every worker of this proxy, then at every master."""
+        """SCRIPT FLUSH [ASYNC | SYNC]: every worker of this proxy forgets the scripts, then every master does."""
         if len(argv) > 3 or (len(argv) == 3 and argv[2].upper() not in (b"SYNC", b"ASYNC")):
             return b"-ERR SCRIPT FLUSH only support SYNC|ASYNC option\r\n"
         return self._flush(session, argv)
@@ -308,7 +309,7 @@ class ScriptCommands(Family):
         self.scripts.forget()
         await self._services.ask_all("scripts_flushed", bodies=True)
         said = await ask_each(self._shared(session, self._services.every_master()), command(tuple(argv)))
-        # What was loaded meanwhile may have been flushed again; what it is nobody has forgotten.
+        # A script loaded meanwhile may have been flushed again. The workers still know its text.
         self.scripts.forget_servers()
         await self._services.ask_all("scripts_flushed", bodies=False)
         return (first_error(said) or replies.OK) if said else NO_SERVER

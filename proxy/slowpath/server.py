@@ -21,7 +21,7 @@ class ServerCommands(Family):
         return replies.array([replies.bulk(str(seconds)), replies.bulk(str(microseconds))])
 
     def role(self, session: Session, argv: list[bytes]) -> Outcome:
-        """ROLE: a master that nothing replicates; what the servers do among themselves is no client's business."""
+        """ROLE: a master without replicas. Clients do not see how the servers replicate among themselves."""
         return replies.array([replies.bulk("master"), replies.integer(0), replies.array([])])
 
     def whoami(self, session: Session, argv: list[bytes]) -> Outcome:

@@ -1,4 +1,4 @@
-"""What the families of slow commands are given to work with."""
+"""The parts of a worker that the families of slow commands use."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AskAll(Protocol):
-    """Asks every worker of the proxy, the asking one included, and gives their answers."""
+    """Asks every worker of the proxy, including the asking one, and gives their answers."""
 
     def __call__(self, what: str, **arguments: Any) -> Coroutine[Any, Any, list[Any]]:
         """Ask ``what``; the arguments and the answers are JSON values. bounded: late answers are left out."""
@@ -35,20 +35,20 @@ class Services:
     """Addresses of the masters that own slots, give them away or receive them."""
     table: Callable[[], SlotTable | None]
     cluster: Callable[[], ClusterView | None]
-    """The proxies as clients are told of them; None but in cluster mode."""
+    """The proxies that clients are told of; None unless in cluster mode."""
     ask_all: AskAll
     slow_log: SlowLog
     describe: Callable[[], dict[str, Any]]
-    """What INFO's section Slotferry says of the proxy, by name."""
+    """The fields about the proxy in INFO's section Slotferry, by name."""
     now: Callable[[], float]
     """The time on the sessions' clock, in seconds."""
     started: float
-    """When the worker was started, as time.time() gives it."""
+    """The start of the worker, by time.time()."""
 
     def every_master(self) -> list[str]:
-        """Addresses of the masters of all groups, also of those without slots, by group id.
+        """Addresses of the masters of all groups, including groups without slots, by group id.
 
-        What is at every server for good is kept up there, too: slots may come back any time.
+        Data that every server has for good is kept up at these, too: slots may come back at any time.
         """
         table = self.table()
         groups = sorted(table.groups.items()) if table is not None else []

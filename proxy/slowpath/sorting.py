@@ -29,5 +29,5 @@ class SortCommands(Family):
         for option, pattern in patterns:
             if self._router.slot_of_key(pattern) != slot:
                 return replies.error(sorting.denial(option))
-        # absent-first: which keys the patterns name, only the list tells.
+        # absent-first: only the list tells which keys the patterns name.
         return unnamed.SORT_REFUSED if patterns and unnamed.moves(self._router, keys) else keys

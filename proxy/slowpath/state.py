@@ -1,4 +1,4 @@
-"""What the slow path knows of a session beyond what the engine keeps for every one."""
+"""The slow path's state of a session, beyond the state that the engine keeps for every session."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class SessionState:
-    """Made when a session first needs it, so that an idle client costs little. Each family has its own places."""
+    """Made when a session first needs it, so that an idle client costs little. Each family has fields of its own."""
 
     __slots__ = (
         "blocking",
@@ -37,12 +37,12 @@ class SessionState:
         self.blocking: BlockingRequest | None = None
         """The command at the front while it waits at a server, or for its slot to be served again."""
         self.blocking_seen: BlockingRequest | None = None
-        """The last blocking command that was looked at and is not over: its deadline counts from its first look."""
+        """The last blocking command that was looked at and is not over. Its deadline counts from the first look."""
         self.blocking_seen_at = 0
-        """How many requests the session had taken by then."""
+        """How many requests the session had made by then."""
         self.elsewhere: tuple[int, int] | None = None
-        """How many requests the session had taken, and the migration, when the keys that the next one names in other
-        databases were seen to be absent from their source.
+        """Set when the keys of the next request in other databases were seen to be absent from their source: how many
+        requests the session had made, and the migration.
         """
 
 

@@ -1,9 +1,9 @@
-"""XREAD and XREADGROUP: which of them block, and from which entry on.
+"""XREAD and XREADGROUP: which of them block, and from which entry on they read.
 
-``$`` stands for the newest entry there is when the command is first run. A command that is sent again, because its
-slot moved to another server, must neither miss what was added meanwhile nor give anything twice, so the streams' last
-generated ids, which count deleted entries too, are asked for before the command first blocks, and sent in the place of
-``$`` later. ``+`` of Redis 7.4 stands for the newest entry itself; a command that blocks found none, and from then on
+``$`` means the newest entry at the time when the command first runs. A command is sent again if its slot moved to
+another server. It must not miss entries that were added meanwhile, nor give any entry twice. So before the command
+first blocks, the streams' last generated ids are asked for; they also count deleted entries. Later they are sent in
+place of ``$``. ``+`` of Redis 7.4 means the newest entry itself. A command that blocks found none, and from then on
 reads as with ``$``.
 """
 
@@ -25,13 +25,13 @@ NO_SUCH_KEY = "ERR no such key"
 
 @dataclass(frozen=True, slots=True)
 class StreamRead:
-    """How a request reads: the place of BLOCK's timeout, None without BLOCK, and the places of its keys."""
+    """How a request reads: the place of BLOCK's timeout (None without BLOCK), and the places of its keys."""
 
     block: int | None
     keys: range
 
     def newest(self, argv: Sequence[bytes]) -> dict[int, bytes]:
-        """The places of ids that stand for the newest entry, each with its key."""
+        """The places of ids that mean the newest entry, each with its key."""
         if argv[0].upper() != b"XREAD":
             return {}
         count = len(self.keys)
@@ -60,7 +60,7 @@ def parse(argv: Sequence[bytes]) -> StreamRead:
                 raise KeysError(NOT_AN_INTEGER)
             place += 2
         elif word == b"CLAIM" and more and group_allowed:
-            # Of Redis 8.4; an older server says what is wrong with it.
+            # It is an option of Redis 8.4; an older server reports the error.
             place += 2
         elif word == b"STREAMS" and more:
             if more % 2:
@@ -89,9 +89,10 @@ def _check_timeout(text: bytes) -> None:
 
 
 async def ask_newest(connection: OwnConnection, newest: dict[int, bytes]) -> dict[int, bytes]:
-    """The last generated ids of streams, by the places that stand for them; those that there is no telling of left out.
+    """The last generated ids of streams, by the places of the ids that mean the newest entry. Unknown ones are left
+    out.
 
-    A key that is no stream is one of them: the command itself says so best.
+    A key that is not a stream is left out: the command itself gives the best error.
     """
     asked = [connection.ask(command(("XINFO", "STREAM", key))) for key in newest.values()]
     found = {}
@@ -103,7 +104,7 @@ async def ask_newest(connection: OwnConnection, newest: dict[int, bytes]) -> dic
 
 
 def last_generated(reply: bytes) -> bytes | None:
-    """The last generated id in a reply to XINFO STREAM; None if it has none."""
+    """The last generated id in a reply to XINFO STREAM; None if there is none."""
     reader = hiredis.Reader()
     reader.feed(reply)
     parsed: Any = reader.gets()

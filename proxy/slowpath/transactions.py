@@ -1,15 +1,15 @@
 """MULTI, EXEC, DISCARD, WATCH and UNWATCH.
 
-What stands between MULTI and EXEC is kept here (:mod:`proxy.slowpath.queueing`) and sent with EXEC in one piece, so
-nothing comes between on a connection that all sessions share. With a watch it goes over the connection that watches
-(:mod:`proxy.slowpath.watching`).
+The commands between MULTI and EXEC are kept in the proxy (:mod:`proxy.slowpath.queueing`) and sent with EXEC in one
+piece. So no other request comes in between, on a connection that all sessions share. With a watch, the transaction uses
+the connection that watches (:mod:`proxy.slowpath.watching`).
 
-**absent-first**: EXEC waits until every key of the transaction is absent from its slot's source. An EXEC that cannot
-be sent (its slot is locked for too long, a key does not move) ends its transaction with that error; nothing has run.
-So does one that may touch keys that it does not name, while its slot moves (:mod:`proxy.slowpath.unnamed`).
+**absent-first**: EXEC waits until every key of the transaction is absent from its slot's source. If an EXEC cannot be
+sent (its slot is locked for too long, a key does not move), it ends its transaction with that error; nothing has run.
+The same holds for an EXEC that may touch unnamed keys while its slot moves (:mod:`proxy.slowpath.unnamed`).
 
-One that does something in another database than it begins in goes alone: after everything that is owed, and before
-anything that follows (:mod:`proxy.slowpath.elsewhere`). The session is in the database that it ends in once it has run.
+A transaction that uses another database than its first one goes alone: after all owed replies, and before all later
+requests (:mod:`proxy.slowpath.elsewhere`). Once it has run, the session is in the database that it ends in.
 """
 
 import re
@@ -31,21 +31,21 @@ QUEUED = b"+QUEUED\r\n"
 ABORTED = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
 NOTHING_DONE = b"*0\r\n"
 HEADER = re.compile(rb"\*([0-9]+)\r\n")
-"""How the reply to an EXEC begins that has run."""
+"""The beginning of the reply to an EXEC that has run."""
 
 
 class Permissions(Protocol):
-    """What is needed of who a session is."""
+    """The part of the authentication family that transactions need."""
 
     def select_refusal(self, session: Session, database: int) -> bytes | None:
         """The error for a database that the session's user may not use; None if it may."""
 
     def enter(self, session: Session, database: int) -> None:
-        """Have a session use another database, which its user may."""
+        """Have a session use another database, which its user may use."""
 
 
 class Scripts(Protocol):
-    """What is needed of the scripts' family, so that EVALSHA finds its script within a transaction, too."""
+    """The part of the scripts' family that transactions need, so that EVALSHA finds its script within one."""
 
     async def look_for(self, requests: Sequence[list[bytes]]) -> None:
         """Ask the other workers for the scripts that ``requests`` name."""
@@ -54,11 +54,11 @@ class Scripts(Protocol):
         """Why ``requests`` cannot be run while their slot moves; None if they can."""
 
     def preload(self, session: Session, address: str, requests: Sequence[list[bytes]]) -> tuple[bytes, int]:
-        """What has to be sent to a server before ``requests``, and how many replies that has."""
+        """The requests to send to a server before ``requests``, and how many replies they have."""
 
 
 class TransactionCommands(Family):
-    """The family's handlers, and where the front door leaves what stands between MULTI and EXEC.
+    """The family's handlers, and the queue for the commands between MULTI and EXEC.
 
     Args:
         services: the worker's parts.
@@ -89,13 +89,13 @@ class TransactionCommands(Family):
         self._end(session)
 
     def tick(self) -> None:
-        """Watches are limited in time."""
+        """End watches whose time is over."""
         self._watching.tick()
 
     # -- between MULTI and EXEC ----------------------------------------------------------------------------
 
     def is_open(self, session: Session) -> bool:
-        """Whether what the session sends now is for its transaction."""
+        """Whether the session's next requests belong to its transaction."""
         return self._transaction(session) is not None
 
     def queue(self, session: Session, command: Command, argv: list[bytes]) -> Outcome:
@@ -111,7 +111,7 @@ class TransactionCommands(Family):
         return QUEUED
 
     def refused(self, session: Session, argv: list[bytes], error: bytes) -> bytes:
-        """The reply to a request that was refused before it was for anybody: it spoils a transaction."""
+        """The reply to a request that was refused before any family saw it: it spoils a transaction."""
         if argv[0].upper() == b"EXEC":
             self._end(session)
             return b"-EXECABORT Transaction discarded because of: " + error.removeprefix(b"-ERR ").removeprefix(b"-")
@@ -122,7 +122,7 @@ class TransactionCommands(Family):
         return error
 
     def _transaction(self, session: Session) -> Transaction | None:
-        """The session's transaction, unless its EXEC was answered with an error without having been sent."""
+        """The session's transaction; None if its EXEC was answered with an error without having been sent."""
         if not session.attention & IN_TRANSACTION:
             return None
         transaction: Transaction = state_of(session).transaction
@@ -132,7 +132,7 @@ class TransactionCommands(Family):
         return transaction
 
     def _end(self, session: Session) -> None:
-        """Neither transaction nor watch any more."""
+        """End the transaction and the watch."""
         self._close(session)
         self._watching.end(session)
 
@@ -180,12 +180,12 @@ class TransactionCommands(Family):
         return replies.OK
 
     def exec(self, session: Session, argv: list[bytes]) -> Outcome:
-        """EXEC; looked at again as often as something stands in its way."""
+        """EXEC; looked at again as often as it has to wait."""
         if not session.attention & IN_TRANSACTION:
             return b"-ERR EXEC without MULTI\r\n"
         transaction: Transaction = state_of(session).transaction
         if transaction.executing and transaction.executing_at != session.taken:
-            # The EXEC before it was answered with an error, without having been sent.
+            # The EXEC before it got an error without having been sent.
             self._end(session)
             return b"-ERR EXEC without MULTI\r\n"
         watch = self._watching.of(session)
@@ -195,7 +195,7 @@ class TransactionCommands(Family):
         if watch is None and not transaction.count:
             self._end(session)
             return NOTHING_DONE
-        # Whatever the session sends next comes after this EXEC, sent or not.
+        # Later requests of the session come after this EXEC, whether it was sent or not.
         transaction.executing = True
         transaction.executing_at = session.taken
         if session.owed and (watch is not None or transaction.crosses):
@@ -208,12 +208,12 @@ class TransactionCommands(Family):
         if self._scripts is not None and transaction.scripts and not transaction.scripts_known:
             transaction.scripts_known = True
             return Waiting(self._look_for(self._scripts, transaction))
-        # Those elsewhere are seen to once their slot lets them through.
+        # Keys in other databases are looked at once their slot lets them through.
         keys = list(transaction.keys) or [key for _, key in transaction.elsewhere][:1]
         if watch is not None:
             return Cleared(keys, partial(self._run_watched, transaction, watch))
         if not keys and transaction.channel is not None:
-            # Any server will do, but from that one a client's messages come in the order of its publishing.
+            # Any server can publish, but this one keeps the order in which a client publishes.
             keys = [transaction.channel]
         return Cleared(keys, partial(self._run, transaction))
 
@@ -234,7 +234,7 @@ class TransactionCommands(Family):
         return elsewhere.send(self._router, slot, backend, payload, before, finish)
 
     def _obstacle(self, transaction: Transaction, session: Session, slot: int) -> Outcome | None:
-        """What stands in the way of a transaction whose keys in its own database are out of the way."""
+        """What a transaction still has to wait for, once its keys in its own database are ready."""
         if transaction.patterns or transaction.scripts:
             refused = self._refusal(transaction)
             if refused is not None:
@@ -243,7 +243,7 @@ class TransactionCommands(Family):
         return elsewhere.cleared(self._router, session, slot, transaction.elsewhere)
 
     def _refusal(self, transaction: Transaction) -> bytes | None:
-        """Why a transaction that may touch keys that it does not name cannot be run now (**absent-first**)."""
+        """Why a transaction that may touch unnamed keys cannot run now (**absent-first**)."""
         keys = list(transaction.keys)[:1] or [key for _, key in transaction.elsewhere][:1]
         if not unnamed.moves(self._router, keys):
             return None
@@ -265,7 +265,7 @@ class TransactionCommands(Family):
         return self._watching.run(session, watch, payload, before, finish)
 
     def _executed(self, transaction: Transaction, session: Session, backend: Backend, reply: bytes) -> bytes:
-        """The reply to EXEC for the client, whose session is where the transaction has led it, if it has run."""
+        """The client's reply to EXEC. If it has run, the session is in the database that the transaction ended in."""
         header = HEADER.match(reply)
         if header is None:
             return reply
@@ -273,19 +273,19 @@ class TransactionCommands(Family):
         if not transaction.returns:
             return reply
         if not reply.endswith(replies.OK):
-            # Nothing else may go over a connection that is not where it is taken to be.
+            # The connection's database is not the expected one, so nothing else may use it.
             backend.reset("was left: it is in another database")
             return reply
         return b"*%d\r\n%b" % (int(header[1]) - 1, reply[header.end() : -len(replies.OK)])
 
     def _unit(self, transaction: Transaction, session: Session, address: str) -> tuple[bytes, int]:
-        """What is sent, and how many replies come before EXEC's."""
+        """The requests to send, and how many replies come before EXEC's."""
         first, replies_first = b"", 0
         if self._scripts is not None and transaction.scripts:
             first, replies_first = self._scripts.preload(session, address, transaction.scripts)
         return first + transaction.payload(), replies_first + 1 + transaction.queued
 
     def _changed(self, session: Session) -> bytes:
-        """The answer to an EXEC whose watched keys may have been changed."""
+        """The reply to an EXEC whose watched keys may have changed."""
         self._end(session)
         return b"_\r\n" if session.protocol == 3 else b"*-1\r\n"

@@ -1,10 +1,10 @@
 """Requests that may touch keys that they do not name: SORT by patterns, scripts, functions.
 
-At rest they are served as any other, by the server that has the slot. While the slot moves, **absent-first** wants each
-key that a command touches at the target to be absent from the source, and only keys that are named are looked for. So
-such a request is answered with TRYAGAIN until the slot has moved, and nothing is run. A script whose text shows that it
-keeps to the keys it is given (:mod:`proxy.luakeys`) is run all the while; of a script without keys, the same is asked
-while any slot moves, for nobody knows which of them it may touch.
+At rest they are served like any other, by the server that owns the slot. While the slot moves, **absent-first**
+requires each key that a command touches at the target to be absent from the source, and only named keys are looked for.
+So such a request is answered with TRYAGAIN until the slot has moved, and nothing is run. A script whose text shows that
+it only touches the keys it is given (:mod:`proxy.luakeys`) always runs. A script without keys needs the same proof
+while any slot moves, for it is not known which keys it may touch.
 """
 
 from collections import OrderedDict
@@ -26,11 +26,11 @@ FUNCTION_REFUSED = (
     b"another server; nothing was run\r\n"
 )
 MOST_ANSWERS = 10_000
-"""Scripts of which it is remembered whether they keep to their keys."""
+"""The most scripts whose proof is remembered."""
 
 
 class KeepingToKeys:
-    """What one worker has found out about scripts' texts."""
+    """One worker's proofs about the texts of scripts."""
 
     def __init__(self) -> None:
         self._answers: OrderedDict[bytes, bool] = OrderedDict()
@@ -47,7 +47,8 @@ class KeepingToKeys:
 
 
 def moves(router: Router, keys: Sequence[bytes]) -> bool:
-    """Whether the slot of ``keys`` moves; without keys, whether any slot does. Of several slots they are refused."""
+    """Whether the slot of ``keys`` moves; without keys, whether any slot does. Keys of several slots are refused
+    elsewhere."""
     if not keys:
         return router.mover.migrating
     slots = {router.slot_of_key(key) for key in keys}

@@ -1,17 +1,16 @@
-"""WATCH: keys watched on a connection of the session's own, over which its EXEC goes then.
+"""WATCH: keys are watched on a connection of the session's own, which its EXEC then uses.
 
-The server keeps the watch, as Redis does; the proxy only has to know when that watch is worth nothing any more. It is,
-once the connection was lost, the slot's server, state or migration has changed since WATCH was sent, or the session
-has switched its RESP version: EXEC then answers as if a watched key had been changed. So an EXEC that runs was sent
-over the very connection that watches, to the server that has owned the slot all the while, and no write to a watched
-key can have passed it by. What a session reads between WATCH and EXEC comes from that server too: not from a replica,
-which may lag behind the watch.
+The server keeps the watch, as Redis does. The proxy only has to know when that watch is no longer valid: the connection
+was lost, the slot's server, state or migration has changed since WATCH was sent, or the session has switched its RESP
+version. EXEC then answers as if a watched key had changed. So an EXEC that runs was sent over the very connection that
+watches, to the server that has owned the slot all the time. The server saw every write to a watched key. What a session
+reads between WATCH and EXEC comes from that server, too: not from a replica, which may lag behind the watch.
 
-**absent-first**: WATCH waits until its keys are absent from the slot's source. They stay so (**one-way**) as long as
-the migration is the same, and a move that brings a key to the target changes it there. **drained**: WATCH and EXEC are
-sent in the same step in which the slot was seen to be open, and counted for it until they are answered.
-**in-order**: both wait until everything owed to the session has been answered. **bounded**: a watch holds one of the
-worker's ``own_connections``, for ``watch_seconds`` at the most.
+**absent-first**: WATCH waits until its keys are absent from the slot's source. They stay absent (**one-way**) while the
+migration is the same, and a move that brings a key to the target changes it there. **drained**: WATCH and EXEC are sent
+in the same step that saw the slot open, and count for it until they are answered. **in-order**: both wait until
+everything owed to the session has been answered. **bounded**: a watch holds one of the worker's ``own_connections``,
+for ``watch_seconds`` at most.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ UNWATCH = command(("UNWATCH",))
 
 
 class Watch:
-    """What a session watches.
+    """The watch of one session.
 
     Args:
         connection: the connection that it watches on.
@@ -54,21 +53,21 @@ class Watch:
 
     def __init__(self, connection: OwnConnection, database: int) -> None:
         self.connection: OwnConnection | None = connection
-        """None once it is let go of."""
+        """None once the connection was given back."""
         self.database = database
         self.moved = False
-        """Whether the connection is in another database than it was taken for."""
+        """Whether the connection is in another database than expected."""
         self.slot: int | None = None
-        """The slot of the keys; None as long as nothing is watched."""
+        """The slot of the keys; None while nothing is watched."""
         self.changes = 0
         self.migration = 0
         self.since = 0.0
         self.busy = False
         """Whether a reply is awaited."""
         self.over = False
-        """Whether it is worth nothing any more; its connection is let go of once it is not busy."""
+        """Whether it is no longer valid. Its connection is given back once it is not busy."""
         self.replica_reads = False
-        """What the session's ``replica_reads`` will be after."""
+        """The value of the session's ``replica_reads`` after the watch."""
 
 
 class Watching:
@@ -87,7 +86,7 @@ class Watching:
         self._sessions: set[Session] = set()
 
     def of(self, session: Session) -> Watch | None:
-        """What a session watches, be it worth anything or not; None if it watches nothing."""
+        """The session's watch, valid or not; None if it watches nothing."""
         watch = _watch_of(session)
         return watch if watch is not None and watch.slot is not None else None
 
@@ -115,7 +114,7 @@ class Watching:
             return AFTER_OWED
         if watch is not None:
             if not self.holds(session, watch):
-                # EXEC will answer as if a watched key had been changed, whatever else is watched.
+                # EXEC will answer as if a watched key had changed, whatever else is watched.
                 return replies.OK
             if watch.database != session.database:
                 return self.change_database(session, watch)
@@ -154,7 +153,7 @@ class Watching:
             return error.reply
         state_of(session).watch = Watch(connection, session.database)
         self._sessions.add(session)
-        # The slot may have gone elsewhere meanwhile.
+        # The slot may have moved meanwhile.
         return AGAIN
 
     def _watched(self, session: Session, watch: Watch, first: bool, reply: bytes) -> bytes:
@@ -170,7 +169,7 @@ class Watching:
     # -- EXEC ----------------------------------------------------------------------------------------------
 
     def change_database(self, session: Session, watch: Watch) -> Outcome:
-        """Have the connection follow the session to another database, before WATCH or EXEC; what it watches stays."""
+        """Have the connection follow the session to another database, before WATCH or EXEC; the watched keys stay."""
         database = session.database
 
         def selected(reply: bytes) -> bytes:
@@ -186,8 +185,8 @@ class Watching:
     def run(self, session: Session, watch: Watch, payload: bytes, before: int, finish: Finish) -> Outcome:
         """Send a transaction over the connection that watches, which ends the watch.
 
-        To be called in the step in which the watch was seen to hold. ``before`` replies are dropped; ``finish`` gives
-        the session's reply for EXEC's.
+        Call it in the step that saw the watch hold. ``before`` replies are dropped; ``finish`` makes the session's
+        reply of EXEC's.
         """
         self._forget(session, watch)
         watch.over = True
@@ -201,13 +200,13 @@ class Watching:
     # -- sending -------------------------------------------------------------------------------------------
 
     def _send(self, watch: Watch, payload: bytes, before: int, heard: Finish, again: bool = False) -> Waiting:
-        """Send requests now; what ``heard`` makes of the reply to the last one, or AGAIN after it, is the session's."""
+        """Send requests now. The session's reply is what ``heard`` makes of the last reply, or AGAIN."""
         connection, slot = watch.connection, watch.slot
         assert connection is not None
         assert slot is not None
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        # Not in the session's coroutine: its client may leave, and these are things to be done all the same.
+        # Not in the session's coroutine: the client may leave, and this has to be done all the same.
         def done(reply: bytes) -> None:
             watch.busy = False
             given = heard(reply)
@@ -244,7 +243,7 @@ class Watching:
             session.replica_reads = watch.replica_reads
 
     def _let_go(self, watch: Watch) -> None:
-        """Give the connection back, if need be once what was sent over it is answered; the watch is over."""
+        """Give the connection back, if necessary once its requests are answered; the watch is over."""
         watch.over = True
         if watch.busy or watch.connection is None:
             return
@@ -263,7 +262,7 @@ class Watching:
             self._own.discard(connection, "was given up")
 
     def tick(self) -> None:
-        """Let go of connections that are of no more use; called a few times a second."""
+        """Give connections back that are no longer needed; called a few times a second."""
         late = self._now() - self._watch_seconds
         for session in list(self._sessions):
             watch = _watch_of(session)
@@ -271,14 +270,14 @@ class Watching:
                 continue
             if watch.slot is None:
                 if not session.waits:
-                    # Its WATCH was answered with an error before it could be sent.
+                    # Its WATCH got an error before it could be sent.
                     self.end(session)
             elif watch.since <= late or not self.holds(session, watch):
                 self._let_go(watch)
 
 
 def read_from_replicas(session: Session, wanted: bool) -> None:
-    """READONLY and READWRITE; for a session that watches something, once it does not any more."""
+    """READONLY and READWRITE. For a session with a watch they hold after the watch."""
     watch = _watch_of(session)
     if watch is not None and watch.slot is not None:
         watch.replica_reads = wanted
@@ -296,4 +295,4 @@ async def _reply(answered: "asyncio.Future[Any]") -> Any:
 
 
 def _drop(reply: bytes) -> None:
-    """A reply that nobody asked for."""
+    """Drop a reply that no client waits for."""

@@ -1,4 +1,4 @@
-"""Batches of the scanner as Arrow has them: the numbers are taken as they lie, without a copy a value."""
+"""Turns the scanner's batches into Arrow batches: the numbers are used in place, without a copy of each value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _or_null(numbers: pa.Array) -> pa.Array:
 
 
 def record_batch(file: str, batch: dict[str, bytes], types: list[str]) -> pa.RecordBatch:
-    """The rows of one batch of a :class:`~sizing.rdb.scanner.Scanner`, whose ``types`` these are, of ``file``."""
+    """The rows of one batch of a :class:`~sizing.rdb.scanner.Scanner`, which reads ``file`` and has these ``types``."""
     rows = len(batch["slot"]) // 4
     key = pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(batch["ends"]), pa.py_buffer(batch["keys"])])
     columns = {
@@ -43,5 +43,5 @@ def record_batch(file: str, batch: dict[str, bytes], types: list[str]) -> pa.Rec
 
 
 def error_row(file: str, error: str) -> pa.RecordBatch:
-    """A row that says why ``file`` was not read to its end, and nothing else."""
+    """A row that only says why ``file`` was not read to its end."""
     return pa.RecordBatch.from_pylist([{"file": file, "error": error}], schema=SCHEMA)

@@ -1,4 +1,4 @@
-"""What is wrong with an RDB file. Each error names the file and the offset, in bytes, at which it was noticed."""
+"""The faults of RDB files. Each error names the file and the offset, in bytes, at which the fault was noticed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class RdbError(Exception):
     """
 
     def __init__(self, file: str, offset: int, reason: str) -> None:
-        # Spark carries it between processes, so everything it holds is in its arguments.
+        # Spark carries it between processes, so all its values are in its arguments.
         super().__init__(file, offset, reason)
         self.file = file
         self.offset = offset
@@ -25,19 +25,19 @@ class NotAnRdbFile(RdbError):
 
 
 class TruncatedRdb(RdbError):
-    """It ends before the end that its contents announce."""
+    """It ends before the end that its content announces."""
 
 
 class CorruptRdb(RdbError):
-    """It holds what no server writes."""
+    """It has bytes that no server writes."""
 
 
 class ChecksumMismatch(CorruptRdb):
-    """It was read to its end, but its bytes are not those that the server wrote: any row of it may be wrong."""
+    """It was read to its end, but its bytes are not the ones that the server wrote: any row of it may be wrong."""
 
 
 class UnsupportedRdb(RdbError):
-    """It holds a type or an opcode that is not known here; what follows it cannot be found."""
+    """It has an unknown type or opcode, so the rest of it cannot be found."""
 
 
 class UnreadableRdb(RdbError):

@@ -1,12 +1,12 @@
-"""Which files a path means, and their bytes: on a local disk by Python, elsewhere by the file systems of pyarrow.
+"""Finds the files that a path means, and reads their bytes: from a local disk by Python, from elsewhere by pyarrow.
 
-Spark runs a Python data source in Python processes that have no JVM, on the driver as on executors, so Hadoop's file
-systems are not at hand there. What pyarrow has takes their place: ``hdfs`` (needs libhdfs and Hadoop's CLASSPATH on
-each machine), ``s3`` (``s3a`` and ``s3n`` mean the same), ``gs``, ``abfs``. Their credentials come from each machine's
-environment, as their own tools take them.
+Spark runs a Python data source in Python processes without a JVM, both on the driver and on executors. So they cannot
+use Hadoop's file systems. They use those of pyarrow: ``hdfs`` (needs libhdfs and Hadoop's CLASSPATH on each machine),
+``s3`` (``s3a`` and ``s3n`` mean the same), ``gs``, ``abfs``. The credentials come from each machine's environment, in
+the same form as for these systems' own tools.
 
-A path is a file, a folder (its files; not those whose names begin with ``_`` or ``.``, as in Spark) or a glob with
-``*``, ``?``, ``[...]`` and ``{a,b}``. ``path`` may hold several, with commas between.
+A path is a file, a folder (its files, except those whose names begin with ``_`` or ``.``, as in Spark) or a glob with
+``*``, ``?``, ``[...]`` and ``{a,b}``. ``path`` may have several, with commas between them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 WILD = re.compile(r"[*?\[{]")
 S3 = ("s3", "s3a", "s3n")
 QUERY = re.compile(r"\?(?=\w+=)")
-"""Where options of pyarrow begin in a URI; a glob's question mark stands before nothing of the kind."""
+"""The place where options of pyarrow begin in a URI; a glob's question mark never comes before such text."""
 SAME = {"s3a": "s3", "s3n": "s3"}
-"""Schemes of Hadoop, and what pyarrow calls them."""
+"""Schemes of Hadoop, with pyarrow's names for them."""
 
 
 class Stream(Protocol):
@@ -44,13 +44,13 @@ class RdbPathError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RdbFile:
-    """One file: ``shown`` is how users see it, without credentials; ``uri`` opens it."""
+    """One file: ``shown`` is its name for users, without credentials; ``uri`` opens it."""
 
     shown: str
     uri: str
 
     def open(self) -> tuple[Stream, int]:
-        """Opens it, unbuffered, and gives its size in bytes, which may be another than when it was found.
+        """Opens it, unbuffered, and gives its size in bytes, which may have changed since it was found.
 
         Raises:
             OSError: when it cannot be opened.
@@ -64,7 +64,7 @@ class RdbFile:
         return system.open_input_stream(path), size
 
     def look(self) -> tuple[int, float]:
-        """Its size in bytes, and when it was written, in seconds since 1970; 0 where its file system does not say.
+        """Its size in bytes, and when it was written, in seconds since 1970; 0 if its file system does not say.
 
         Raises:
             OSError: when it is gone.
@@ -79,7 +79,7 @@ class RdbFile:
 
 
 def split(paths: str) -> list[str]:
-    """The paths between commas; a comma within braces or within the name of a file that is there parts none."""
+    """The paths between commas. A comma within braces, or within the name of an existing file, does not separate."""
     if os.path.exists(paths):
         return [paths]
     found, depth, start = [], 0, 0
@@ -93,7 +93,7 @@ def split(paths: str) -> list[str]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The patterns that ``{a,b}`` in one stands for."""
+    """The patterns that ``{a,b}`` in a pattern means."""
     match = re.search(r"\{([^{}]*)\}", pattern)
     if match is None:
         return [pattern]
@@ -107,7 +107,7 @@ def alternatives(pattern: str) -> list[str]:
 def find(paths: list[str], name_filter: str | None = None, recursive: bool = False) -> list[RdbFile]:
     """All files that the paths mean, each once, in the order of their names.
 
-    ``name_filter`` is a glob that names of files have to match; ``recursive`` takes the folders in a folder too.
+    ``name_filter`` is a glob that names of files have to match; ``recursive`` includes the folders in a folder.
 
     Raises:
         RdbPathError: when a path means no file, or its file system cannot be asked.
@@ -136,7 +136,7 @@ def _shown(uri: str) -> str:
         return uri
     place, slash, path = _without_query(rest).partition("/")
     user, at, host = place.rpartition("@")
-    # Elsewhere than in S3 it may be a container, or an account before its key.
+    # In systems other than S3 it may be a container, or an account before its key.
     user = "" if scheme in S3 else user.partition(":")[0]
     return f"{scheme}://{user}{at if user else ''}{host}{slash}{path}"
 
@@ -146,7 +146,7 @@ def _without_query(uri: str) -> str:
 
 
 def _reason(error: Exception, uri: str) -> str:
-    """What pyarrow says, which may repeat the URI with all that is in it."""
+    """pyarrow's message, without the URI, which it may repeat with its credentials."""
     return str(error).splitlines()[0].replace(uri, _shown(uri))
 
 
@@ -156,7 +156,7 @@ def _hidden(name: str) -> bool:
 
 def _local(path: str, recursive: bool) -> Iterator[RdbFile]:
     if path.startswith("file:"):
-        # file:/a and file:///a, as Hadoop has them, and a host that can only be this one.
+        # file:/a and file:///a, as Hadoop writes them, and a host that can only be this machine.
         match = re.fullmatch(r"file:(?://(?:localhost)?(?=/)|(?!//))(/.*)", path)
         if match is None:
             raise RdbPathError(f"{path} is no path of this machine; give file:///path")
@@ -199,13 +199,13 @@ def _system(uri: str) -> tuple[FileSystem, str]:
 
 
 def _reached(uri: str, recursive: bool) -> list[RdbFile]:
-    """What :func:`_remote` finds. Raises OSError also where pyarrow has no name for what happened, as for ``abfs``."""
+    """The result of :func:`_remote`. Raises OSError even where pyarrow has another error, as for ``abfs``."""
     try:
         return list(_remote(uri, recursive))
     except OSError:
         raise
     except Exception as error:
-        # ArrowException itself; pyarrow is not imported for local files.
+        # It may be ArrowException itself, but pyarrow is not imported for local files.
         if type(error).__module__.startswith("pyarrow"):
             raise OSError(_reason(error, uri)) from None
         raise
@@ -217,7 +217,7 @@ def _remote(uri: str, recursive: bool) -> Iterator[RdbFile]:
     plain = _without_query(uri)
     query = uri[len(plain) :]
     for one in alternatives(plain):
-        # The part before anything wild is a path; a query may hold no glob.
+        # The part before any wildcard is a path; a query may contain no glob.
         fixed = WILD.split(one)[0]
         wild = fixed != one
         base = fixed.rpartition("/")[0] if wild else one
@@ -230,7 +230,7 @@ def _remote(uri: str, recursive: bool) -> Iterator[RdbFile]:
         for info in system.get_file_info(FileSelector(path, allow_not_found=True, recursive=wild or recursive)):
             inner = info.path[len(path.rstrip("/")) :].lstrip("/")
             name = f"{base.rstrip('/')}/{inner}"
-            # Between slashes, a star stands for no slash.
+            # Between slashes, a star matches no slash.
             matches = len(name.split("/")) == len(one.split("/")) and all(
                 fnmatch.fnmatchcase(part, pattern)
                 for part, pattern in zip(name.split("/"), one.split("/"), strict=True)

@@ -11,7 +11,7 @@ cdef enum:
 
 cdef struct Stored:
     int kind
-    # Bytes of the string itself, and those that it takes in the file after its header.
+    # The length of the string itself, and of its bytes in the file after its header.
     uint64_t length
     uint64_t stored
     int64_t number

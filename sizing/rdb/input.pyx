@@ -1,8 +1,8 @@
-"""The bytes of an RDB file: read in pieces, summed up for the checksum, and taken apart into lengths and strings.
+"""Reads the bytes of an RDB file in pieces, computes the checksum, and takes the bytes apart into lengths and strings.
 
-**bounded**: no more than :data:`PIECE` bytes of the file are held, but for a string whose content is needed, of which
-:data:`MOST_CONTIGUOUS` bytes are; what is only measured is skipped. Every loop over what a file announces takes at
-least one byte of it a round, so it ends with the file.
+**bounded**: at most :data:`PIECE` bytes of the file are held, or :data:`MOST_CONTIGUOUS` bytes of a string whose
+content is needed. Bytes that are only measured are skipped. A loop over elements that a file announces takes at least
+one byte in each round, so it ends with the file.
 
 The checksum is CRC-64/Jones as Redis has it: polynomial 0xad93d23594c935a9, reflected, initial value and final
 exclusive or of zero; eight bytes a step, as in :mod:`slots.functions`.
@@ -19,15 +19,15 @@ from sizing.rdb.lzf cimport lzf_decompress
 from sizing.rdb.errors import CorruptRdb, TruncatedRdb, UnreadableRdb
 
 PIECE = 256 << 10
-"""Bytes asked of the file at once."""
+"""Bytes that are read from the file at once."""
 
 MOST_CONTIGUOUS = 64 << 20
-"""Bytes of one string whose content is needed. A key that is longer cannot be read."""
+"""The most bytes of a string whose content is needed. A longer key cannot be read."""
 
 cdef size_t _PIECE = PIECE
 cdef size_t _MOST = MOST_CONTIGUOUS
 
-# Bits reversed, as the CRC is reflected.
+# The bits are reversed, as the CRC is reflected.
 cdef uint64_t POLYNOMIAL = 0x95AC9329AC4BC9B5
 cdef uint64_t[8][256] crc_rows
 
@@ -73,7 +73,8 @@ cdef uint64_t summed(uint64_t crc, const uint8_t* p, size_t length) noexcept nog
 
 
 def crc64(bytes data not None) -> int:
-    """The checksum of ``data``, as the last eight bytes of an RDB file have it, little-endian, of all before them."""
+    """The checksum of ``data``, in the form of the last eight bytes of an RDB file: little-endian, over all bytes
+    before them."""
     return summed(0, data, len(data))
 
 
@@ -106,7 +107,8 @@ cdef int digits(int64_t number) noexcept nogil:
 
 
 cdef class Input:
-    """One file, from its first byte to wherever it was read. ``size`` in bytes finds cuts early; None if unknown."""
+    """One file, from its first byte to the present place. ``size`` in bytes shows early that a file was cut; None if
+    unknown."""
 
     def __cinit__(self, file: object, str name not None, size: object = None, bint checked = True) -> None:
         self._file = file
@@ -122,21 +124,22 @@ cdef class Input:
         free(self._buffer)
 
     cdef uint64_t offset(self) noexcept:
-        """Bytes of the file before the next one."""
+        """The number of bytes of the file before the next one."""
         return self._base + self._at
 
     cdef object corrupt(self, str reason):
         return CorruptRdb(self.name, self.offset(), reason)
 
     cdef int sum_up(self) noexcept:
-        """Takes what was read into the checksum."""
+        """Includes the bytes that were read in the checksum."""
         if self._checked and self._at > self._summed:
             self._crc = summed(self._crc, self._buffer + self._summed, self._at - self._summed)
         self._summed = self._at
         return 0
 
     cdef int refill(self, size_t need) except -1:
-        """Has the next ``need`` bytes in the buffer. Raises where there are none, or more than may be held."""
+        """Makes sure that the next ``need`` bytes are in the buffer. Raises if there are too few, or more than may be
+        held."""
         cdef size_t kept = self._end - self._at
         cdef size_t got
         cdef uint8_t* larger
@@ -152,7 +155,7 @@ cdef class Input:
         self._end = kept
         while self._end < need:
             if self._end == self._room:
-                # Grows with what has come, not with what a length says.
+                # The buffer grows with the bytes that come, not with an announced length.
                 larger = <uint8_t*>realloc(self._buffer, self._room * 2)
                 if larger == NULL:
                     raise self.corrupt(f"no memory for a string of {need} bytes")
@@ -203,7 +206,7 @@ cdef class Input:
         return self._buffer[self._at - 1]
 
     cdef bint ended(self) except -1:
-        """Is there no byte more?"""
+        """Whether there are no more bytes."""
         if self._at < self._end:
             return False
         try:
@@ -236,14 +239,14 @@ cdef class Input:
         return 0
 
     cdef int count(self, uint64_t* value) except -1:
-        """Reads a length that may be nothing special."""
+        """Reads a length that must not be a special encoding."""
         self.length(value)
         if self.special:
             raise self.corrupt("a number should stand here, and a string does")
         return 0
 
     cdef int string(self, Stored* found) except -1:
-        """Reads the header of a string, to the first byte of its content; an integer is read to its end."""
+        """Reads the header of a string, up to the first byte of its content; an integer is read to its end."""
         cdef uint64_t value
         cdef const uint8_t* p
         self.length(&value)
@@ -270,14 +273,15 @@ cdef class Input:
         return 0
 
     cdef int skip_string(self, uint64_t* length) except -1:
-        """Passes a string, and gives its length in bytes."""
+        """Skips a string, and gives its length in bytes."""
         cdef Stored found
         self.string(&found)
         length[0] = found.length
         return self.skip(found.stored)
 
     cdef bytes short_string(self, size_t most, str what):
-        """The content of a string of at most ``most`` bytes. Raises for a longer one, saying ``what`` it is."""
+        """The content of a string of at most ``most`` bytes. Raises for a longer one; ``what`` names it in the
+        error."""
         cdef Stored found
         cdef const uint8_t* p
         self.string(&found)
@@ -300,7 +304,7 @@ cdef class Input:
         return content
 
     def check(self) -> tuple[int, int]:
-        """The checksum of all bytes so far, and the one that the next eight bytes hold."""
+        """The checksum of all bytes so far, and the one in the next eight bytes."""
         cdef const uint8_t* p
         cdef uint64_t written = 0
         cdef int i

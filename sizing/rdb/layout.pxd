@@ -1,21 +1,22 @@
-"""What things take in a server's memory, as MEMORY USAGE counts it: the sizes behind the column ``bytes``.
+"""Computes sizes in a server's memory, as MEMORY USAGE counts them, for the column ``bytes``.
 
-A block of n bytes takes what the allocator gives for n: a size class of jemalloc (four in each doubling; below that,
-multiples of its quantum: 8 as Redis and Valkey bundle it, 16 in the package that Debian and Ubuntu build against), or
-what glibc's malloc calls usable. A string (sds) has a header of 1, 3, 5 or 9 bytes by its length, and a byte after it.
+A block of n bytes has the size that the allocator gives for n: a size class of jemalloc, or the usable size of glibc's
+malloc. jemalloc has four classes in each doubling, and below that multiples of its quantum: 8 in the jemalloc bundled
+with Redis and Valkey, 16 in the package that Debian and Ubuntu build against. A string (sds) has a header of 1, 3, 5 or
+9 bytes by its length, and a byte after it.
 
 In Redis, and up to Valkey 8.0, a key takes its string, a dictEntry of 24 bytes and a robj of 16; a dict takes its struct,
 a pointer for each of the next power of two slots, and an entry of 24 bytes an element. From Valkey 8.1 on, the key is in
 the robj (and a short string with it, and the deadline; MEMORY USAGE of 8.1 leaves the key out), and a hashtable takes buckets of 64 bytes for 7 elements each, the next
 power of two of them, and as many chained ones as elements that fall at random into buckets need (Poisson).
 
-A node of a skiplist has a level more with probability 1/4: what is counted is the mean of what the allocator gives.
+A node of a skiplist has one more level with probability 1/4; the mean of the allocated sizes is counted.
 """
 
 from libc.math cimport exp
 from libc.stdint cimport int64_t, uint64_t
 
-# Which servers keep things alike.
+# Servers that use the same layout.
 cdef enum:
     REDIS_6 = 0
     REDIS_7 = 1
@@ -36,7 +37,7 @@ cdef enum:
     ROBJ = 16
     DICT_ENTRY = 24
     EMBEDDED_STRING_LIMIT = 44
-    # Valkey: of a robj with its key and string, in 8.1 and since; and of an entry of a hash with its value.
+    # Valkey: sizes of a robj with its key and string, in 8.1 and since, and of an entry of a hash with its value.
     EMBEDDED_LIMIT_8_1 = 64
     EMBEDDED_LIMIT = 128
     BUCKET = 64
@@ -49,7 +50,7 @@ cdef inline uint64_t allocated(const Layout* layout, uint64_t count) noexcept no
     cdef int power = 0
     if layout.allocator == GLIBC:
         if count >= 128 << 10:
-            # Mapped by itself, in pages.
+            # A block of its own, mapped in pages.
             return (count + 16 + 4095) // 4096 * 4096 - 16
         return 24 if count <= 24 else (count + 8 + 15) // 16 * 16 - 8
     if count <= 8:
@@ -90,7 +91,7 @@ cdef inline uint64_t power_of_two(uint64_t count) noexcept nogil:
 
 
 cdef inline uint64_t chained(uint64_t elements, uint64_t buckets) noexcept nogil:
-    """Buckets that are chained to others: one where 8 elements or more fall together, two where 14 do."""
+    """Buckets that are chained to others: one if 8 elements or more share a bucket, two if 14 do."""
     cdef double mean = <double>elements / <double>buckets
     cdef double term = exp(-mean)
     cdef double below = 0
@@ -128,7 +129,7 @@ cdef inline double skiplist_node(const Layout* layout, uint64_t length) noexcept
     cdef double chance = 0.75
     cdef int level
     if layout.generation == VALKEY_9:
-        # The element follows the node's fields; one byte says what header it has.
+        # The element follows the node's fields; one byte gives the size of its header.
         base = 16 + 1 + sds(length)
     for level in range(1, 9):
         expected += chance * <double>allocated(layout, base + 16 * level)
@@ -141,7 +142,7 @@ cdef inline double skiplist_node(const Layout* layout, uint64_t length) noexcept
 cdef inline uint64_t hash_entry(const Layout* layout, uint64_t field, uint64_t value, bint expires) noexcept nogil:
     """A field and its value in a hashtable."""
     cdef uint64_t whole
-    # A header of one byte has no room to say that there is more than a field and a value.
+    # A header of one byte has no room for the information that there is more than a field and a value.
     cdef uint64_t with_room = field + 4 if field < 32 else sds(field)
     # 8 bytes for the deadline, and 8 for its place among those of the hash.
     cdef uint64_t deadline = 8 if expires else 0
@@ -163,7 +164,7 @@ cdef inline uint64_t key_with_object(const Layout* layout, uint64_t key, bint ex
 cdef inline uint64_t string_value(
     const Layout* layout, uint64_t key, uint64_t length, bint expires, bint* embedded
 ) noexcept nogil:
-    """A key whose value is a string, no number, in all; and whether its string is in the robj."""
+    """The total of a key whose value is a string and not a number; also whether its string is in the robj."""
     cdef uint64_t whole
     if layout.generation == VALKEY_8_1:
         whole = ROBJ + 1 + sds(key) + (8 if expires else 0) + 3 + length + 1
@@ -173,7 +174,7 @@ cdef inline uint64_t string_value(
         return key_with_object(layout, key, expires) + sds_allocated(layout, length)
     if layout.generation == VALKEY_9:
         whole = 8 + 1 + sds(key) + 3 + length + 1
-        # The deadline is added to a string that is there.
+        # The deadline is added to an existing string.
         embedded[0] = whole <= EMBEDDED_LIMIT
         if embedded[0]:
             return allocated(layout, whole + (8 if expires else 0))
@@ -183,6 +184,6 @@ cdef inline uint64_t string_value(
     if not embedded[0]:
         return whole + sds_allocated(layout, length)
     if layout.generation == REDIS_6:
-        # 6.2 does not ask the allocator here.
+        # Version 6.2 does not ask the allocator here.
         return whole + length + 2
     return whole - ROBJ + allocated(layout, ROBJ + 3 + length + 1)

@@ -1,17 +1,17 @@
 """LZF, the compression of strings in RDB files (M. Lehmann's LibLZF, which Redis uses).
 
-A control byte below 32 begins a run of that many bytes and one; any other a copy of bytes already written: its upper
-three bits are the length less two (7: the next byte is added), its lower five and the byte that follows the distance
-less one.
+A control byte below 32 begins a run of that many bytes plus one. Any other control byte begins a copy of bytes that are
+already written. Its upper three bits are the length less two (7: the next byte is added). Its lower five bits and the
+byte that follows are the distance less one.
 """
 
 from libc.stdint cimport int64_t, uint8_t
 
 
 cdef inline int64_t lzf_decompress(const uint8_t* source, size_t length, uint8_t* target, size_t room) noexcept nogil:
-    """Decompresses until the source ends or ``room`` bytes are written; gives their number, or -1 for bad data.
+    """Decompresses until the source ends or ``room`` bytes are written. Gives their number, or -1 for bad data.
 
-    A source that was cut within an instruction gives what comes before it, so a prefix can be had from a prefix.
+    If the source ends within an instruction, the bytes before it are given. So a prefix gives a prefix.
     """
     cdef size_t at = 0, written = 0, count, distance, i
     cdef uint8_t control
@@ -44,7 +44,7 @@ cdef inline int64_t lzf_decompress(const uint8_t* source, size_t length, uint8_t
             return -1
         if count > room - written:
             count = room - written
-        # Byte by byte: the two may overlap, and then repeat what was just written.
+        # Byte by byte, for the two may overlap, and then the copy repeats bytes that were just written.
         for i in range(count):
             target[written] = target[written - distance]
             written += 1

@@ -1,13 +1,13 @@
 """Reads RDB files without Spark: every key of one file, from its first byte to its last, in bounded memory.
 
-It is our own. Of what the Python registry has, ``rdbtools`` (0.1.15, of 2020) knows no listpack, so nothing since Redis
-7.0; ``rdb-py`` (a binding of a Rust crate) knows Redis up to 8.6, but no Valkey 9, passes over streams and modules, and
-gives values and not what is asked here: how many bytes a key takes in the file, how the server keeps it, how large it
-is without building it, and at which offset a fault lies.
+The parser is our own. The Python registry has two others. ``rdbtools`` (0.1.15, of 2020) knows no listpack, so nothing
+since Redis 7.0. ``rdb-py`` (a binding of a Rust crate) knows Redis up to 8.6, but no Valkey 9. It skips streams and
+modules, and gives values. This module needs other facts: how many bytes a key takes in the file, how the server keeps
+it, how large it is without building it, and at which offset a fault is.
 
-What is read: RDB versions 1 to 14 and those of Valkey from 80 on, with the types that :mod:`sizing.rdb.values` names. A
-file of a newer version is read as long as nothing new is in it. A
-snapshot at the head of an append-only file is read, and the commands after it are not.
+It reads RDB versions 1 to 14 and those of Valkey from 80 on, with the types that :mod:`sizing.rdb.values` names. A file
+of a newer version is read if it has nothing new. A snapshot at the head of an append-only file is read, but not the
+commands after it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Key:
 
 
 def rows(batch: dict[str, bytes], types: list[str]) -> Iterator[Key]:
-    """The rows of one batch of a :class:`~sizing.rdb.scanner.Scanner`, whose ``types`` these are."""
+    """The rows of one batch of a :class:`~sizing.rdb.scanner.Scanner`, which has these ``types``."""
     databases, slots, kinds, encodings, ends = (
         memoryview(batch[name]).cast("i") for name in ("database", "slot", "type", "encoding", "ends")
     )

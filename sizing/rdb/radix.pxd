@@ -1,7 +1,8 @@
 """Counts the nodes of a radix tree (rax) from its keys, which come in order and have 16 bytes each: IDs of a stream.
 
-A tree has a node for every place where keys part, one for every run of bytes between such places, and one for every
-end of a key. What hangs where is known as soon as the next key is: **bounded** by the 16 places of one key.
+A tree has a node for every place where keys differ, one for every run of bytes between such places, and one for every
+end of a key. The nodes of a key are known once the next key is known. So the memory is **bounded** by the 16 places of
+one key.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -15,10 +16,11 @@ cdef enum:
 cdef struct Radix:
     uint64_t keys
     uint64_t nodes
-    # What the allocator gives for all nodes.
+    # Allocated bytes of all nodes.
     uint64_t room
     int open
-    # Of each place on the way to the last key where keys part: how many bytes before it, and into how many it parts.
+    # For each place on the way to the last key where keys differ: how many bytes come before it, and how many branches
+    # it has.
     int[17] depths
     uint64_t[17] children
     uint8_t[16] last
@@ -30,7 +32,8 @@ cdef inline void radix_begin(Radix* tree) noexcept nogil:
 
 
 cdef inline void add_node(const Layout* layout, Radix* tree, uint64_t bytes, uint64_t pointers) noexcept nogil:
-    """A node of so many bytes of keys and pointers; its head has four, and what follows the bytes is aligned."""
+    """A node with so many bytes of keys and pointers. Its head has four bytes, and the part behind the bytes is
+    aligned."""
     tree.nodes += 1
     tree.room += allocated(layout, (4 + bytes + 7) // 8 * 8 + 8 * pointers)
 
@@ -50,7 +53,7 @@ cdef inline void radix_add(const Layout* layout, Radix* tree, const uint8_t* key
     cdef int depth
     tree.keys += 1
     if tree.keys > 1:
-        # Equal keys are no keys of a tree; those of a damaged file are taken as nearly equal.
+        # A tree has no equal keys. Equal keys of a damaged file count as nearly equal.
         while shared < ID - 1 and key[shared] == tree.last[shared]:
             shared += 1
         depth = tree.depths[tree.open - 1] if tree.open else -1
@@ -61,7 +64,7 @@ cdef inline void radix_add(const Layout* layout, Radix* tree, const uint8_t* key
             depth = tree.depths[tree.open - 1] if tree.open else -1
             add_run(layout, tree, tree.depths[tree.open] - (depth if depth > shared else shared) - 1)
         if tree.open and tree.depths[tree.open - 1] == shared:
-            # A byte has no more values.
+            # A byte has only so many values.
             if tree.children[tree.open - 1] < 256:
                 tree.children[tree.open - 1] += 1
         else:
@@ -72,7 +75,7 @@ cdef inline void radix_add(const Layout* layout, Radix* tree, const uint8_t* key
 
 
 cdef inline uint64_t radix_bytes(const Layout* layout, Radix* tree) noexcept nogil:
-    """What the tree takes, without what its keys lead to. No key can be added after this.
+    """The size of the tree, without the values of its keys. No key can be added after this.
 
     Up to Valkey 8.0 the servers do not add up their nodes: they count each with its head and 30 pointers.
     """

@@ -1,7 +1,7 @@
 """Goes through an RDB file from key to key, and fills batches: one block of memory a column, as Arrow has them.
 
-**bounded**: a batch ends with the rows that were asked for, or with :data:`KEY_BYTES` of names of keys; nothing of a
-file is held but the batch and what :mod:`sizing.rdb.input` holds. A fault ends the scan: rows before it stand.
+**bounded**: a batch ends after the wanted number of rows, or after :data:`KEY_BYTES` of names of keys. Only the batch
+and the buffer of :mod:`sizing.rdb.input` are held. A fault ends the scan; rows before it are valid.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -23,23 +23,23 @@ from slots.reserved import RESERVED
 cdef bytes _RESERVED = RESERVED
 
 ALLOCATORS = ("jemalloc", "jemalloc16", "glibc")
-"""What servers are built with; see :mod:`sizing.rdb.layout`."""
+"""The allocators that servers are built with; see :mod:`sizing.rdb.layout`."""
 
 NONE = -(1 << 63)
-"""Stands in a column of 64 bits for null."""
+"""Means null in a column of 64 bits."""
 
 KEY_BYTES = 4 << 20
-"""Names of keys in one batch, in bytes, but for the last one."""
+"""The most bytes of names of keys in one batch, not counting the last one."""
 
 cdef int64_t _NONE = NONE
 cdef size_t _KEY_BYTES = KEY_BYTES
 cdef size_t _MOST_KEY = MOST_CONTIGUOUS
 
 MOST_MODULE_TYPES = 1024
-"""Types of modules in one file. A damaged file may seem to have one a key."""
+"""The most types of modules in one file. A damaged file may seem to have one for each key."""
 
 MOST_NOTE = 1024
-"""Bytes of what a file says of itself that are looked at."""
+"""The most bytes of a file's note about itself that are read."""
 
 cdef str MODULE_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -57,18 +57,19 @@ cdef enum:
     OP_EXPIRE_S = 253
     OP_DATABASE = 254
     OP_END = 255
-    # Of the opcodes; below it are types of values. 242 is an opcode of Valkey that no file on a disk holds.
+    # The first opcode; numbers below are types of values. 242 is an opcode of Valkey that no file on a disk has.
     OP_FIRST = 242
 
 
 cdef class Scanner:
-    """One file. Read it with :meth:`batch` until that gives no rows; ``error`` is then what ended it before its end.
+    """One file. Call :meth:`batch` until it gives no rows; then ``error`` is the reason if it ended early.
 
-    ``file`` has ``readinto``; ``name`` stands in errors; ``size`` in bytes finds cuts early, None if it is not known.
+    ``file`` has ``readinto``. ``name`` appears in errors. ``size`` in bytes shows early that a file was cut; None if it
+    is not known.
 
     Raises:
-        ValueError: for an unknown slot function or allocator, a number of slots that is no power of two up to 16384,
-            or a batch without rows.
+        ValueError: for an unknown slot function or allocator, a number of slots that is no power of two up to 16384, or
+            a batch without rows.
     """
 
     cdef Input _input
@@ -156,15 +157,15 @@ cdef class Scanner:
 
     @property
     def offset(self) -> int:
-        """Bytes of the file that were read."""
+        """The number of bytes of the file that were read."""
         return self._input.offset()
 
     def batch(self) -> dict[str, bytes]:
-        """The next rows: of each column its values in a row, little-endian; ``{}`` when there are no more.
+        """The next rows: for each column its values, little-endian; ``{}`` when there are no more.
 
-        Of 4 bytes are ``database``, ``slot``, ``type`` (a place in ``types``), ``encoding`` (a place in ENCODINGS) and
-        ``ends`` (of each key in ``keys``, a 0 before them); of 8 bytes ``serialized_bytes``, ``bytes``, ``elements``
-        and ``ttl_ms``, the last two with :data:`NONE` for null.
+        Columns of 4 bytes: ``database``, ``slot``, ``type`` (a place in ``types``), ``encoding`` (a place in ENCODINGS)
+        and ``ends`` (a 0, then the end of each key in ``keys``). Columns of 8 bytes: ``serialized_bytes``, ``bytes``,
+        ``elements`` and ``ttl_ms``, the last two with :data:`NONE` for null.
         """
         cdef int rows
         self._rows = 0
@@ -214,7 +215,7 @@ cdef class Scanner:
         return 0
 
     cdef int record(self) except -1:
-        """Reads up to the end of the next key, or of one thing that is no key's."""
+        """Reads up to the end of the next key, or of one other record."""
         cdef uint64_t start = self._input.offset()
         cdef uint64_t value
         cdef int64_t deadline = _NONE
@@ -288,7 +289,7 @@ cdef class Scanner:
         return 0
 
     cdef int note(self) except -1:
-        """Reads what the file says of itself; of use are who wrote it and when."""
+        """Reads a note of the file about itself; the writer and the time are used."""
         cdef bytes name = self._input.short_string(MOST_NOTE, "a field's name")
         cdef uint64_t length
         cdef bytes text
@@ -309,7 +310,7 @@ cdef class Scanner:
         if self.version < 5:
             return self.nothing_follows()
         computed, written = self._input.check()
-        # 0 is written by a server that was told to do without.
+        # A server that was told to write no checksum writes 0.
         if self._checked and written and computed != written:
             raise ChecksumMismatch(
                 self._input.name, self._input.offset() - 8,
@@ -318,7 +319,7 @@ cdef class Scanner:
         return self.nothing_follows()
 
     cdef int nothing_follows(self) except -1:
-        """Only an append-only file goes on: with a command, or a remark. An end by mistake is found by this."""
+        """Only an append-only file goes on, with a command or a remark. This check finds an end by mistake."""
         cdef int next = -1 if self._input.ended() else self._input.byte()
         if next not in (-1, c"*", c"#"):
             self._input._at -= 1
@@ -371,7 +372,7 @@ cdef class Scanner:
         if deadline == _NONE or self._created_ms == _NONE:
             self._deadlines[row] = _NONE
         else:
-            # Unsigned, as a damaged deadline may be any.
+            # Unsigned, as a damaged deadline may have any value.
             self._deadlines[row] = <int64_t>(<uint64_t>deadline - <uint64_t>self._created_ms)
         self._rows = row + 1
         return 0

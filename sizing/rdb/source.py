@@ -1,11 +1,11 @@
 """``spark.read.format("slotferry-rdb").load("path/*.rdb")``: every key of RDB files, without load on any server.
 
-One file is one partition: where a key begins is known only after all that is before it was read, so a file cannot be
-split, and more than one core helps with more than one file.
+One file is one partition. The beginning of a key is known only after everything before it was read, so a file cannot be
+split. More than one core only helps with more than one file.
 
-A file that cannot be read to its end gives, in the mode PERMISSIVE, the keys before the fault and then one row that has
-nothing but ``file`` and ``error``; in the mode FAILFAST it fails the job. A row with an error stands for its whole
-file: whoever needs files that are whole drops the files that have one. Other files are not touched by it.
+Some files cannot be read to their end. In the mode PERMISSIVE, such a file gives the keys before the fault and then one
+row with only ``file`` and ``error``. In the mode FAILFAST it fails the job. A row with an error means that its file is
+not whole: a user who needs whole files drops the files with such a row. Other files are not affected.
 
 Options, beside ``path``: ``mode``; ``checksum`` (true: the file's CRC64 is verified where it has one); ``function`` and
 ``number_of_slots`` (crc32, 1024); ``allocator`` (jemalloc, jemalloc16 or glibc; :mod:`sizing.rdb.layout`);
@@ -40,16 +40,16 @@ KINDS: dict[str, DataType] = {
     "int": IntegerType(),
     "bigint": LongType(),
 }
-"""Spark parses names of types in the JVM, and where a schema is asked for there is none."""
+"""Spark parses names of types in the JVM, and there is no JVM where a schema is asked for."""
 
 
 class RdbOptionError(ValueError):
-    """An option that cannot be."""
+    """An option has a value that is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RdbOptions:
-    """What a reader was told; :func:`read_options` makes it."""
+    """The options of a reader; :func:`read_options` makes it."""
 
     paths: list[str]
     fail_fast: bool
@@ -69,10 +69,10 @@ def _truth(options: Mapping[str, str], name: str, default: str) -> bool:
 
 
 def read_options(options: Mapping[str, str]) -> RdbOptions:
-    """Options as Spark hands them over, whose names it compares without case.
+    """Options in the form in which Spark gives them; upper and lower case are the same in names.
 
     Raises:
-        RdbOptionError: with what an option may be.
+        RdbOptionError: the message says which values are allowed.
     """
     options = {name.lower(): value for name, value in options.items()}
     known = {"path", "paths", "mode", "checksum", "function", "number_of_slots", "allocator"}
@@ -117,7 +117,7 @@ class RdbPartition(InputPartition):
 
 
 class RdbDataSource(DataSource):
-    """Registered with ``spark.dataSource.register(RdbDataSource)``, it is the format ``slotferry-rdb``."""
+    """The format ``slotferry-rdb``. Register it with ``spark.dataSource.register(RdbDataSource)``."""
 
     @classmethod
     def name(cls) -> str:
@@ -139,7 +139,7 @@ class RdbReader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> list[InputPartition]:
-        """One a file. Raises :class:`~sizing.rdb.files.RdbPathError`."""
+        """One for each file. Raises :class:`~sizing.rdb.files.RdbPathError`."""
         files = find(self.options.paths, self.options.name_filter, self.options.recursive)
         return [RdbPartition(file) for file in files]
 
@@ -153,7 +153,7 @@ class RdbReader(DataSourceReader):
 
 
 def read_file(file: RdbFile, options: RdbOptions) -> Generator[RecordBatch, None, RdbError | None]:
-    """The keys of one file; returns the error that ended it before its end, or None."""
+    """The keys of one file; returns the error that ended the reading early, or None."""
     try:
         stream, size = file.open()
     except OSError as error:

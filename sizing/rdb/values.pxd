@@ -35,10 +35,10 @@ cdef struct Measured:
     # -1 for not known.
     int64_t elements
     uint64_t memory
-    # Of a module's value: the number that says whose it is.
+    # For a module's value: the number of the module's type.
     uint64_t module
 
-# Reads the value of the type that the file calls `code`, of a key of `key` bytes, to its end.
+# Reads a value to its end. `code` is its type in the file, `key` the length of its key in bytes.
 cdef int measure(
     Input source, const Layout* layout, int code, bint valkey, uint64_t key, bint expires, Measured* found
 ) except -1

@@ -1,11 +1,11 @@
 """Measures one value of an RDB file, of the types that Redis up to 8.6 and Valkey up to 9.1 write.
 
-Nothing is kept: elements are read one by one, and where a whole collection is stored as one string (a listpack, ziplist
-or intset), its length and the first bytes, which hold the number of its elements, are enough. A longer string is passed
-by its length, and a compressed one is decompressed for those first bytes only.
+Nothing is kept: elements are read one by one. If a whole collection is stored as one string (a listpack, ziplist or
+intset), its length and its first bytes are enough, for these have the number of its elements. The rest of the string is
+skipped, and a compressed one is only decompressed for those first bytes.
 
-The type codes and their contents are those of ``rdb.h`` and ``rdb.c`` of Redis and Valkey. 22 is Valkey's hash with
-deadlines in a file of Valkey, and the same of a release candidate of Redis 7.4 in one of Redis.
+The type codes and their contents are those of ``rdb.h`` and ``rdb.c`` of Redis and Valkey. Code 22 is a hash with
+deadlines: in a file of Valkey that of Valkey, in a file of Redis that of a release candidate of Redis 7.4.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -27,16 +27,16 @@ ENCODINGS = (
 )
 
 cdef enum:
-    # Bytes of a collection stored as one string that are looked at.
+    # Bytes that are read of a collection stored as one string.
     HEAD = 16
-    # Compressed bytes that give them at the least: each instruction is at most 33 bytes and gives at least 1.
+    # So many compressed bytes always give them: each instruction has at most 33 bytes and gives at least 1.
     COMPRESSED_HEAD = 64
-    # A listpack or ziplist with more elements than its two bytes can say says this.
+    # The value in a listpack or ziplist with more elements than two bytes can count.
     UNCOUNTED = 65535
 
 
 cdef int head(Input source, Stored* stored, uint8_t* first) except -1:
-    """Reads a string and keeps its first bytes, as many as :data:`HEAD`, or zeros after them."""
+    """Reads a string and keeps its first bytes, as many as :data:`HEAD`; missing ones are zeros."""
     cdef size_t some
     cdef int64_t written
     cdef const uint8_t* p
@@ -70,7 +70,7 @@ cdef inline uint64_t little(const uint8_t* p, int count) noexcept nogil:
 
 
 cdef int packed(Input source, int encoding, uint64_t* length, int64_t* elements) except -1:
-    """Passes a listpack, ziplist or intset; gives its length in bytes and its elements, -1 where it does not tell."""
+    """Skips a listpack, ziplist or intset; gives its length in bytes and its elements, -1 if it does not tell."""
     cdef Stored stored
     cdef uint8_t[HEAD] first
     cdef uint64_t said
@@ -94,7 +94,7 @@ cdef int packed(Input source, int encoding, uint64_t* length, int64_t* elements)
 cdef int one_packed(
     Input source, const Layout* layout, int encoding, int64_t parts, Measured* found
 ) except -1:
-    """A whole collection in one string, ``parts`` entries an element."""
+    """A whole collection in one string, with ``parts`` entries for each element."""
     cdef uint64_t length
     packed(source, encoding, &length, &found.elements)
     if found.elements > 0:
@@ -103,7 +103,7 @@ cdef int one_packed(
         found.elements //= parts
     found.encoding = encoding
     if layout.generation == REDIS_6:
-        # 6.2 asks not the allocator, but the collection.
+        # Version 6.2 does not ask the allocator, but the collection.
         found.memory += length
     else:
         found.memory += allocated(layout, length)
@@ -111,7 +111,7 @@ cdef int one_packed(
 
 
 cdef bint canonical(const uint8_t* p, uint64_t length) noexcept nogil:
-    """Is it a 64-bit number written as the server would write it?"""
+    """Whether it is a 64-bit number in the form in which the server writes it."""
     cdef uint64_t value = 0
     cdef uint64_t most = 0x7FFFFFFFFFFFFFFF
     cdef uint64_t i = 0
@@ -163,7 +163,7 @@ cdef int read_list(Input source, const Layout* layout, int code, Measured* found
     for i in range(nodes):
         if code == 1:
             source.skip_string(&length)
-            # Of Redis before 3.2. It is loaded into nodes of 8 KiB, where an element has two bytes more or so.
+            # A type of Redis before 3.2. It is loaded into nodes of 8 KiB, where an element has about two bytes more.
             found.elements += 1
             bytes += length + 2
             if bytes > 8192 or i + 1 == nodes:
@@ -212,13 +212,13 @@ cdef int read_zset(Input source, const Layout* layout, int code, Measured* found
         if code == 5:
             source.skip(8)
         else:
-            # A score in decimal; 253 to 255 are none and the infinities.
+            # A score in decimal; 253 to 255 mean not a number and the infinities.
             score = source.byte()
             if score < 253:
                 source.skip(score)
     found.encoding = SKIPLIST
     found.elements = members
-    # The zset, the skiplist, and the head of it, which has all 32 levels.
+    # The zset, the skiplist, and its head, which has all 32 levels.
     found.memory += 16 + 32 + table(layout, members) + <uint64_t>nodes
     if layout.generation >= VALKEY_8_1:
         found.memory += allocated(layout, 8 + 16 * 31)
@@ -233,7 +233,7 @@ cdef int read_hash(Input source, const Layout* layout, int code, bint valkey, Me
     cdef bint any_expires = False
     cdef const uint8_t* p
     if code == 24:
-        # The first of the fields' deadlines.
+        # The earliest of the fields' deadlines.
         source.skip(8)
     source.count(&fields)
     for i in range(fields):
@@ -244,7 +244,7 @@ cdef int read_hash(Input source, const Layout* layout, int code, bint valkey, Me
         source.skip_string(&value)
         if code == 22 and valkey:
             p = source.take(8)
-            # A negative one is none.
+            # A negative value means none.
             expires = p[7] < 128
         any_expires |= expires
         found.memory += hash_entry(layout, field, value, expires)
@@ -259,7 +259,7 @@ cdef int read_zipmap(Input source, const Layout* layout, Measured* found) except
     cdef uint8_t[HEAD] first
     head(source, &stored, first)
     found.encoding = ZIPLIST if layout.generation == REDIS_6 else LISTPACK
-    # 254 and 255 are for more than can be said in one byte.
+    # 254 and 255 announce values that do not fit into one byte.
     found.elements = first[0] if first[0] < 254 else -1
     found.memory += allocated(layout, stored.length)
     return 0
@@ -268,7 +268,7 @@ cdef int read_zipmap(Input source, const Layout* layout, Measured* found) except
 cdef int read_pending(
     Input source, const Layout* layout, bint delivered, uint64_t* memory, uint64_t* entries
 ) except -1:
-    """A list of pending entries: of a group with what was delivered when, of a consumer their IDs alone."""
+    """A list of pending entries: in a group with delivery times, in a consumer only the IDs."""
     cdef Radix tree
     cdef uint64_t i, times
     radix_begin(&tree)
@@ -299,7 +299,7 @@ cdef int read_group(Input source, const Layout* layout, int code, Measured* foun
         source.skip(8 * times)
         read_pending(source, layout, False, &found.memory, &pending)
     if code >= 27:
-        # Those that were given back.
+        # Entries that were given back.
         source.count(&value)
         for i in range(value):
             source.skip(ID)
@@ -333,7 +333,7 @@ cdef int read_stream(Input source, const Layout* layout, int code, Measured* fou
     for i in range(nodes):
         read_group(source, layout, code, found)
     if code >= 26:
-        # Producers whose entries are taken once: for how long and how many are known, each with the IDs of its own.
+        # Producers whose entries are taken once: how long and how many of them are remembered, each with its own IDs.
         source.count(&value)
         source.count(&value)
         source.count(&nodes)
@@ -351,7 +351,7 @@ cdef int read_stream(Input source, const Layout* layout, int code, Measured* fou
 
 
 cdef int skip_module_value(Input source) except -1:
-    """Passes what a module wrote: parts that each say what they are, and an end."""
+    """Skips a module's value: parts that each begin with their kind, and an end."""
     cdef uint64_t part, value
     while True:
         source.count(&part)
@@ -403,7 +403,7 @@ cdef int measure(
             return one_packed(source, layout, ZIPLIST if code == 13 else LISTPACK, 2, found)
         if code == 25:
             source.skip(8)
-        # Each field has its deadline beside it, and the hash a struct for all of them.
+        # Each field has its deadline beside it, and the hash has a struct for all of them.
         one_packed(source, layout, LISTPACK, 3, found)
         found.encoding = LISTPACKEX
         found.memory += 40
@@ -415,7 +415,7 @@ cdef int measure(
         start = source.offset()
         source.count(&found.module)
         skip_module_value(source)
-        # What a module makes of it in memory only the module knows.
+        # Only the module knows the size of its value in memory.
         found.memory += source.offset() - start
         return 0
     raise UnsupportedRdb(

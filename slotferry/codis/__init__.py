@@ -1,1 +1,1 @@
-"""Leaving Codis: read what ``codis-admin --config-dump`` gives, and bring it into topom."""
+"""Leaving Codis: reads the output of ``codis-admin --config-dump``, and brings it into topom."""

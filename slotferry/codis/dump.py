@@ -1,4 +1,4 @@
-"""What ``codis-admin --config-dump`` of Codis 3 gives, read with care: groups with their servers, slots, proxies.
+"""Reads and checks the output of ``codis-admin --config-dump`` of Codis 3: groups with their servers, slots, proxies.
 
 States of actions are Codis's own words: ``pending``, ``preparing``, ``prepared``, ``migrating`` and ``finished`` for
 slots, ``preparing``, ``prepared`` and ``finished`` for the promotion of a server; empty for none.
@@ -14,9 +14,9 @@ from slots.address import split
 
 NUMBER_OF_SLOTS = 1024
 SLOT_FUNCTION = "crc32"
-"""Of Codis, where both are fixed."""
+"""Codis's values, which are fixed."""
 MOST_BYTES = 64 * 1024 * 1024
-"""A dump that is larger is none."""
+"""A larger file is not a dump."""
 
 SLOT_STATES = frozenset({"", "pending", "preparing", "prepared", "migrating", "finished"})
 
@@ -27,7 +27,7 @@ class DumpInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CodisServer:
-    """A Redis server. ``syncing`` is the state in which Codis's making it a replica was left, empty if it was not."""
+    """A Redis server. ``syncing`` is the state of Codis's attempt to make it a replica; empty if there was none."""
 
     address: str
     datacenter: str
@@ -47,7 +47,7 @@ class CodisGroup:
 
 @dataclass(frozen=True, slots=True)
 class CodisSlot:
-    """A slot. ``group_id`` is 0 if it has none; ``target_id`` counts where ``state`` is not empty."""
+    """A slot. ``group_id`` is 0 if it has none; ``target_id`` counts only if ``state`` is not empty."""
 
     id: int
     group_id: int
@@ -57,7 +57,7 @@ class CodisSlot:
 
 @dataclass(frozen=True, slots=True)
 class CodisProxy:
-    """A proxy: where clients connect, and where it is administered."""
+    """A proxy: its addresses for clients and for administration."""
 
     address: str
     admin: str
@@ -73,7 +73,7 @@ class Dump:
     slots: tuple[CodisSlot, ...]
     proxies: tuple[CodisProxy, ...]
     others: tuple[str, ...]
-    """Names of what else the file holds, such as ``sentinel``."""
+    """Names of the other parts of the file, such as ``sentinel``."""
 
 
 def load(path: Path) -> Dump:
@@ -92,7 +92,7 @@ def load(path: Path) -> Dump:
 
 
 def read(document: Any) -> Dump:
-    """The dump that a parsed document is. Raises :class:`DumpInvalid`."""
+    """The dump in a parsed document. Raises :class:`DumpInvalid`."""
     if not isinstance(document, Mapping) or not isinstance(document.get("group"), list):
         older = isinstance(document, Mapping) and "servers" in document
         convert = "; it is one of Codis 2: convert it with 'codis-admin --config-convert'" if older else ""
@@ -103,7 +103,7 @@ def read(document: Any) -> Dump:
         proxies = tuple(_proxy(raw) for raw in document.get("proxy") or ())
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DumpInvalid(
-            f"the dump cannot be read: {error!r}; make it anew with 'codis-admin --config-dump'"
+            f"the dump cannot be read: {error!r}; make another one with 'codis-admin --config-dump'"
         ) from error
     _require_once("group", (group.id for group in groups))
     _require_once("server", (server.address for group in groups for server in group.servers))
@@ -160,5 +160,5 @@ def _require_once(kind: str, names: Iterable[T]) -> None:
     seen: set[T] = set()
     for name in names:
         if name in seen:
-            raise DumpInvalid(f"the dump has {kind} {name} twice; make it anew with 'codis-admin --config-dump'")
+            raise DumpInvalid(f"the dump has {kind} {name} twice; make another one with 'codis-admin --config-dump'")
         seen.add(name)

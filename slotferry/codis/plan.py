@@ -1,7 +1,9 @@
-"""What of a dump of Codis goes into topom, what does not, and why: a pure function of the dump and of what topom has.
+"""Plans which parts of a Codis dump go into topom, and says why others do not. It is a pure function of the dump and of
+topom's state.
 
-**one-owner**: a slot is taken only where all its keys are known to be in one group, and only if topom has it in no
-other one. So a dump that disagrees with topom changes nothing, and of one that was brought in already nothing is left.
+**one-owner**: a slot is taken only if all its keys are known to be in one group, and only if topom has it in no other
+group. So a dump that disagrees with topom changes nothing, and a dump that was already brought in has nothing left to
+do.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +15,12 @@ from slots import ranges
 from topom.cluster.topology import DATACENTER
 
 UNDER_WAY = ("preparing", "prepared", "migrating")
-"""States in which Codis is about to move a slot's keys, or does so."""
+"""States in which Codis is about to move a slot's keys, or moves them."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """Something of the dump that is left out, and why."""
+    """A part of the dump that is left out, and why."""
 
     what: str
     why: str
@@ -26,18 +28,18 @@ class NotTaken:
 
 @dataclass
 class Plan:
-    """What to do, in this order, and what to say.
+    """The steps, in their order, and the sentences to show.
 
     Attributes:
-        groups: to be made.
-        servers: to be added: group, address, datacenter; a group's master before its replicas.
-        datacenters: to be set, of servers that topom has: group, address, name.
-        slots: to be assigned, by group.
-        there: slots that topom has in the right group already.
-        not_taken: of the dump.
-        left: slots that have a group in Codis and are not taken; they have to be before clients can use them.
-        conflicts: sentences about where topom disagrees with the dump; if there are any, nothing is to be done.
-        notes: sentences about what to look at.
+        groups: groups to make.
+        servers: servers to add: group, address, datacenter; a group's master before its replicas.
+        datacenters: datacenters to set, for servers that topom has: group, address, name.
+        slots: slots to assign, by group.
+        there: slots that topom already has in the right group.
+        not_taken: parts of the dump that are left out.
+        left: slots that have a group in Codis and are not taken. Clients can use them only after they are taken.
+        conflicts: sentences about differences between topom and the dump; if there are any, nothing is done.
+        notes: sentences about things to check.
     """
 
     groups: list[int] = field(default_factory=list)
@@ -52,7 +54,7 @@ class Plan:
 
 
 def plan_import(dump: Dump, status: Mapping[str, Any], slots: Sequence[Mapping[str, Any]]) -> Plan:
-    """What is to be done to have in topom what the dump has.
+    """Plan the steps that bring the dump into topom.
 
     Args:
         status: as ``GET /status`` gives it.
@@ -166,10 +168,10 @@ def _plan_slots(
 
 
 def _owner(slot: CodisSlot, groups: Mapping[int, CodisGroup]) -> tuple[int, str]:
-    """The group that has all keys of a slot, 0 for none; and why it cannot be taken, empty if it can."""
+    """The group that has all keys of a slot, 0 for none; and why the slot cannot be taken, empty if it can."""
     if slot.state in UNDER_WAY:
         return 0, f"Codis is moving them to group {slot.target_id} ({slot.state}); let it finish, and dump again"
-    # In `finished`, all keys are at the target, and Codis has only yet to write that down.
+    # In `finished`, all keys are at the target; Codis only has to write that down.
     owner = slot.target_id if slot.state == "finished" else slot.group_id
     if owner and owner not in groups:
         return 0, f"their group {owner} is not taken, or not in the dump"

@@ -1,1 +1,1 @@
-"""The operator's verbs against a running topom, a module a family."""
+"""The operator's verbs for a running topom; each family has a module."""

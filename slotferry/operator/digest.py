@@ -1,4 +1,4 @@
-"""``slotferry digest``: whether a group's replicas hold what its master holds."""
+"""``slotferry digest``: compares a group's replicas with its master."""
 
 import asyncio
 from typing import Annotated
@@ -8,11 +8,10 @@ import typer
 from slotferry.calls import Answer
 from slotferry.client import TopomClient
 from slotferry.operator import options
-from slotferry.output import answer, note, run, say, table
+from slotferry.operator.groups import GroupId
+from slotferry.output import answer, in_words, note, say, table
 
 POLL_SECONDS = 0.3
-
-GroupId = Annotated[int, typer.Argument(metavar="GROUP", min=1, help="The group's id, 1 or larger.")]
 
 
 def digest(
@@ -21,7 +20,10 @@ def digest(
         str | None, typer.Option("--server", metavar="HOST:PORT", help="One of its replicas; all if left out.")
     ] = None,
     keys_per_second: Annotated[
-        int, typer.Option("--keys-per-second", metavar="N", min=0, help="0 for as fast as small steps go.")
+        int,
+        typer.Option(
+            "--keys-per-second", metavar="N", min=0, help="Limit of keys a second; 0: as fast as small steps allow."
+        ),
     ] = 20_000,
     show: Annotated[bool, typer.Option("--show", help="Only show the last check, and begin none.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the check that is under way.")] = False,
@@ -29,7 +31,7 @@ def digest(
         bool,
         typer.Option(
             "--resync",
-            help="Check nothing, and have replicas that are known to differ filled anew by their master.",
+            help="Check nothing; have replicas that are known to differ filled again by their master.",
         ),
     ] = False,
     slots: Annotated[bool, typer.Option("--slots", help="With the digests of every slot.")] = False,
@@ -42,18 +44,17 @@ def digest(
     if show + cancel + resync > 1:
         raise typer.BadParameter("--show, --cancel and --resync exclude one another")
 
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            if resync:
-                return await _resynced(client, group_id, server, limit)
-            if cancel:
-                return await client.cancel_digest(group_id)
-            if not show:
-                await client.start_digest(group_id, server, keys_per_second)
-                await _over(client, group_id, limit)
-            return await client.digest(group_id, slots)
+    async def work(client: TopomClient) -> Answer:
+        if resync:
+            return await _resynced(client, group_id, server, limit)
+        if cancel:
+            return await client.cancel_digest(group_id)
+        if not show:
+            await client.start_digest(group_id, server, keys_per_second)
+            await _over(client, group_id, limit)
+        return await client.digest(group_id, slots)
 
-    found = run(work())
+    found = options.ask(topom, token, work)
     if server is not None:
         for name in ("replicas", "known"):
             found[name] = [one for one in found.get(name, []) if one["server"] == server]
@@ -65,7 +66,7 @@ def digest(
 
 
 async def _over(client: TopomClient, group_id: int, limit: float) -> None:
-    """Wait until no check is under way; the check goes on when the time is over."""
+    """Wait until no check is under way; after the time limit the check still goes on."""
     try:
         async with asyncio.timeout(limit):
             while any(one["stage"] == "running" for one in (await client.digest(group_id))["replicas"]):
@@ -75,7 +76,7 @@ async def _over(client: TopomClient, group_id: int, limit: float) -> None:
 
 
 async def _resynced(client: TopomClient, group_id: int, server: str | None, limit: float) -> Answer:
-    """Have replicas filled anew, and wait until they are, or topom has given that up."""
+    """Have replicas filled again, and wait until they are, or until topom has given up."""
     told = await client.resync_replica(group_id, server)
     try:
         async with asyncio.timeout(limit):
@@ -87,13 +88,13 @@ async def _resynced(client: TopomClient, group_id: int, server: str | None, limi
 
 
 async def _filled(client: TopomClient, group_id: int) -> bool:
-    """Whether replicas of a group are being filled anew."""
+    """Whether replicas of a group are being filled again."""
     found = await client.digest_if_any(group_id)
     return any(one["resyncing"] for one in (*found.get("replicas", ()), *found["known"]))
 
 
 async def _known(client: TopomClient, group_id: int) -> list[Answer]:
-    """What is stored against the group's replicas."""
+    """The stored differences of the group's replicas."""
     found = await client.digest_if_any(group_id)
     return list(found["known"])
 
@@ -102,11 +103,11 @@ def _say(found: Answer, resync: bool) -> None:
     known = {one["server"]: one for one in found.get("known", [])}
     if resync:
         for server in found["servers"]:
-            say(f"{server} {'was not filled anew' if server in known else 'holds a new copy'}")
+            say(f"{server} {'was not filled again' if server in known else 'holds a new copy'}")
         return
     for replica in found["replicas"]:
         text = f"{replica['server']}: {replica['stage']}, {replica['keys']} keys of {replica['keys_total']} compared"
-        say(text + (f" ({replica['reason']})" if replica["reason"] else ""))
+        say(text + (f" ({in_words(replica['reason'])})" if replica["reason"] else ""))
         for title, names in (
             (f"{replica['differences']} keys differ from {replica['master']}", replica["named"]),
             (f"{replica['uncompared']} keys were not compared", replica["uncompared_named"]),
@@ -118,4 +119,4 @@ def _say(found: Answer, resync: bool) -> None:
             rows = [(one["slot"], one["keys"], one["master"], one["replica"]) for one in replica["slots"]]
             table(("slot", "keys", "master", "replica"), rows)
     for one in known.values():
-        say(one["problem"])
+        say(in_words(one["reason"]))

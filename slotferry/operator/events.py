@@ -9,13 +9,13 @@ import typer
 from slotferry.calls import Answer, TopomUnreachable
 from slotferry.client import TopomClient
 from slotferry.operator import options
-from slotferry.output import answer, moment, note, print_json, run, say, table
+from slotferry.output import answer, moment, note, print_json, say, table
 from slots.backoff import Backoff
 
 POLL_SECONDS = 1.0
-"""Between two requests of ``--follow`` while nothing happens."""
+"""Pause between two requests of ``--follow`` while nothing happens."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
-"""Between tries while topom does not answer."""
+"""Pause between tries while topom does not answer."""
 
 
 def events(
@@ -32,28 +32,22 @@ def events(
 ) -> None:
     """Show what operators and topom did, the newest last. With --follow, --json prints a line for each event."""
     if follow:
-        run(_follow(topom, token, since, limit, as_json))
+        options.ask(topom, token, lambda client: _follow(client, since, limit, as_json))
         return
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.events(since, limit)
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.events(since, limit))
     answer(found, as_json, lambda: _say_events(found["events"]))
 
 
-async def _follow(topom: str, token: str, since: int | None, limit: int, as_json: bool) -> None:
-    async with options.connect(topom, token) as client:
-        async for event in _stream(client, since, limit):
-            if as_json:
-                print_json(event)
-            else:
-                say("  ".join(_cells(event)))
+async def _follow(client: TopomClient, since: int | None, limit: int, as_json: bool) -> None:
+    async for event in _stream(client, since, limit):
+        if as_json:
+            print_json(event)
+        else:
+            say("  ".join(_cells(event)))
 
 
 async def _stream(client: TopomClient, since: int | None, limit: int) -> AsyncIterator[Answer]:
-    """Events as they come, for ever; it goes on where it was when topom was away."""
+    """Events as they come, without end; after topom was away it goes on from the last one."""
     backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
     while True:
         try:
@@ -64,7 +58,7 @@ async def _stream(client: TopomClient, since: int | None, limit: int) -> AsyncIt
             continue
         backoff.reset()
         if since is not None and found["newest"] < since:
-            note("topom has other events than before: its store is another one; they begin anew")
+            note("topom has another store, so its events start again")
             since = 0
             continue
         if since is not None and found["events"] and found["events"][0]["id"] > since + 1:

@@ -5,23 +5,26 @@ from typing import Annotated
 import typer
 
 from slotferry.calls import Answer
+from slotferry.client import TopomClient
 from slotferry.operator import options
-from slotferry.output import answer, run, say
+from slotferry.output import answer, say
 
-group = typer.Typer(no_args_is_help=True, help="Add and remove groups: a master with its replicas.")
+group = typer.Typer(no_args_is_help=True, help="Add and remove groups. A group is a master with its replicas.")
 server = typer.Typer(no_args_is_help=True, help="Add and remove the Redis servers of a group.")
 
 GroupId = Annotated[int, typer.Argument(metavar="GROUP", min=1, help="The group's id, 1 or larger.")]
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="A Redis server.")]
 Datacenter = Annotated[
     str,
-    typer.Option("--datacenter", metavar="NAME", help="Where it is. Proxies read from replicas in their own first."),
+    typer.Option(
+        "--datacenter", metavar="NAME", help="Its datacenter. Proxies first read from replicas in their own datacenter."
+    ),
 ]
 Node = Annotated[
-    str, typer.Option("--node", metavar="NAME", help="The host it runs on; if not said, that of its address.")
+    str, typer.Option("--node", metavar="NAME", help="The host it runs on; by default, the host of its address.")
 ]
 
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why it leaves, for others to see.")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason for the drain, which others can see.")]
 
 
 @group.command("add")
@@ -33,19 +36,15 @@ def add_group(
     datacenter: Datacenter = "",
     node: Node = "",
     wipe: Annotated[
-        bool, typer.Option("--wipe", help="Although replicas among them hold keys of their own, which they lose.")
+        bool,
+        typer.Option("--wipe", help="Add them even if replicas among them hold keys of their own; these are lost."),
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Add a group. It owns no slots until some are assigned or moved to it."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.add_group(group_id, servers or [], datacenter, node, wipe)
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.add_group(group_id, servers or [], datacenter, node, wipe))
     answer(found, as_json, lambda: say(f"group {group_id} added{_silence(found)}"))
 
 
@@ -57,12 +56,7 @@ def remove_group(
     as_json: options.Json = False,
 ) -> None:
     """Remove a group that owns no slots. Its servers and their data are left as they are."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.remove_group(group_id)
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.remove_group(group_id))
     answer(found, as_json, lambda: say(f"group {group_id} removed"))
 
 
@@ -70,7 +64,10 @@ def remove_group(
 def drain_group(
     group_id: GroupId,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Have it stay after all; what has moved does not come back by itself.")
+        bool,
+        typer.Option(
+            "--cancel", help="End the drain, so that it stays. Slots that have moved do not come back by themselves."
+        ),
     ] = False,
     why: Why = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
@@ -78,12 +75,9 @@ def drain_group(
     as_json: options.Json = False,
 ) -> None:
     """Have a group leave: nothing new is put there, its slots move to the others, and then it is removed."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await (client.keep_group(group_id) if cancel else client.drain_group(group_id, why))
-
-    found = run(work())
+    found = options.ask(
+        topom, token, lambda client: client.keep_group(group_id) if cancel else client.drain_group(group_id, why)
+    )
     text = "stays" if cancel else "leaves; it is removed once it has no slots: slotferry status"
     answer(found, as_json, lambda: say(f"group {group_id} {text}"))
 
@@ -93,27 +87,29 @@ def drain_server(
     group_id: GroupId,
     address: Address,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Have it stay after all; a master that was replaced stays as a replica.")
+        bool,
+        typer.Option(
+            "--cancel", help="End the drain, so that it stays. A master that was replaced stays as a replica."
+        ),
     ] = False,
     why: Why = "",
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Have a server leave: a replica is read no more and removed at once, a master once a replica took its place.
+    """Have a server leave: a replica at once, and it is no longer read; a master once a replica has replaced it.
 
     Nothing is lost, and clients see a short pause. With ha = "sentinel", have a replica take a master's place first,
     with group promote; and stop a replica before, or have it follow nobody and run slotferry sentinel resync
     afterwards: Sentinels never forget replicas and may elect it.
     """
 
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            if cancel:
-                return await client.keep_server(group_id, address)
-            return await client.drain_server(group_id, address, why)
+    async def work(client: TopomClient) -> Answer:
+        if cancel:
+            return await client.keep_server(group_id, address)
+        return await client.drain_server(group_id, address, why)
 
-    found = run(work())
+    found = options.ask(topom, token, work)
     if cancel:
         text = f"server {address} stays in group {group_id}"
     elif address in found["servers"]:
@@ -128,7 +124,10 @@ def promote(
     group_id: GroupId,
     address: Address,
     force: Annotated[
-        bool, typer.Option("--force", help="Although the master is gone: what it had not sent to the replica is lost.")
+        bool,
+        typer.Option(
+            "--force", help="Promote even if the master is gone. Writes that it had not sent to the replica are lost."
+        ),
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
@@ -138,12 +137,7 @@ def promote(
 
     With ha = "sentinel" all Sentinels have to answer: they leave the group alone meanwhile. --force is refused then.
     """
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.promote(group_id, address, force)
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.promote(group_id, address, force))
     answer(found, as_json, lambda: say(f"{address} is the master of group {group_id}"))
 
 
@@ -154,19 +148,14 @@ def add_server(
     datacenter: Datacenter = "",
     node: Node = "",
     wipe: Annotated[
-        bool, typer.Option("--wipe", help="Although it holds keys of its own: a replica loses them.")
+        bool, typer.Option("--wipe", help="Add it even if it holds keys of its own; a replica loses them.")
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Add a server to a group: the first is its master, the others are replicas, which the master fills."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.add_server(group_id, address, datacenter, node, wipe)
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.add_server(group_id, address, datacenter, node, wipe))
     answer(found, as_json, lambda: say(f"server {address} added to group {group_id}{_silence(found)}"))
 
 
@@ -175,11 +164,11 @@ def set_server(
     group_id: GroupId,
     address: Address,
     datacenter: Annotated[
-        str | None, typer.Option("--datacenter", metavar="NAME", help='Where it is; "" takes back what was said.')
+        str | None, typer.Option("--datacenter", metavar="NAME", help='Its datacenter; "" removes it.')
     ] = None,
     node: Annotated[
         str | None,
-        typer.Option("--node", metavar="NAME", help='The host it runs on; "" takes back what was said.'),
+        typer.Option("--node", metavar="NAME", help='The host it runs on; "" removes it.'),
     ] = None,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
@@ -188,12 +177,9 @@ def set_server(
     """Say in which datacenter a server is, and on which node."""
     if datacenter is None and node is None:
         raise typer.BadParameter("say --datacenter or --node")
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.set_place(group_id, address, datacenter=datacenter, node=node)
-
-    found = run(work())
+    found = options.ask(
+        topom, token, lambda client: client.set_place(group_id, address, datacenter=datacenter, node=node)
+    )
     said = []
     if datacenter is not None:
         said.append(f"is in datacenter {datacenter}" if datacenter else "is in no datacenter")
@@ -211,12 +197,7 @@ def remove_server(
     as_json: options.Json = False,
 ) -> None:
     """Remove a server from a group. Its data are left as they are."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.remove_server(group_id, address)
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.remove_server(group_id, address))
     answer(found, as_json, lambda: say(f"server {address} removed from group {group_id}"))
 
 
@@ -228,26 +209,21 @@ def sweep_server(
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Remove keys of slots that other groups own from a group's master: they are lost. Save first what is needed."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.sweep_server(group_id, address)
-
-    found = run(work())
+    """Remove keys of slots that other groups own from a group's master. They are lost, so save needed ones first."""
+    found = options.ask(topom, token, lambda client: client.sweep_server(group_id, address))
     removed = found["removed"]
     said = f"{removed} keys removed from {address}" if removed is not None else f"keys are being removed from {address}"
     answer(found, as_json, lambda: say(said))
 
 
 def _silence(found: Answer) -> str:
-    """What to say of servers that were added and do not answer, or have keys where Slotferry's own are to be."""
+    """A sentence part about added servers that do not answer, or that have keys where Slotferry's own belong."""
     silent = found.get("silent", [])
     said = f"; no answer now from {', '.join(silent)}: start it, or look at the address" if silent else ""
     return said + "".join(f"; {sentence}" for sentence in hidden_keys(found))
 
 
 def hidden_keys(found: Answer) -> list[str]:
-    """What to say of keys of users under Slotferry's names at a server that was added, if there are any."""
+    """A sentence part about users' keys under Slotferry's names at an added server; empty if there are none."""
     names = ", ".join(found.get("strangers", []))
     return [f"no client reaches its keys {names} any more: their names are Slotferry's own"] if names else []

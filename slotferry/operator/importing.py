@@ -1,4 +1,4 @@
-"""``slotferry import``: bring in what another system knows of its servers and slots."""
+"""``slotferry import``: takes servers and slots over from another system."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +12,7 @@ from slotferry.codis import dump as codis_dump
 from slotferry.codis.plan import Plan, plan_import
 from slotferry.operator import options
 from slotferry.operator.groups import hidden_keys
-from slotferry.output import FAILED, answer, fail, note, run, say, table
+from slotferry.output import FAILED, answer, fail, note, say, table
 from slots import ranges
 
 app = typer.Typer(no_args_is_help=True, help="Bring in groups, servers and slots from another system.")
@@ -40,15 +40,14 @@ def import_codis(
     except codis_dump.DumpInvalid as error:
         raise fail(str(error)) from None
 
-    async def work() -> tuple[Plan, list[str]]:
-        async with options.connect(topom, token) as client:
-            plan = plan_import(dump, await client.status(), (await client.slots())["slots"])
-            if dry_run or plan.conflicts:
-                return plan, []
-            await _carry_out(client, plan)
-            return plan, checks(dump, (await client.status())["groups"])
+    async def work(client: TopomClient) -> tuple[Plan, list[str]]:
+        plan = plan_import(dump, await client.status(), (await client.slots())["slots"])
+        if dry_run or plan.conflicts:
+            return plan, []
+        await _carry_out(client, plan)
+        return plan, checks(dump, (await client.status())["groups"])
 
-    plan, found = run(work())
+    plan, found = options.ask(topom, token, work)
     answer(_described(plan, found, dry_run), as_json, lambda: _say(plan, found, dry_run))
     if plan.conflicts or plan.left:
         raise typer.Exit(FAILED)
@@ -67,12 +66,12 @@ async def _carry_out(client: TopomClient, plan: Plan) -> None:
         for group_id, slots in sorted(plan.slots.items()):
             await client.assign_slots(ranges.show(slots), group_id)
     except TopomError as error:
-        note("not all was taken; when that is mended run this again, and it goes on where it was")
+        note("some parts were not taken; correct that and run this again, and it goes on from here")
         raise error from None
 
 
 def checks(dump: codis_dump.Dump, groups: list[Answer]) -> list[str]:
-    """What is wrong with the servers of the dump, as topom sees them."""
+    """Errors of the dump's servers, as topom sees them."""
     taken = {group.id for group in dump.groups}
     wrong = []
     for group in groups:

@@ -1,6 +1,6 @@
-"""``slotferry migration``: how the moving of keys stands, and how fast it may go."""
+"""``slotferry migration``: the state of the moving of keys, and its pace."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -8,7 +8,7 @@ from slotferry.calls import Answer
 from slotferry.client import TopomClient
 from slotferry.operator import options
 from slotferry.operator.waiting import COURSES, describe, wait_moved
-from slotferry.output import answer, run, say, size, table
+from slotferry.output import answer, in_words, say, size, table
 from slots.ranges import show as show_ranges
 from slots.table import MOST_REPLICAS
 
@@ -25,11 +25,11 @@ SETTINGS = {
     "batch_keys": "most keys moved by one command",
     "batch_bytes": "most bytes moved by one command",
     "batch_milliseconds": "how long one command should hold up its source",
-    "latency_goal_milliseconds": "within which servers should answer 99 of 100 requests, 0 for no goal",
-    "hours": "of the day, in which keys move; none is always",
-    "time_zone": "of these hours; none is that of topom's computer",
-    "min_replicas": "that have to have a key before it is deleted at its source",
-    "replica_seconds": "that these have to confirm keys",
+    "latency_goal_milliseconds": "time for servers to answer 99 of 100 requests, 0 for no goal",
+    "hours": "hours of the day in which keys move; empty means always",
+    "time_zone": "time zone of these hours; empty means the one of topom's computer",
+    "min_replicas": "replicas that have to have a key before it is deleted at its source",
+    "replica_seconds": "seconds for replicas to confirm keys",
 }
 
 
@@ -37,8 +37,8 @@ SETTINGS = {
 def status(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
-    """Show what is moving, how fast, and how much is left."""
-    found = run(_call(topom, token, "migration"))
+    """Show which slots move, how fast, and how many keys are left."""
+    found = options.ask(topom, token, lambda client: client.migration())
     answer(found, as_json, lambda: say_migration(found, settings=True))
 
 
@@ -46,8 +46,8 @@ def status(
 def pause(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
-    """Stop moving keys. What has moved stays moved, and clients are served as before."""
-    found = run(_call(topom, token, "pause_migration"))
+    """Stop moving keys. Keys that have moved stay there, and clients are served as before."""
+    found = options.ask(topom, token, lambda client: client.pause_migration())
     answer(found, as_json, lambda: say("moving of keys is paused"))
 
 
@@ -56,7 +56,7 @@ def resume(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
     """Go on moving keys."""
-    found = run(_call(topom, token, "resume_migration"))
+    found = options.ask(topom, token, lambda client: client.resume_migration())
     answer(found, as_json, lambda: say("moving of keys goes on"))
 
 
@@ -76,8 +76,8 @@ def set_settings(
         float | None,
         typer.Option(
             min=0,
-            help="Within which source and target should answer 99 of 100 requests; moving slows down to hold it. "
-            "0: no goal.",
+            help="Milliseconds within which source and target should answer 99 of 100 requests; moving slows "
+            "down to hold it. 0: no goal.",
         ),
     ] = None,
     hours: Annotated[
@@ -86,15 +86,17 @@ def set_settings(
     ] = None,
     time_zone: Annotated[
         str | None,
-        typer.Option(metavar="ZONE", help="Of these hours, such as Europe/Paris. '': that of topom's computer."),
+        typer.Option(
+            metavar="ZONE", help="Time zone of these hours, such as Europe/Paris. '': the one of topom's computer."
+        ),
     ] = None,
     min_replicas: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=MOST_REPLICAS,
-            help="Replicas of the target that have to have a key before it is deleted at its source. Proxies go "
-            "by the number of when a slot was touched.",
+            help="Replicas of the target that have to have a key before it is deleted at its source. For a "
+            "slot that is already moving, proxies keep the number from its start.",
         ),
     ] = None,
     replica_seconds: Annotated[
@@ -121,7 +123,7 @@ def set_settings(
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes:
         raise typer.BadParameter("name at least one setting, such as --keys-per-second 20000")
-    found = run(_call(topom, token, "set_migration", **changes))
+    found = options.ask(topom, token, lambda client: client.set_migration(**changes))
     answer(found, as_json, lambda: say_migration(found, settings=True))
 
 
@@ -134,17 +136,16 @@ def cancel(
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Call moves off. What has moved of a slot goes back; a slot that has moved as a whole stays where it is."""
+    """Cancel moves. Keys of a slot that have moved go back; a slot that has moved as a whole stays in its new group."""
 
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            cancelled = await client.cancel_migration(slots)
-            if wait:
-                by_id = {slot["id"]: slot for slot in (await client.slots())["slots"]}
-                await wait_moved(client, {slot: _home(by_id[slot]) for slot in cancelled["returning"]}, limit)
-            return cancelled
+    async def work(client: TopomClient) -> Answer:
+        cancelled = await client.cancel_migration(slots)
+        if wait:
+            by_id = {slot["id"]: slot for slot in (await client.slots())["slots"]}
+            await wait_moved(client, {slot: _home(by_id[slot]) for slot in cancelled["returning"]}, limit)
+        return cancelled
 
-    found = run(work())
+    found = options.ask(topom, token, work)
     answer(found, as_json, lambda: _say_cancelled(found, wait))
 
 
@@ -156,7 +157,7 @@ def skip(
     as_json: options.Json = False,
 ) -> None:
     """Have slots that do not go on step aside for others, until they are retried."""
-    found = run(_call(topom, token, "skip_slots", slots=slots))
+    found = options.ask(topom, token, lambda client: client.skip_slots(slots=slots))
     answer(found, as_json, lambda: say(f"skipped: {_listed(found['slots'])}"))
 
 
@@ -168,7 +169,7 @@ def retry(
     as_json: options.Json = False,
 ) -> None:
     """Try at once what failed and waits, and have skipped slots go on."""
-    found = run(_call(topom, token, "retry_migration", slots=slots))
+    found = options.ask(topom, token, lambda client: client.retry_migration(slots=slots))
     more = f"; no longer skipped: {_listed(found['slots'])}" if found["slots"] else ""
     answer(found, as_json, lambda: say(f"tried again{more}"))
 
@@ -196,21 +197,15 @@ def _listed(slots: list[int]) -> str:
     return f"slots {show_ranges(slots)}" if slots else "nothing to change"
 
 
-async def _call(topom: str, token: str, method: str, **arguments: Any) -> Answer:
-    async with options.connect(topom, token) as client:
-        called: Answer = await getattr(TopomClient, method)(client, **arguments)
-        return called
-
-
 def say_migration(found: Answer, settings: bool = False) -> None:
-    """The moving of keys, and with ``settings`` its pace, as text."""
+    """Print the state of the migration, and with ``settings`` its pace, as text."""
     say(
         f"migration: {found['slots_pending']} slots pending, {found['slots_moving']} moving, "
         f"{found['slots_moved']} moved since topom started, "
         f"{found['keys_moved']:,} keys, {size(found['bytes_moved'])}; {describe(found)}"
     )
     if found["batches"]:
-        columns = ("from", "to", "state", "slots", "keys", "bytes", "keys left", "passes", "message")
+        columns = ("from", "to", "state", "slots", "keys", "bytes", "keys left", "passes", "reason")
         rows = [
             (
                 f"group {batch['source']}" if batch["source"] else "offline",
@@ -221,7 +216,7 @@ def say_migration(found: Answer, settings: bool = False) -> None:
                 size(batch["bytes_moved"]),
                 batch["remaining_keys"],
                 batch["passes"],
-                batch["message"] or "; ".join(batch.get("notes", [])),
+                in_words(batch["reason"]) or "; ".join(batch.get("notes", [])),
             )
             for batch in found["batches"]
         ]
@@ -234,9 +229,8 @@ def say_migration(found: Answer, settings: bool = False) -> None:
             title="pace by latency",
         )
     for skipped in found.get("skipped", []):
-        reason = skipped["reason"] or "an operator wanted it so"
         say(
-            f"skipped: slots {skipped['slots']}: {reason}; "
+            f"skipped: slots {skipped['slots']}: {in_words(skipped['reason'])}; "
             f"`slotferry migration retry --slots {skipped['slots']}` has them go on"
         )
     if settings:

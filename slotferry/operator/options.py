@@ -1,14 +1,16 @@
-"""Options that all of the operator's verbs share."""
+"""What all of the operator's verbs share: options, and asking topom."""
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
 
 import typer
 
 from slotferry.client import DEFAULT_URL, TopomClient
+from slotferry.output import run
 
 Topom = Annotated[
     str,
-    typer.Option("--topom", envvar="SLOTFERRY_TOPOM", metavar="URL,...", help="Where topom's API is, or those of all."),
+    typer.Option("--topom", envvar="SLOTFERRY_TOPOM", metavar="URL,...", help="URL of topom's API, or of all topoms."),
 ]
 Token = Annotated[
     str,
@@ -21,19 +23,23 @@ Token = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Return when the slots have moved, and show how it goes.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Return only when the slots have moved, and show the progress.")]
 Limit = Annotated[
     float,
-    typer.Option(
-        "--timeout", metavar="SECONDS", min=1, help="How long --wait waits. The move goes on when it is over."
-    ),
+    typer.Option("--timeout", metavar="SECONDS", min=1, help="Limit of --wait. The move goes on after it."),
 ]
 DEFAULT_TOPOM = DEFAULT_URL
 DEFAULT_LIMIT = 3600.0
 MOST_BIGGEST = 10
 """Biggest keys that topom knows of a slot."""
+Result = TypeVar("Result")
 
 
-def connect(topom: str, token: str) -> TopomClient:
-    """A client for the options' values. Raises :class:`slotferry.calls.TopomError` when they make no request."""
-    return TopomClient(topom, token)
+def ask(topom: str, token: str, call: Callable[[TopomClient], Awaitable[Result]]) -> Result:
+    """What a verb gets of the topom that its options name; what topom refuses ends the verb (:func:`output.run`)."""
+
+    async def work() -> Result:
+        async with TopomClient(topom, token) as client:
+            return await call(client)
+
+    return run(work())

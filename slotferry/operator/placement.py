@@ -6,7 +6,7 @@ import typer
 
 from slotferry.calls import Answer
 from slotferry.operator import options
-from slotferry.output import answer, run, say, table
+from slotferry.output import answer, in_words, say, table
 
 app = typer.Typer(no_args_is_help=True, help="Show and change on which nodes groups have masters and replicas.")
 
@@ -15,13 +15,8 @@ app = typer.Typer(no_args_is_help=True, help="Show and change on which nodes gro
 def show(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
-    """Show nodes and groups, what a plan would change, what it lacks, and what is being applied."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.placement()
-
-    found = run(work())
+    """Show nodes and groups, the changes of a plan, what it lacks, and the present run."""
+    found = options.ask(topom, token, lambda client: client.placement())
     answer(found, as_json, lambda: say_placement(found))
 
 
@@ -29,13 +24,8 @@ def show(
 def apply(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
-    """Begin to do what a plan says: new replicas from the pool, promotions, old copies back to the pool."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.apply_placement()
-
-    found = run(work())
+    """Begin to carry out a plan: new replicas from the pool, promotions, old copies back to the pool."""
+    found = options.ask(topom, token, lambda client: client.apply_placement())
     answer(found, as_json, lambda: _say_begun(found))
 
 
@@ -43,43 +33,33 @@ def apply(
 def cancel(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
-    """End what is being applied. What is done stays; copies under way are let go, and stay in the pool."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.cancel_placement()
-
-    found = run(work())
+    """End the present run. Finished changes stay; servers whose copies are under way go back to the pool."""
+    found = options.ask(topom, token, lambda client: client.cancel_placement())
     answer(found, as_json, lambda: say("the placement was cancelled; what it had done stays"))
 
 
 @app.command("auto")
 def auto(
-    wish: Annotated[Literal["on", "off"], typer.Argument(help="Whether topom is to place by itself.")],
+    wish: Annotated[Literal["on", "off"], typer.Argument(help="Whether topom places by itself.")],
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Have topom place by itself when nodes are lost or come, or not any more; what is under way goes on."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.set_auto_placement(wish == "on")
-
-    found = run(work())
+    """Switch placement by topom itself on or off, for when nodes are lost or come; the present run goes on."""
+    found = options.ask(topom, token, lambda client: client.set_auto_placement(wish == "on"))
     text = "applied by itself from now on" if wish == "on" else "not applied by itself any more"
     answer(found, as_json, lambda: say(f"placement is {text}"))
 
 
 def say_placement(found: Answer) -> None:
-    """All of it."""
+    """Print everything about the placement."""
     table(
         ("node", "datacenter", "state", "leads", "follows", "pool"),
         [
             (
                 node["name"],
                 node["datacenter"],
-                node["problem"] or "there",
+                in_words(node["reason"]) or "there",
                 _groups(node["leads"]),
                 _groups(node["follows"]),
                 ", ".join(node["pool"]),
@@ -91,14 +71,14 @@ def say_placement(found: Answer) -> None:
     table(
         ("group", "leader", "followers", "state"),
         [
-            (str(one["id"]), one["leader"], ", ".join(one["followers"]), one["problem"] or "planned for")
+            (str(one["id"]), one["leader"], ", ".join(one["followers"]), in_words(one["reason"]) or "planned for")
             for one in found["groups"]
         ],
         title=f"groups, of which {found['replicas']} copies are wanted; epoch {found['epoch']}",
     )
     say(f"placement is {'' if found['auto'] else 'not '}applied by itself")
-    if found["waits_for"]:
-        say(f"nothing is done now: {found['waits_for']}")
+    if found["reason"]:
+        say(f"nothing is done now: {in_words(found['reason'])}")
     say_run(found)
     if found["run"] is None:
         plan = found["plan"]
@@ -106,8 +86,8 @@ def say_placement(found: Answer) -> None:
             say(f"would change in round {step['round']}: {step['text']}")
         if not plan["steps"]:
             say("a plan would change nothing")
-    for text in found["plan"]["missing"]:
-        say(f"missing: {text}")
+    for missing in found["plan"]["missing"]:
+        say(f"missing: {in_words(missing)}")
 
 
 def _say_begun(found: Answer) -> None:
@@ -117,10 +97,12 @@ def _say_begun(found: Answer) -> None:
 
 
 def say_run(found: Answer) -> None:
-    """What is being applied, if anything is."""
+    """Print the present run, if there is one."""
     if found["run"] is None:
         return
-    rows = [(str(step["round"]), step["state"], step["text"], step["reason"]) for step in found["run"]["steps"]]
+    rows = [
+        (str(step["round"]), step["state"], step["text"], in_words(step["reason"])) for step in found["run"]["steps"]
+    ]
     table(("round", "state", "step", "reason"), rows, title=f"being applied, for {found['run']['who']}")
 
 

@@ -7,7 +7,7 @@ import typer
 from slotferry.calls import Answer
 from slotferry.operator import options
 from slotferry.operator.groups import Address, Datacenter, Node
-from slotferry.output import answer, run, say, size, table
+from slotferry.output import answer, in_words, say, size, table
 
 app = typer.Typer(no_args_is_help=True, help="Add, remove and list the Redis servers that are in no group.")
 
@@ -18,19 +18,14 @@ def add(
     datacenter: Datacenter = "",
     node: Node = "",
     wipe: Annotated[
-        bool, typer.Option("--wipe", help="Although it holds keys: they are lost once it is taken.")
+        bool, typer.Option("--wipe", help="Add it even if it holds keys; they are lost once a group takes it.")
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Register a server that is in no group. It has to answer, and to be empty: taken into a group, it is wiped."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.add_to_pool(address, datacenter, node, wipe)
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.add_to_pool(address, datacenter, node, wipe))
     answer(found, as_json, lambda: say(f"server {address} added to the pool"))
 
 
@@ -41,13 +36,8 @@ def remove(
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Forget a server of the pool. It is left as it is."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.remove_from_pool(address)
-
-    found = run(work())
+    """Forget a server of the pool. The server itself is not changed."""
+    found = options.ask(topom, token, lambda client: client.remove_from_pool(address))
     answer(found, as_json, lambda: say(f"server {address} removed from the pool"))
 
 
@@ -56,12 +46,7 @@ def show(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
     """Show the servers that are in no group."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.pool()
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.pool())
     answer(found, as_json, lambda: say_pool(found))
 
 
@@ -82,5 +67,5 @@ def say_pool(found: Answer) -> None:
     ]
     table(("server", "node", "datacenter", "state", "role", "keys", "memory", "may be wiped"), rows, title="pool")
     for one in found["servers"]:
-        if one.get("problem"):
-            say(f"pool: {one['problem']}")
+        if one.get("reason"):
+            say(f"pool: {in_words(one['reason'])}")

@@ -1,10 +1,10 @@
-"""``slotferry protection``: what is done by itself when many members are lost at a time."""
+"""``slotferry protection``: shows and changes the protection mode, in which many members are lost at once."""
 
 import typer
 
 from slotferry.calls import Answer
 from slotferry.operator import options
-from slotferry.output import answer, moment, run, say
+from slotferry.output import answer, moment, say
 
 app = typer.Typer(no_args_is_help=True, help="When many servers and proxies are lost at a time.")
 
@@ -14,29 +14,19 @@ def show(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
     """Show how many members are lost, and whether nothing is done by itself because of that."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.protection()
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.protection())
     answer(found, as_json, lambda: say_protection(found))
 
 
 @app.command("off")
 def off(topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False) -> None:
     """Have failed masters replaced all the same, until the members that are lost now are back."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.lift_protection()
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.lift_protection())
     answer(found, as_json, lambda: say_protection(found))
 
 
 def say_protection(found: Answer) -> None:
-    """How it stands."""
+    """Print the state of the protection mode."""
     if found["active"] is None:
         say("whether protection is on is not known: no topom leads")
         say_lifted(found)
@@ -49,6 +39,6 @@ def say_protection(found: Answer) -> None:
 
 
 def say_lifted(found: Answer) -> None:
-    """Who has lifted it, and when, if somebody has."""
+    """Print who has lifted the protection, and when."""
     if lifted := found.get("lifted"):
         say(f"{lifted['by']} lifted it at {moment(lifted['at'])}, until the members lost then are back")

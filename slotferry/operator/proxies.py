@@ -1,43 +1,32 @@
 """``slotferry proxy list|drain|remove``: the proxies that topom knows."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from slotferry.calls import Answer
 from slotferry.operator import options
 from slotferry.operator.status import say_proxies
-from slotferry.output import answer, run, say
+from slotferry.output import answer, say
+
+ProxyId = Annotated[int, typer.Argument(metavar="PROXY", min=1, help="The proxy's id, from `slotferry proxy list`.")]
 
 
 def list_proxies(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
     """List the proxies that topom knows."""
-
-    async def work() -> list[Answer]:
-        async with options.connect(topom, token) as client:
-            return await client.proxies()
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.proxies())
     answer({"proxies": found}, as_json, lambda: say_proxies(found))
 
 
 def drain_proxy(
-    proxy_id: Annotated[
-        int, typer.Argument(metavar="PROXY", min=1, help="The proxy's id, from `slotferry proxy list`.")
-    ],
+    proxy_id: ProxyId,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Have a proxy let its clients go, between requests and spread over time; then it leaves and ends."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.drain_proxy(proxy_id)
-
-    found: dict[str, Any] = run(work())
+    found = options.ask(topom, token, lambda client: client.drain_proxy(proxy_id))
 
     def tell() -> None:
         clients = found.get("counters", {}).get("clients", 0)
@@ -49,23 +38,16 @@ def drain_proxy(
 
 
 def remove_proxy(
-    proxy_id: Annotated[
-        int, typer.Argument(metavar="PROXY", min=1, help="The proxy's id, from `slotferry proxy list`.")
-    ],
+    proxy_id: ProxyId,
     force: Annotated[
-        bool, typer.Option("--force", help="Also when a Redis server cannot be reached to cut the proxy off it.")
+        bool, typer.Option("--force", help="Remove it even if a Redis server cannot be reached to cut the proxy off.")
     ] = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Cut a proxy off all Redis servers and forget it. One that still runs registers anew."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.remove_proxy(proxy_id, force)
-
-    found: dict[str, Any] = run(work())
+    """Cut a proxy off all Redis servers and forget it. A proxy that still runs registers again."""
+    found = options.ask(topom, token, lambda client: client.remove_proxy(proxy_id, force))
 
     def tell() -> None:
         say(f"proxy {proxy_id} removed")

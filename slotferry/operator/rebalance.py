@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from slotferry.calls import Answer
+from slotferry.client import TopomClient
 from slotferry.costs import show_costs
 from slotferry.operator import options
 from slotferry.operator.waiting import wait_moved
-from slotferry.output import answer, note, run, say, table
+from slotferry.output import answer, note, say, table
 from slots.ranges import show
 
 Policy = Annotated[
@@ -28,15 +29,16 @@ Tolerance = Annotated[
         metavar="PART",
         min=0,
         max=1,
-        help="By bytes: how far a group may be from its share, as a part of it. topom's default is 0.05, which is 5%.",
+        help="By bytes: how far a group may be from its share, as a fraction of the share. topom's default is"
+        " 0.05, which is 5%.",
         show_default=False,
     ),
 ]
 MostSlots = Annotated[
-    int | None, typer.Option("--most-slots", metavar="N", min=0, help="Move so many slots at most.", show_default=False)
+    int | None, typer.Option("--most-slots", metavar="N", min=0, help="The most slots to move.", show_default=False)
 ]
 MostBytes = Annotated[
-    int | None, typer.Option("--most-bytes", metavar="N", min=0, help="Move so many bytes at most.", show_default=False)
+    int | None, typer.Option("--most-bytes", metavar="N", min=0, help="The most bytes to move.", show_default=False)
 ]
 Drain = Annotated[
     list[int] | None,
@@ -44,7 +46,7 @@ Drain = Annotated[
         "--drain",
         metavar="GROUP",
         min=1,
-        help="A group that is to have nothing left, so that its servers can be removed. May be given several times.",
+        help="A group to empty, so that its servers can be removed. May be given several times.",
         show_default=False,
     ),
 ]
@@ -53,8 +55,8 @@ Capacity = Annotated[
     typer.Option(
         "--capacity",
         metavar="GROUP=WEIGHT",
-        help="By bytes: what a group can hold beside the others, such as its memory in GB; one that is not named has "
-        "the mean of those that are. May be given several times.",
+        help="By bytes: the capacity of a group relative to the others, such as its memory in GB. A group "
+        "that is not named has the mean of the others. May be given several times.",
         show_default=False,
     ),
 ]
@@ -78,22 +80,21 @@ def rebalance(
     """Even out the groups: plan which slots go where, and move them with their keys while clients work."""
     weights = _weights(capacity or [])
 
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            planned = await client.rebalance(
-                policy,
-                dry_run,
-                tolerance=tolerance,
-                most_slots=most_slots,
-                most_bytes=most_bytes,
-                drain=drain or (),
-                capacity=weights,
-            )
-            if wait and not dry_run:
-                await wait_moved(client, {move["slot"]: move["to"] for move in planned["moves"]}, limit)
-            return planned
+    async def work(client: TopomClient) -> Answer:
+        planned = await client.rebalance(
+            policy,
+            dry_run,
+            tolerance=tolerance,
+            most_slots=most_slots,
+            most_bytes=most_bytes,
+            drain=drain or (),
+            capacity=weights,
+        )
+        if wait and not dry_run:
+            await wait_moved(client, {move["slot"]: move["to"] for move in planned["moves"]}, limit)
+        return planned
 
-    found = run(work())
+    found = options.ask(topom, token, work)
     answer(found, as_json, lambda: _say_plan(found, done=wait and not dry_run))
 
 

@@ -6,7 +6,7 @@ import typer
 
 from slotferry.calls import Answer
 from slotferry.operator import options
-from slotferry.output import answer, run, say, table
+from slotferry.output import answer, in_words, say, table
 
 app = typer.Typer(no_args_is_help=True, help="Add, remove and list the Redis Sentinels that watch the groups.")
 
@@ -20,13 +20,8 @@ def add(
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Have one more Sentinel watch all groups. Three or more on different machines are what is needed."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.add_sentinel(address)
-
-    found = run(work())
+    """Have one more Sentinel watch all groups. Use three or more, on different machines."""
+    found = options.ask(topom, token, lambda client: client.add_sentinel(address))
     answer(found, as_json, lambda: _say_added(found, address))
 
 
@@ -38,12 +33,7 @@ def remove(
     as_json: options.Json = False,
 ) -> None:
     """Have a Sentinel watch nothing any more, and the others count without it."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.remove_sentinel(address)
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.remove_sentinel(address))
     answer(found, as_json, lambda: _say_told(found, f"sentinel {address} removed"))
 
 
@@ -52,12 +42,7 @@ def show(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
     """Show the Sentinels, the groups that they watch, and the master that each names."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.sentinels()
-
-    found = run(work())
+    found = options.ask(topom, token, lambda client: client.sentinels())
     answer(found, as_json, lambda: _say_sentinels(found))
 
 
@@ -65,20 +50,15 @@ def show(
 def resync(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
-    """Have every Sentinel forget the groups, and the Sentinels that are gone, and watch the groups anew."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.resync_sentinels()
-
-    found = run(work())
-    answer(found, as_json, lambda: _say_told(found, "sentinels watch the groups anew"))
+    """Have every Sentinel forget the groups, and the Sentinels that are gone, and watch the groups again."""
+    found = options.ask(topom, token, lambda client: client.resync_sentinels())
+    answer(found, as_json, lambda: _say_told(found, "sentinels watch the groups again"))
 
 
 def _say_added(found: Answer, address: str) -> None:
     say(f"sentinel {address} added")
-    if found.get("problem"):
-        say(found["problem"])
+    if found.get("reason"):
+        say(in_words(found["reason"]))
 
 
 def _say_told(found: Answer, done: str) -> None:
@@ -95,12 +75,17 @@ def _say_sentinels(found: Answer) -> None:
     table(
         ["sentinel", "up", *(f"group {group['id']}" for group in groups), "reason"],
         [
-            [one["address"], one["up"], *(one["masters"].get(str(group["id"])) for group in groups), one["reason"]]
+            [
+                one["address"],
+                one["up"],
+                *(one["masters"].get(str(group["id"])) for group in groups),
+                in_words(one["reason"]),
+            ]
             for one in found["sentinels"]
         ],
     )
     for group in groups:
-        if group["problem"]:
-            say(group["problem"])
-    if found.get("problem"):
-        say(found["problem"])
+        if group["reason"]:
+            say(in_words(group["reason"]))
+    if found.get("reason"):
+        say(in_words(found["reason"]))

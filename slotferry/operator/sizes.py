@@ -1,4 +1,4 @@
-"""How the sizes of slots are shown: columns of ``slotferry slots show``, ``slots sizes`` and ``slots biggest``."""
+"""Shows the sizes of slots: columns of ``slotferry slots show``, ``slots sizes`` and ``slots biggest``."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -8,12 +8,12 @@ import typer
 from slotferry.calls import Answer
 from slotferry.costs import duration
 from slotferry.operator import options
-from slotferry.output import answer, note, run, say, size, table
+from slotferry.output import answer, note, say, size, table
 from slots.ranges import RangeError, parse
 
 COLUMNS = ("bytes", "keys", "biggest key")
 LONGEST_NAME = 60
-"""Characters of a key's name in a table; JSON has all that is known."""
+"""The most characters of a key's name in a table; JSON has the whole known name."""
 
 Ranges = Annotated[
     str | None,
@@ -22,7 +22,7 @@ Ranges = Annotated[
 
 
 def chosen(slots: Sequence[Answer], wanted: str | None) -> list[Answer]:
-    """Those of all slots that ranges name. Ends the command where they cannot be read."""
+    """The slots that the ranges name. Ends the command if the ranges cannot be read."""
     if wanted is None:
         return list(slots)
     try:
@@ -42,7 +42,7 @@ def largest_first(slots: Iterable[Answer]) -> list[Answer]:
 
 
 def cells(slots: Sequence[Answer]) -> tuple[object, ...]:
-    """Bytes, keys and the biggest key of slots together; what is unknown is None."""
+    """Bytes, keys and the biggest key of several slots together; unknown values are None."""
     sized = [slot for slot in slots if "bytes" in slot]
     if not sized:
         return None, None, None
@@ -57,7 +57,7 @@ def cells(slots: Sequence[Answer]) -> tuple[object, ...]:
 
 
 def name(key: Answer) -> str:
-    """A key's name as a terminal may have it: nothing that moves a cursor, and not too long."""
+    """A key's name in a form for a terminal: without control characters, and not too long."""
     text = str(key["key"])
     safe = text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return safe if len(safe) <= LONGEST_NAME else safe[: LONGEST_NAME - 1] + "…"
@@ -66,13 +66,8 @@ def name(key: Answer) -> str:
 def show_sizes(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
-    """Show what the slots of each group take in memory, when that was measured, and what is stale."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.sizes()
-
-    found = run(work())
+    """Show the memory of the slots of each group, when it was measured, and which sizes are stale."""
+    found = options.ask(topom, token, lambda client: client.sizes())
     answer(found, as_json, lambda: _say_sizes(found))
 
 
@@ -84,12 +79,7 @@ def show_biggest(
     as_json: options.Json = False,
 ) -> None:
     """Show the biggest keys, of all slots or of some, as they were when sizes were measured."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.slots(biggest=options.MOST_BIGGEST)
-
-    slots = run(work())["slots"]
+    slots = options.ask(topom, token, lambda client: client.slots(biggest=options.MOST_BIGGEST))["slots"]
     keys = [
         {"slot": slot["id"], "group_id": slot["group_id"], **key}
         for slot in chosen(slots, ranges)
@@ -113,7 +103,7 @@ def show_biggest(
 
 
 def say_unknown() -> None:
-    """Say that nothing is known of sizes, and how that changes."""
+    """Print that no sizes are known, and how to measure them."""
     say("the sizes of slots are not known; `slotferry sizing run --topom URL --output DIR` measures them")
 
 

@@ -1,29 +1,27 @@
-"""``slotferry status``: everything at a glance."""
+"""``slotferry status``: an overview of the whole cluster."""
 
 from slotferry.calls import Answer
 from slotferry.operator import options
 from slotferry.operator.migration import say_migration
+from slotferry.operator.pausing import say_pause
 from slotferry.operator.protection import say_protection
-from slotferry.output import answer, run, say, size, table
+from slotferry.output import answer, in_words, say, size, table
 
 
 def status(
     topom: options.Topom = options.DEFAULT_TOPOM, token: options.Token = "", as_json: options.Json = False
 ) -> None:
-    """Show the product: groups with their servers, proxies, slots, and what is moving."""
-
-    async def work() -> Answer:
-        async with options.connect(topom, token) as client:
-            return await client.status()
-
-    found = run(work())
+    """Show the product: groups with their servers, proxies, slots, and slots that move."""
+    found = options.ask(topom, token, lambda client: client.status())
     answer(found, as_json, lambda: _say_status(found))
 
 
 def _say_status(found: Answer) -> None:
     slots = found["slots"]
-    if found.get("problem"):
-        say(f"NOTHING CAN BE CHANGED NOW: {found['problem']}")
+    if found.get("reason"):
+        say(f"NOTHING CAN BE CHANGED NOW: {in_words(found['reason'])}")
+    if found.get("pause"):
+        say_pause(found["pause"])
     say(
         f"product {found['product']}, epoch {found['epoch']}, {found['databases']} databases, "
         f"{found['number_of_slots']} slots by {found['slot_function']}: "
@@ -33,27 +31,29 @@ def _say_status(found: Answer) -> None:
         say_topoms(found["topoms"])
     say_groups(found["groups"])
     for entry in found.get("leaving", []):
-        waits = f"; {entry['waits_for']}" if entry.get("waits_for") else ""
+        waits = f"; {in_words(entry['reason'])}" if entry.get("reason") else ""
         say(f"{entry['kind']} {entry['id']} leaves: {entry['why']}{waits}")
     for group in found["groups"]:
         for server in group["servers"]:
-            waits = f": {server['waits_for']}" if server.get("waits_for") else ""
+            waits = f": {in_words(server['not_whole'])}" if server.get("not_whole") else ""
             if waits and not server.get("joining"):
                 say(f"server {server['address']} does not follow the master of group {group['id']}{waits}")
             elif server.get("joining"):
                 say(f"server {server['address']} joins group {group['id']} and is not whole yet{waits}")
-            for problem in (server.get("problem"), server.get("foreign")):
-                if problem:
-                    say(f"group {group['id']}: {problem}")
+            for reason in (server.get("not_used"), server.get("not_swept")):
+                if reason:
+                    say(f"group {group['id']}: {in_words(reason)}")
     say_proxies(found["proxies"])
     say_migration(found["migration"])
     for group in found["groups"]:
-        if group.get("trouble"):
-            say(f"group {group['id']}: its master has failed and is not replaced yet: {group['trouble']}")
-    for name, why in found.get("failing", {}).items():
-        say(f"topom: {name} failed and was started again: {why}; its log says more")
+        if group.get("reason"):
+            say(f"group {group['id']}: its master has failed and is not replaced yet: {in_words(group['reason'])}")
+    for name, reason in found.get("failing", {}).items():
+        say(f"topom: {name} failed and was started again: {in_words(reason)}; its log says more")
+    for loop in found.get("loops", []):
+        say(f"topom: {loop['name']}: {loop['says']}")
     if found.get("sentinels"):
-        say(f"Sentinels: {found['sentinels']}")
+        say(f"Sentinels: {in_words(found['sentinels'])}")
     protection = found.get("protection", {})
     if protection.get("active") or protection.get("lifted"):
         say_protection(found["protection"])
@@ -74,8 +74,8 @@ def say_topoms(topoms: list[Answer]) -> None:
     ]
     table(("topom", "instance", "state", "term", "epoch", "version"), rows, title="topoms")
     for topom in topoms:
-        if topom.get("problem"):
-            say(f"topom {topom['url']}: {topom['problem']}")
+        if topom.get("reason"):
+            say(f"topom {topom['url']}: {in_words(topom['reason'])}")
 
 
 def say_groups(groups: list[Answer]) -> None:
@@ -101,7 +101,7 @@ def say_groups(groups: list[Answer]) -> None:
 
 
 def _state(server: Answer) -> str:
-    """Whether a server answers topom, and what is thought of it if it does not answer everybody."""
+    """Whether a server answers topom; if not all views have answers, the suspicion."""
     state = "up" if server.get("up") else "down"
     condition = server.get("condition", "alive")
     if condition == "alive":

@@ -8,15 +8,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 
 from slotferry.calls import Answer, TopomError, TopomUnreachable
 from slotferry.client import TopomClient
-from slotferry.output import err, note
+from slotferry.output import err, in_words, note
 
 POLL_SECONDS = 0.25
 LINE_SECONDS = 5.0
-"""How often progress is told where there is no terminal."""
+"""How often progress is printed if there is no terminal."""
 UNREACHABLE_SECONDS = 30.0
-"""How long topom may be away meanwhile; it may just be restarting, and goes on by itself."""
+"""How long topom may be away meanwhile; it may just be restarting, and then continues by itself."""
 COURSES = {"turning": ", to be turned round", "back": ", back"}
-"""What is added to the state of an action that was cancelled."""
+"""Added to the state of an action that was cancelled."""
 
 
 class WaitedTooLong(TopomError):
@@ -24,15 +24,15 @@ class WaitedTooLong(TopomError):
 
 
 class MoveAbandoned(TopomError):
-    """Slots came to rest elsewhere than they were sent to."""
+    """Slots came to rest in another group than they were sent to."""
 
 
 async def wait_moved(topom: TopomClient, targets: dict[int, int], limit: float) -> None:
-    """Wait until each slot is at rest in the group it is on its way to.
+    """Wait until each slot is at rest in the group that it is moving to.
 
     Args:
         targets: the group id by slot.
-        limit: seconds after which to give up waiting; the move goes on.
+        limit: seconds after which to stop waiting; the move goes on.
 
     Raises:
         WaitedTooLong: at the limit.
@@ -100,15 +100,18 @@ def _moving(slots: Collection[Answer], targets: dict[int, int]) -> list[int]:
 
 
 def describe(migration: Answer) -> str:
-    """One line of how the moving of keys stands."""
+    """One line about the state of the migration."""
     parts = [f"{migration['keys_per_second']:,.0f} keys/s"]
     if migration.get("remaining_keys") is not None:
         parts.append(f"about {migration['remaining_keys']:,} keys left")
     if migration["paused"]:
         parts = ["paused; `slotferry migration resume` lets it go on"]
     elif migration.get("halted"):
-        parts = [migration["halted"]]
-    said = [batch.get("message", "") for batch in migration["batches"]]
-    said += [pacing["reason"] for batch in migration["batches"] if (pacing := batch.get("pacing"))]
-    parts += sorted({text for text in said if text and text not in parts})
+        parts = [in_words(migration["halted"])]
+    reasons = [batch.get("reason") for batch in migration["batches"]]
+    # What halts all of them is said once.
+    halted = (migration.get("halted") or {}).get("kind")
+    reasons = [reason for reason in reasons if reason and reason["kind"] != halted]
+    reasons += [pacing["reason"] for batch in migration["batches"] if (pacing := batch.get("pacing"))]
+    parts += sorted({in_words(reason) for reason in reasons if reason})
     return ", ".join(parts)

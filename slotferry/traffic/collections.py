@@ -1,7 +1,7 @@
 """Keys of several elements: hashes, lists, sets, sorted sets, streams.
 
-Each goes through rounds of ``period`` versions: absent, made whole in one command, then one small write after
-another, each with a reply that follows from the version before.
+Each key goes through rounds of ``period`` versions. First it is absent, then one command makes it whole, then small
+writes follow. The reply to each follows from the version before.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +23,12 @@ from slotferry.traffic.content import (
 
 _ELEMENT_BYTES = 32
 _LIMIT = 512
-"""Elements of the biggest; their bytes grow beyond it instead."""
+"""The number of elements of the biggest key; a bigger size makes the elements longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What the kinds of this module share: rounds, and the elements a round begins with."""
+    """The common part of this module's kinds: rounds, and the elements at the start of a round."""
 
     period: int = 12
     size: Callable[[int], int] = mixed_size
@@ -38,25 +38,25 @@ class Collection:
         return version % self.period != 0
 
     def count(self, index: int) -> int:
-        """Elements that a round begins with: at least 2."""
+        """The number of elements at the start of a round, at least 2."""
         return min(_LIMIT, max(2, self.size(index) // _ELEMENT_BYTES))
 
     def element(self, index: int, version: int, place: int) -> bytes:
-        """An element of the round of ``version``; ``place`` counts those it began with, negative ones are new."""
+        """An element of the round of ``version``; ``place`` counts the first elements, negative places are new ones."""
         return self._chunks(index, version, (place,))[0]
 
     def elements(self, index: int, version: int) -> list[bytes]:
-        """The elements that the round began with."""
+        """The elements at the start of the round."""
         return self._chunks(index, version, range(self.count(index)))
 
     def _chunks(self, index: int, version: int, places: Sequence[int]) -> list[bytes]:
         size = max(_ELEMENT_BYTES, self.size(index) // _LIMIT)
-        # New elements stand at negative places, down to minus the period: moved up to count from 0.
+        # New elements have negative places, down to minus the period; the sum counts from 0.
         moved = places if not places or places[0] >= 0 else [_LIMIT - place for place in places]
         return chunks((index << 16) + version // self.period, moved, size)
 
     def step(self, version: int) -> int:
-        """Which write of its round led to this version: 0 removed the key, 1 made it."""
+        """The place in its round of the write that made this version: 0 removed the key, 1 made it."""
         return version % self.period
 
 
@@ -110,7 +110,7 @@ class Hash(Collection):
 
 
 class List(Collection):
-    """Lists: pushed and popped at both ends; an element lost, doubled or out of order shows."""
+    """Lists: elements pushed and popped at both ends. A lost, doubled or misplaced element shows."""
 
     def content(self, index: int, version: int) -> list[bytes]:
         """Elements in their order; empty when absent."""
@@ -196,7 +196,7 @@ class Set(Collection):
         name = name_of(index)
         if choice % 2:
             return ReadCall((b"SCARD", name), lambda version: len(self.content(index, version)))
-        # A member that only later rounds and steps have is asked for as often as one that is there.
+        # Members of later rounds and steps are asked for as often as present ones.
         asked = self.element(index, 1, choice // 2 % self.count(index))
         return ReadCall((b"SISMEMBER", name, asked), lambda version: int(asked in self.content(index, version)))
 
@@ -251,10 +251,10 @@ class SortedSet(Collection):
 
 
 class Stream(Collection):
-    """Streams: entries with ids of our own added and deleted."""
+    """Streams: entries with our own ids, added and deleted."""
 
     def content(self, index: int, version: int) -> list[list[Any]]:
-        """Entries as XRANGE gives them: ``[[id, [field, value, ...]], ...]``; empty when absent."""
+        """Entries in XRANGE's form: ``[[id, [field, value, ...]], ...]``; empty when absent."""
         if not self.present(version):
             return []
         steps = {1: self._first(index, version)}

@@ -1,8 +1,8 @@
-"""What each key holds at each version: kinds of values, the writes between versions, and reads of them.
+"""The content of each key at each version: kinds of values, the writes between versions, and reads.
 
-Everything here is a pure function of a key's index and its version, so nothing written has to be kept.
-Version 0 is absent; version ``n`` is what the ``n``-th write to the key leaves. Versions go in rounds: each
-kind is absent again after some number of writes, and is then made anew.
+Everything here is a pure function of a key's index and its version, so nothing written has to be kept. Version 0 is
+absent; version ``n`` is what the ``n``-th write to the key leaves. Versions go in rounds: after some number of writes
+each key is absent again, and is then made again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,22 +13,22 @@ from typing import Any, NamedTuple, Protocol
 Argument = bytes | int
 PREFIX = b"traffic:"
 LONG_TTL_SECONDS = 864_000
-"""TTL of the keys that have one: longer than any run, so that none expires in it."""
+"""TTL of keys that have one: longer than any run, so that none expires during it."""
 _POOL = Random(20_240_229).randbytes(1 << 18)
 _STARTS = len(_POOL) - (1 << 17)
-"""Places in the pool at which a chunk may start, so that the longest one still fits behind."""
+"""The places in the pool where a chunk may start, so that the longest chunk still fits."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
 class ReadCall(NamedTuple):
-    """A command that reads one key, and what it has to answer at each version."""
+    """A command that reads one key, and its right reply at each version."""
 
     arguments: tuple[Argument, ...]
     expected: Callable[[int], Any]
     """The reply for a version of the key."""
     tidy: Callable[[Any], Any] | None = None
-    """Makes replies comparable whose order or form says nothing; applied to the reply only."""
+    """Makes replies comparable where their order or form does not matter; applied to the reply only."""
 
 
 class WriteCall(NamedTuple):
@@ -46,13 +46,13 @@ class Kind(Protocol):
         """Whether the key exists at this version."""
 
     def write(self, index: int, version: int) -> WriteCall:
-        """The write that leads from the version before to this one."""
+        """The write from the version before to this one."""
 
     def whole(self, index: int) -> ReadCall:
-        """A read of all that the key holds."""
+        """A read of the key's whole content."""
 
     def part(self, index: int, choice: int) -> ReadCall:
-        """A smaller read; ``choice`` is any number and picks which."""
+        """A smaller read; ``choice`` is any number and selects which."""
 
 
 def name_of(index: int) -> bytes:
@@ -61,26 +61,26 @@ def name_of(index: int) -> bytes:
 
 
 def index_of(name: bytes) -> int | None:
-    """The reverse of :func:`name_of`; None for a name that is not of this traffic."""
+    """The reverse of :func:`name_of`; None for a name that does not belong to this traffic."""
     number = name.removeprefix(PREFIX)
     return int(number) if name.startswith(PREFIX) and number.isdigit() else None
 
 
 def scatter(number: int) -> int:
-    """32 bits that follow from a number without showing it."""
+    """32 bits that depend on a number without an obvious pattern."""
     mixed = (number * _GOLDEN) & _MASK
     mixed ^= mixed >> 29
     return ((mixed * 0xBF58476D1CE4E5B9) & _MASK) >> 32
 
 
 def chunk(seed: int, size: int) -> bytes:
-    """``size`` bytes, at least those of the seed, that follow from ``seed``: binary, and different for each seed."""
+    """``size`` bytes, at least those of the seed, that depend on ``seed``: binary, and different for each seed."""
     start = scatter(seed) % _STARTS
     return (b"%x:" % seed) + _POOL[start : start + max(0, size - 8)]
 
 
 def chunks(seed: int, places: Iterable[int], size: int) -> list[bytes]:
-    """One chunk for each place, all different; quicker than as many calls of :func:`chunk`."""
+    """One chunk for each place, all different; faster than as many calls of :func:`chunk`."""
     start = scatter(seed) % _STARTS
     head = b"%x" % seed
     rest = max(0, size - 10)
@@ -88,7 +88,7 @@ def chunks(seed: int, places: Iterable[int], size: int) -> list[bytes]:
 
 
 def mixed_size(index: int) -> int:
-    """Bytes that a key holds, about: most tens to hundreds, one in two hundred up to 40 KB."""
+    """The approximate bytes of a key: most have tens to hundreds, one in two hundred up to 40 KB."""
     mixed = scatter(index ^ 0x5151)
     drawn, fine = mixed % 1000, mixed // 1000
     if drawn < 600:
@@ -106,7 +106,7 @@ def as_mapping(reply: Any) -> Any:
 
 
 def as_members(reply: Any) -> Any:
-    """The members of a set without their order, which says nothing; doubled ones stay visible."""
+    """The members of a set, without their order; doubled ones stay visible."""
     return sorted(reply) if isinstance(reply, list | set) else reply
 
 
@@ -124,7 +124,7 @@ def as_scores(reply: Any) -> Any:
 
 
 def as_sign(reply: Any) -> Any:
-    """A time to live as 1, whatever is left of it; -1 (none) and -2 (no key) as they are."""
+    """A time to live as 1, whatever is left of it; -1 (none) and -2 (no key) stay the same."""
     return min(reply, 1) if isinstance(reply, int) else reply
 
 
@@ -134,7 +134,7 @@ class Text:
 
     size: Callable[[int], int]
     period: int = 11
-    """Absent at each version that this divides; 0 for a key that is never deleted and has no TTL."""
+    """The key is absent at each multiple of this version; 0 for a key that is never deleted and has no TTL."""
 
     def present(self, version: int) -> bool:
         return version % self.period != 0 if self.period else version > 0
@@ -144,7 +144,7 @@ class Text:
         return bool(self.period) and self.present(version) and version % 4 == 1
 
     def value(self, index: int, version: int) -> bytes | None:
-        """What GET has to answer."""
+        """The right reply to GET."""
         if not self.present(version):
             return None
         size = self.size(index)
@@ -223,7 +223,7 @@ class Counter:
 
 
 def kinds_by_share(shares: dict[Kind, int]) -> list[Kind]:
-    """A list in which each kind stands as often as its share says."""
+    """A list in which each kind comes as often as its share says."""
 
     def every() -> Iterator[Kind]:
         for kind, share in shares.items():

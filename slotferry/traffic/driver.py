@@ -36,12 +36,12 @@ class TrafficError(RuntimeError):
 
 @dataclass
 class Report:
-    """What was counted in one second, in a load, or in all."""
+    """The counts of one second, of a load, or of all."""
 
     at: int = 0
     """Seconds since the epoch; 0 for more than one second."""
     duration: float = 0.0
-    """How long it was counted, in seconds."""
+    """The length of that time, in seconds."""
     requests: int = 0
     errors: int = 0
     differences: int = 0
@@ -55,7 +55,7 @@ class Report:
         return not self.errors and not self.differences
 
     def add(self, wire: Mapping[str, Any]) -> None:
-        """Count what a process reported."""
+        """Add the counts of a process's report."""
         other = Report(
             requests=wire["requests"],
             errors=wire["errors"],
@@ -67,7 +67,7 @@ class Report:
         self.merge(other)
 
     def merge(self, other: "Report") -> None:
-        """Count what another report has."""
+        """Add the counts of another report."""
         self.requests += other.requests
         self.errors += other.errors
         self.differences += other.differences
@@ -78,7 +78,7 @@ class Report:
         self.latency.merge(other.latency)
 
     def to_wire(self) -> dict[str, Any]:
-        """As JSON, with percentiles in place of the histogram."""
+        """As JSON, with percentiles instead of the histogram."""
         return {
             "at": self.at,
             "duration": round(self.duration, 3),
@@ -93,26 +93,26 @@ class Report:
 
 @dataclass
 class Verification:
-    """What the comparison of every key at the end has found."""
+    """The result of the comparison of every key at the end."""
 
     compared: Report
-    """Differences between what was written and what is read through the proxies."""
+    """Differences between the written values and the values read through the proxies."""
     keys: int = 0
-    """Keys compared, those deleted too."""
+    """The number of keys compared, including deleted ones."""
     placed: int = 0
-    """Keys found on the servers."""
+    """The number of keys found on the servers."""
     misplaced: int = 0
-    """Keys not on exactly the one right server; 0 too when the servers were not looked at."""
+    """The number of keys that are not on exactly the one right server; also 0 if the servers were not looked at."""
     misplaced_texts: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
-        """Whether every key is as it was last written, and where it has to be."""
+        """Whether every key has its last written value, and is in its right place."""
         return self.compared.clean and not self.misplaced
 
 
 class Traffic:
-    """Checking traffic for as long as the ``async with`` block runs."""
+    """Checking traffic that runs while the ``async with`` block runs."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Traffic:
         self.seconds: list[Report] = []
         """A report for each full second of traffic, as they come."""
         self.total = Report()
-        """All seconds together, also one that is not reported in :attr:`seconds` yet."""
+        """All seconds together, including one that is not yet reported in :attr:`seconds`."""
         self._processes: list[asyncio.subprocess.Process] = []
         self._readers: list[asyncio.Task[None]] = []
         self._answers: list[asyncio.Queue[dict[str, Any]]] = []
@@ -192,21 +192,22 @@ class Traffic:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids, for measuring what the traffic itself costs."""
+        """Process ids, to measure the cost of the traffic itself."""
         return [process.pid for process in self._processes]
 
     async def load(self, on_progress: Callable[[int], None] | None = None) -> Report:
-        """Write every key once; ``on_progress`` is told how many are sent. Raises :class:`TrafficError`."""
+        """Write every key once; ``on_progress`` is called with the number of keys sent. Raises
+        :class:`TrafficError`."""
         return self._sum(await self._order({"do": "load"}, LOAD_SECONDS, on_progress))
 
     async def start(self) -> None:
-        """Begin the mixed traffic, with new counts; it may have been stopped before."""
+        """Begin the mixed traffic, with new counts. It may have been stopped before."""
         self.seconds.clear()
         self.total = Report()
         await self._order({"do": "run"}, OPEN_SECONDS)
 
     async def stop(self) -> Report:
-        """End the traffic, wait for what is in flight, and give the sum of all of it."""
+        """End the traffic, wait for requests in flight, and give the sum of all of it."""
         await self._order({"do": "stop"}, 2 * OPEN_SECONDS)
         self._close_seconds(everything=True)
         return self.total
@@ -214,7 +215,7 @@ class Traffic:
     async def verify(
         self, layout: Layout | None = None, on_progress: Callable[[int], None] | None = None
     ) -> Verification:
-        """Compare every key; with ``layout`` look at the servers too. Not while traffic runs or slots move."""
+        """Compare every key; with ``layout`` look at the servers, too. Not while traffic runs or slots move."""
         answers = await self._order({"do": "compare"}, LOAD_SECONDS, on_progress)
         found = Verification(self._sum(answers), keys=sum(answer["keys"] for answer in answers))
         if layout is not None:
@@ -225,7 +226,7 @@ class Traffic:
         return found
 
     async def close(self) -> None:
-        """End the processes, whatever they do."""
+        """End the processes in any state."""
         for process in self._processes:
             if process.stdin is not None:
                 process.stdin.close()

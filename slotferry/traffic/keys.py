@@ -1,8 +1,8 @@
-"""The keys of one traffic process: their kinds, and the versions that were written and acknowledged.
+"""The keys of one traffic process: their kinds, and their sent and acknowledged versions.
 
-``acknowledged[i] <= sent[i] <= acknowledged[i] + 1``: a key has at most one write in flight. Where the two
-differ, a read may find either version. A write whose outcome is unknown (an error, a lost connection)
-leaves them apart; the key is then *doubtful*, is not written again, and is read after a while to see which.
+``acknowledged[i] <= sent[i] <= acknowledged[i] + 1``: a key has at most one write in flight. Where the two differ, a
+read may find either version. If the outcome of a write is unknown (an error, a lost connection), the two stay
+different. The key is then *doubtful*: it is not written again, and a later read shows which version it has.
 """
 
 from array import array
@@ -14,12 +14,13 @@ from slotferry.traffic.content import Counter, Kind, Text, kinds_by_share, mixed
 
 PROFILES = ("mixed", "fixed:BYTES")
 DOUBT_SECONDS = 1.0
-"""How long after a write's unknown outcome its key is looked at: by then it has run or never will."""
+"""Time after a write with unknown outcome before its key is read: by then the write has run or never will."""
 _TRIES = 200
 
 
 def kinds_of(profile: str) -> list[Kind]:
-    """The kinds of a profile, each as often as its share of the keys: ``mixed``, or ``fixed:100`` for plain strings.
+    """The kinds of a profile, each as often as its share of the keys. Profiles are ``mixed``, or ``fixed:100`` for
+    plain strings.
 
     Raises:
         ValueError: for an unknown profile.
@@ -41,7 +42,7 @@ class Keys:
     def __init__(
         self, count: int, profile: str, databases: Sequence[int] = (0,), part: int = 0, parts: int = 1, seed: int = 1
     ) -> None:
-        """``databases``: those that the keys are spread over."""
+        """``databases``: the databases that the keys are spread over."""
         self.count = len(range(part, count, parts))
         self.databases = tuple(databases)
         self.random = Random(seed * 1_000_003 + part)
@@ -51,7 +52,7 @@ class Keys:
         self.acknowledged = array("I", bytes(4 * self.count))
         self.sent = array("I", bytes(4 * self.count))
         self.doubtful: dict[int, float] = {}
-        """Index of each doubtful key, and when it may be looked at, by time.monotonic()."""
+        """Index of each doubtful key, and when it may be read, by time.monotonic()."""
 
     def indices(self, database: int) -> Iterator[int]:
         """All keys in a database, ascending."""
@@ -61,7 +62,7 @@ class Keys:
                 yield index
 
     def mine(self, index: int) -> bool:
-        """Whether the key is one of this process's."""
+        """Whether the key belongs to this process."""
         return index % self._parts == self._part and index // self._parts < self.count
 
     def database_of(self, index: int) -> int:
@@ -77,7 +78,7 @@ class Keys:
         return self._kinds[scatter(index) % len(self._kinds)]
 
     def pick(self, database: int) -> int:
-        """Any key of a database; one in five times one of the first hundredth, which are thereby hot.
+        """Any key of a database. One in five times it is one of the first hundredth, which makes these hot.
 
         Raises:
             LookupError: when the database seems to have none.
@@ -94,11 +95,11 @@ class Keys:
         raise LookupError(f"no keys in database {database}; use more keys than databases")
 
     def place(self, index: int) -> int:
-        """Where a key stands in :attr:`acknowledged` and :attr:`sent`."""
+        """The key's place in :attr:`acknowledged` and :attr:`sent`."""
         return index // self._parts
 
     def window(self, index: int) -> tuple[int, int]:
-        """The versions that a read may find that begins now: what is acknowledged, what was sent."""
+        """The versions that a read that begins now may find: from the acknowledged one to the sent one."""
         place = index // self._parts
         return self.acknowledged[place], self.sent[place]
 
@@ -119,7 +120,7 @@ class Keys:
         self.acknowledged[place] = self.sent[place]
 
     def doubt(self, index: int, now: float) -> None:
-        """Note that nobody knows whether the write in flight was carried out."""
+        """Note that it is unknown whether the write in flight was carried out."""
         self.doubtful[index] = now + DOUBT_SECONDS
 
     def settle(self, index: int, version: int) -> None:

@@ -1,4 +1,4 @@
-"""A histogram of latencies: fixed memory, about 1.6% exact, and the sum of two is again one."""
+"""A histogram of latencies with fixed memory and an error of about 1.6%. The sum of two is again a histogram."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ class Histogram:
     """Counts of latencies by bucket."""
 
     def __init__(self, counts: Mapping[int, int] | None = None) -> None:
-        """``counts`` by bucket number, for instance another histogram's."""
+        """``counts`` by bucket number, for example another histogram's."""
         self.counts: dict[int, int] = dict(counts or {})
 
     def add(self, seconds: float) -> None:
@@ -35,13 +35,13 @@ class Histogram:
         self.counts[bucket] = self.counts.get(bucket, 0) + 1
 
     def merge(self, other: "Histogram") -> None:
-        """Count all of another's latencies too."""
+        """Add all latencies of another histogram."""
         for bucket, count in other.counts.items():
             self.counts[bucket] = self.counts.get(bucket, 0) + count
 
     @property
     def total(self) -> int:
-        """How many latencies were counted."""
+        """The number of latencies counted."""
         return sum(self.counts.values())
 
     def percentile(self, percent: float) -> float:

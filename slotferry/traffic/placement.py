@@ -1,6 +1,6 @@
-"""Where the keys are: each on exactly one server, the right one by the slot table.
+"""Checks where the keys are: each has to be on exactly one server, the right one by the slot table.
 
-The servers are asked directly, behind the proxies' back, and only when no slot is on the move.
+The servers are asked directly, not through the proxies, and only while no slot moves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Layout:
     owners: Sequence[str]
     """For each slot, ``host:port`` of the master that owns it; empty for an offline slot."""
     servers: Sequence[str]
-    """All masters to look at."""
+    """All masters to check."""
     password: str | None = None
 
     @classmethod
@@ -52,17 +52,17 @@ class Layout:
 
 @dataclass
 class Placement:
-    """What was found."""
+    """The result of the check."""
 
     keys: int = 0
     """Keys of this process found on the servers, each counted once."""
     wrong: int = 0
-    """Keys on a wrong server, in a wrong database, on several servers, missing, or there though deleted."""
+    """Keys on a wrong server, in a wrong database, on several servers, missing, or present though deleted."""
     texts: list[str] = field(default_factory=list)
     """The first of these, in words."""
 
     def note(self, text: str) -> None:
-        """Count one that is wrong."""
+        """Count a wrong key."""
         self.wrong += 1
         if len(self.texts) < _KEPT_TEXTS:
             self.texts.append(text)

@@ -1,8 +1,8 @@
-"""Requests that know which replies are right.
+"""Requests that know their right replies.
 
-A read is given the versions its key may be at: from what was acknowledged when it was sent, to what had been
-sent when its reply came. A write is given its exact reply. Each request is asked to check a reply once;
-an error in place of a reply is counted by the session, which tells the request with :meth:`failed`.
+A read knows the versions that its key may have: from the one acknowledged when the read was sent, to the one sent when
+its reply came. A write knows its exact reply. Each request checks its reply once. If an error comes instead of a reply,
+the session counts it and calls the request's :meth:`failed`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _SHOWN = 160
 
 
 class Difference(Exception):
-    """A reply is not what was last written."""
+    """A reply is not the last written value."""
 
     def __init__(self, key: bytes, command: bytes, expected: Any, reply: Any) -> None:
         """``expected`` is one right reply; long ones are cut in the text."""
@@ -100,7 +100,7 @@ class Read:
 
 
 class ReadOwnWrite(Read):
-    """A read that follows a write in the same pipeline, so has to see it."""
+    """A read that follows a write in the same pipeline, and so has to see it."""
 
     __slots__ = ("_write",)
 
@@ -148,10 +148,10 @@ class ReadMany:
 
 
 class WriteMany:
-    """MSET, or DEL of several keys: one write of each of them."""
+    """MSET, or DEL of several keys: one write of each key."""
 
     def __init__(self, keys: Keys, command: bytes, indices: Sequence[int]) -> None:
-        """The keys have to be at rest, different, and about to be written in this way."""
+        """The keys have to be different, at rest, and due for this kind of write."""
         self._keys = keys
         self._indices = indices
         arguments: list[Argument] = [command]
@@ -176,7 +176,7 @@ class WriteMany:
 
 
 class CountMany:
-    """EXISTS of several keys: as many as are there, give or take those being written."""
+    """EXISTS of several keys: the number of present keys; keys being written may count or not."""
 
     def __init__(self, keys: Keys, indices: Sequence[int]) -> None:
         self._keys = keys

@@ -1,7 +1,7 @@
-"""A client connection of the traffic: thin, because it must not be what is measured.
+"""A client connection of the traffic. It is thin, because its own cost must not be measured.
 
-Latency runs from sending a pipeline to each of its replies. A session sends its next pipeline when the last
-one is answered, at the earliest when it is due by the rate.
+Latency runs from sending a pipeline to each of its replies. A session sends its next pipeline when the last one is
+answered, and not before it is due by the rate.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ def pack(arguments: Sequence[bytes | str | int]) -> bytes:
 
 
 class Tally:
-    """What was counted: since the last second, or in all."""
+    """Counts, since the last second or in all."""
 
     def __init__(self) -> None:
         self.requests = 0
         self.errors = 0
         self.differences = 0
         self.error_texts: dict[str, int] = {}
-        """The first different texts of errors, and how often each came."""
+        """The first different texts of errors, with their numbers."""
         self.difference_texts: list[str] = []
         self.latency = Histogram()
 
@@ -67,10 +67,10 @@ class Session(asyncio.Protocol):
     """One connection to one proxy, in one database, in one version of the protocol; it reconnects by itself."""
 
     RECONNECT_SECONDS = (0.05, 1.0)
-    """First and longest pause before connecting again."""
+    """First and longest pause before a reconnection."""
     CONNECT_SECONDS = 5.0
     REPLY_SECONDS = 15.0
-    """How long a reply may take; then the connection is closed and counted as an error."""
+    """How long a reply may take. After that the connection is closed and counted as an error."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Session(asyncio.Protocol):
         password: str | None,
         tally: Callable[[], Tally],
     ) -> None:
-        """``tally`` gives the one to count in now."""
+        """``tally`` gives the present tally."""
         host, _, port = address.rpartition(":")
         self.address = address
         self.database = database
@@ -116,7 +116,8 @@ class Session(asyncio.Protocol):
                 await self._loop.create_connection(lambda: self, self._host, self._port)
                 await self._ready.wait()
         except TimeoutError:
-            # A stopped server's kernel connects. What it answers later is no reply to what the next connection sends.
+            # A stopped server's kernel accepts connections. The server's later answers do not belong to the next
+            # connection's requests.
             if self._transport is not None:
                 self._transport.abort()
             raise
@@ -131,17 +132,17 @@ class Session(asyncio.Protocol):
             self._transport.close()
 
     def run(self, source: Source, interval: float = 0.0) -> None:
-        """Take requests from ``source`` from now on; ``interval`` seconds between them at least."""
+        """Take requests from ``source`` from now on, with at least ``interval`` seconds between them."""
         self._source = source
         self._interval = interval
-        # Sessions that begin together do not all send at the same moment.
+        # So sessions that begin together do not all send at the same moment.
         self._due = self._loop.time() + interval * random()
         self.idle.clear()
         if self._transport is not None and not self._pending and not self._greeting:
             self._wait_turn()
 
     def rest(self) -> None:
-        """Send nothing new; :attr:`idle` is set once what is in flight is answered."""
+        """Send nothing new; :attr:`idle` is set once all requests in flight are answered."""
         self._source = None
         if self._timer is not None:
             self._timer.cancel()
@@ -150,7 +151,7 @@ class Session(asyncio.Protocol):
             self.idle.set()
 
     def check_overdue(self) -> None:
-        """To be called once a second: close the connection when a reply takes longer than it may."""
+        """Call this once a second: it closes the connection when a reply takes too long."""
         waiting = self._pending or self._greeting
         if waiting and self._transport is not None and monotonic() - self._sent_monotonic > self.REPLY_SECONDS:
             self._tally().error(f"no reply within {self.REPLY_SECONDS:g} s")
@@ -259,7 +260,8 @@ class Session(asyncio.Protocol):
             self.rest()
             return
         if self._interval:
-            # A session that fell behind does not send faster than others to catch up by more than a second.
+            # A session that fell behind may catch up by at most one second, so it does not send faster than others for
+            # longer.
             self._due = max(self._due + self._interval * len(batch), self._loop.time() - 1)
         data = b"".join([pack(request.arguments) for request in batch])
         self._pending.extend(batch)

@@ -1,4 +1,4 @@
-"""Where sessions get their next requests from: the load, the mixed traffic, the comparison at the end."""
+"""The sources of the sessions' requests: the load, the mixed traffic, the comparison at the end."""
 
 from collections.abc import Iterator
 from time import monotonic
@@ -26,7 +26,7 @@ class Load:
         self._keys = keys
         self._left: dict[int, Iterator[int]] = {database: keys.indices(database) for database in keys.databases}
         self.given = 0
-        """Keys handed out so far."""
+        """The number of keys handed out so far."""
 
     def next_batch(self, database: int) -> list[Request] | None:
         batch: list[Request] = []
@@ -40,13 +40,13 @@ class Load:
 
 
 class Compare:
-    """Reads every key whole, and whether strings have their TTL."""
+    """Reads every key as a whole, and checks whether strings have their TTL."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._left: dict[int, Iterator[int]] = {database: keys.indices(database) for database in keys.databases}
         self.given = 0
-        """Keys handed out so far."""
+        """The number of keys handed out so far."""
 
     def next_batch(self, database: int) -> list[Request] | None:
         batch: list[Request] = []
@@ -111,7 +111,7 @@ class Mixed:
         return batch
 
     def _several(self, database: int, draw: float) -> Request | None:
-        """A command over several strings; None when too few are found that may be written so."""
+        """A command over several strings; None if too few may be written in this way."""
         keys = self._keys
         picked = {keys.pick(database) for _ in range(12)}
         if draw < 0.01:
@@ -135,7 +135,7 @@ class Mixed:
         now = monotonic()
         for index, due in keys.doubtful.items():
             if due <= now and keys.database_of(index) == database:
-                # Not asked for again while it is being asked for.
+                # It is not requested again while a request for it is under way.
                 keys.doubt(index, now + 60)
                 return Settle(keys, index, keys.kind_of(index).whole(index))
         return None

@@ -1,10 +1,9 @@
 """A process of checking traffic. Orders come as JSON lines on standard input, reports go out on standard output.
 
-Orders: ``{"do": "load"}``, ``{"do": "run"}``, ``{"do": "stop"}``, ``{"do": "compare"}``,
-``{"do": "place", "layout": {...}}``. Each is answered by ``{"event": <the same word>, ...}`` when it is done.
-Meanwhile ``{"event": "progress", "keys": n}`` tells of a load or comparison, ``{"event": "second", ...}``
-of each second of traffic, and ``{"event": "rest", ...}`` of what came after the last of
-them. The process ends when its input does.
+Orders: ``{"do": "load"}``, ``{"do": "run"}``, ``{"do": "stop"}``, ``{"do": "compare"}``, ``{"do": "place", "layout":
+{...}}``. Each is answered by ``{"event": <the same word>, ...}`` when it is done. Meanwhile ``{"event": "progress",
+"keys": n}`` reports a load or comparison, ``{"event": "second", ...}`` each second of traffic, and ``{"event": "rest",
+...}`` the requests after the last second. The process ends when its input does.
 """
 
 import asyncio
@@ -25,13 +24,13 @@ from slotferry.traffic.sources import Compare, Load, Mixed, Source
 
 PROGRESS_SECONDS = 0.2
 STOP_SECONDS = 30.0
-"""How long what is in flight may take after a stop."""
+"""How long requests in flight may take after a stop."""
 LINE_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one process does; all processes of a traffic have the same, but for ``part``."""
+    """The settings of one process; all processes of a traffic have the same, except ``part``."""
 
     proxies: Sequence[str]
     keys: int = 10_000
@@ -51,7 +50,7 @@ class Settings:
 
 
 class Worker:
-    """The sessions of one process, and what it counts."""
+    """The sessions of one process, and its counts."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -74,7 +73,7 @@ class Worker:
         proxies, databases, protocols = settings.proxies, settings.databases, settings.protocols
         for number in range(max(settings.connections, len(databases))):
             database = number % len(databases)
-            # Shifted each time round, so that equal list lengths do not tie a database to a proxy.
+            # Shifted in each round, so that equal lengths of the lists do not tie a database to a proxy.
             proxy = (number + number // len(proxies)) % len(proxies) if len(proxies) > 1 else 0
             protocol = (number // (len(databases) * len(proxies))) % len(protocols)
             session = Session(
@@ -93,7 +92,7 @@ class Worker:
             session.close()
 
     async def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out one order and give what to answer."""
+        """Carry out one order and give its answer."""
         match order.get("do"):
             case "load":
                 return await self._through(Load(self._keys))
@@ -108,7 +107,7 @@ class Worker:
         raise ValueError(f"unknown order {order!r}")
 
     async def _through(self, source: Load | Compare) -> dict[str, Any]:
-        """Let the sessions take all that a source has, and tell of the progress."""
+        """Have the sessions take everything from a source, and report the progress."""
         self._now = tally = Tally()
         for session in self._sessions:
             session.run(source)
@@ -127,7 +126,7 @@ class Worker:
         self._since = time.monotonic()
         for session in self._sessions:
             session.run(source, interval)
-        # A collection of garbage would be seen as latency of the proxy; nothing here makes cycles in number.
+        # A garbage collection would look like latency of the proxy, and few cycles are made here.
         gc.collect()
         gc.disable()
         self._ticker = asyncio.create_task(self._tick())
@@ -152,7 +151,7 @@ class Worker:
         return {"doubtful": len(self._keys.doubtful)}
 
     async def _tick(self) -> None:
-        """Report at each full second of the clock, so that the processes of a traffic report the same ones."""
+        """Report at each full second of the clock, so that the processes of a traffic report the same seconds."""
         at = round(time.time()) + 1
         while True:
             # A timer may fire a little early.
@@ -196,7 +195,7 @@ async def serve(settings: Settings) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``python -m slotferry.traffic SETTINGS``, these as one JSON object.
+    """``python -m slotferry.traffic SETTINGS``; the settings are one JSON object.
 
     It is started by :class:`slotferry.traffic.driver.Traffic`.
     """

@@ -1,15 +1,16 @@
 """Clients at work, and what counts as an error to them.
 
-Each client counts up keys of its own, one after the other, and knows what the next answer has to be. It goes to
-whichever proxy lets it in. **A client error** is
+Each client counts up keys of its own, one after the other, and knows what the next answer has to be. It uses any
+proxy that lets it in. **A client error** is
 
 - a reply that is an error;
 - another number than the next one: an increment that ran though it was not answered, ran twice, or was lost;
-- nobody who lets it in, or no answer, for as long as tests wait.
+- no proxy that lets it in, or no answer, for as long as tests wait.
 
-That a proxy ends the connection is none, even with a request under way, *if that request has not run*: the client
-connects again, to any proxy, and sends it again. A client library does so by itself with a retry on a connection that
-ended; some of these clients are redis-py with three retries, to which a client error is any exception besides.
+A connection that the proxy ends is no client error, even with a request under way, *if that request has not run*. The
+client then connects to any proxy and sends the request again. A client library does so by itself, if it retries after
+a lost connection. Some of these clients are redis-py with three retries; any exception of theirs is a client error,
+too.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from redis.exceptions import RedisError
 from tests.integration.cluster.harness import LIMIT, eventually, plain_client
 
 KEYS = 12
-"""Of one client, spread over all groups."""
+"""The keys of one client, spread over all groups."""
 PIPELINES = (1, 1, 1, 8)
 """Requests that clients without a library send at a time; there is one such client for each number."""
 LIBRARY_CLIENTS = 2

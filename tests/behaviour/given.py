@@ -62,7 +62,7 @@ async def clients_at_work(cluster: WholeCluster) -> AsyncIterator[Clients]:
 async def checked_traffic(cluster: WholeCluster) -> AsyncIterator[None]:
     """Commands of many kinds in two databases; at the end every key is as it was last written, and where it has to be.
 
-    There is no error, at any time. What earlier traffic has left is removed first.
+    There is no error, at any time. Keys of earlier traffic are removed first.
     """
     for database, master in itertools.product((0, 3), (await cluster.masters()).values()):
         async with plain_client(master, db=database) as client:
@@ -97,7 +97,7 @@ async def every_master_has_its_replica(cluster: WholeCluster) -> None:
 
 
 async def the_sentinels_watch_every_group(cluster: WholeCluster) -> None:
-    """Each knows both others, the master and the replica: before that, none can fail over."""
+    """Each knows both others, the master and the replica. Before that, no Sentinel can fail over."""
     every = [(1, 2)] * len(GROUPS) * len(cluster.sentinels)
 
     async def known() -> list[tuple[int, int]]:
@@ -133,7 +133,7 @@ async def topoms_decide_who_is_master(cluster: WholeCluster) -> None:
 
 
 async def what_masters_have_is_at_their_replicas(cluster: WholeCluster) -> None:
-    """What was written until now."""
+    """All that was written until now."""
     for master in (await cluster.masters()).values():
         async with plain_client(master) as client:
             assert await client.wait(1, 60_000) == 1
@@ -163,7 +163,7 @@ async def a_group_of_its_own(cluster: WholeCluster, group: int, slots: str) -> N
 
 
 async def servers_are_on_two_nodes(cluster: WholeCluster, one: str, other: str) -> None:
-    """Of each group one server; the masters of groups 1 and 3 are on the first node."""
+    """One server of each group; the masters of groups 1 and 3 are on the first node."""
     for group, (master, replica) in (await cluster.members()).items():
         for address, node in zip((master, replica), (other, one) if group == 2 else (one, other), strict=True):
             await cluster.api.set_place(group, address, node=node)

@@ -1,9 +1,9 @@
 """What Slotferry does when something is changed or breaks, over everything that a real cluster has, while clients work.
 
-Each feature is short, and leaves the cluster well; they run fastest in this order. The tests of the parts go further:
+Each feature is short, and leaves the cluster well. They run fastest in this order. The tests of the parts go further:
 what late leaders do (``cluster/test_leaders.py``), Sentinels (``test_sentinels.py``), failures of masters
-(``test_masters.py``), promotions (``test_promotion.py``), all of them in ``tests/integration``. What an operator does
-here is what ``docs/deploy.md``, ``docs/leaving.md`` and ``docs/operations.md`` say.
+(``test_masters.py``), promotions (``test_promotion.py``), all of them in ``tests/integration``. The operator's steps
+here are those of ``docs/deploy.md``, ``docs/leaving.md`` and ``docs/operations.md``.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -140,7 +140,7 @@ async def test_the_leader_is_killed_while_slots_are(cluster: WholeCluster, state
 
 @pytest.mark.parametrize("state", ["prepared", "finished"])
 async def test_the_leader_is_paused_while_slots_are(cluster: WholeCluster, state: str) -> None:
-    """The same, as others see it; and when it wakes it changes nothing."""
+    """Another topom leads, as if the leader were dead. When the leader wakes, it changes nothing."""
     await given.topoms_decide_who_is_master(cluster)
     async with given.checked_traffic(cluster):
         async with held(cluster, state) as move:
@@ -198,6 +198,35 @@ async def test_half_of_the_servers_are_gone(cluster: WholeCluster) -> None:
     await then.no_key_is_lost_or_misplaced(cluster)
 
 
+async def test_a_paused_topom_replaces_no_master_until_it_is_resumed(cluster: WholeCluster) -> None:
+    """Whichever topom leads: hands off means hands off, and other groups are served."""
+    await given.topoms_decide_who_is_master(cluster)
+    await given.every_master_has_its_replica(cluster)
+    await given.what_masters_have_is_at_their_replicas(cluster)
+    master, replica = (await cluster.members())[1]
+    one = await given.clients_of_group(cluster, 1)
+    three = await given.clients_of_group(cluster, 3)
+    async with one, three:
+        await when.topom_is_paused(cluster, "switches are changed")
+        killed = await when.the_leader_is_killed(cluster)
+        await when.another_topom_leads(cluster, killed)
+        before = (await cluster.api.status())["epoch"]
+        await when.servers_are_killed(cluster, [master])
+        await then.topom_says_that_the_pause_keeps_it(cluster, 1, "switches are changed")
+        await then.its_clients_had_no_error(three)
+        await then.nothing_was_changed(cluster, before)
+
+        await when.topom_is_resumed(cluster)
+        await then.the_master_is(cluster, 1, replica)
+        await then.its_clients_go_on(one)
+        await when.they_are_started_again(cluster, [master])
+        await then.the_others_follow(cluster, 1)
+        await when.a_killed_topom_is_started_again(cluster, killed)
+        await then.its_clients_had_no_error(three)
+    await three.check()
+    await then.no_key_is_lost_or_misplaced(cluster)
+
+
 async def test_a_replica_leaves_and_an_empty_server_joins(cluster: WholeCluster) -> None:
     """The one is gone at once, the other read from as soon as it is whole."""
     await given.topoms_decide_who_is_master(cluster)
@@ -217,7 +246,7 @@ async def test_a_replica_leaves_and_an_empty_server_joins(cluster: WholeCluster)
 
 
 async def test_a_master_leaves_once_a_server_with_old_data_has_joined(cluster: WholeCluster) -> None:
-    """Until that is whole it is neither read nor promoted; then it takes over, and nothing old is left."""
+    """The server is neither read nor promoted until it is whole. Then it takes over, without any of its old data."""
     await given.topoms_decide_who_is_master(cluster)
     master, replica = (await cluster.members())[2]
     stale = await given.a_server_with_old_data(cluster)
@@ -257,7 +286,7 @@ async def test_a_group_leaves(cluster: WholeCluster) -> None:
 
 @pytest.mark.parametrize("leave", [when.a_proxy_is_drained, when.a_proxy_is_told_to_end])
 async def test_a_proxy_leaves(cluster: WholeCluster, leave: when.Leave) -> None:
-    """Its clients come back at the other one, and none has an error; whoever is amid something may end that."""
+    """Its clients come back at the other proxy without an error. A client in the middle of a transaction may end it."""
     proxy = 0 if leave is when.a_proxy_is_drained else 1
     async with given.clients_at_work(cluster) as clients:
         moved = clients.moved

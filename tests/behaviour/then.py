@@ -60,7 +60,7 @@ async def the_proxy_says_that_it_serves(cluster: WholeCluster, number: int) -> N
 
 
 async def no_proxy_was_lost(cluster: WholeCluster) -> None:
-    """Each of them left before it ended: none had to be waited for, or fenced."""
+    """Each of them left before it ended: topom had to wait for none, and to fence none."""
     for topom in cluster.topoms:
         assert "proxy_lost" not in [entry.get("event") for entry in log_of(topom)]
 
@@ -72,28 +72,28 @@ async def the_slots_arrive(cluster: WholeCluster, group: int, first: int) -> Non
 
 
 async def no_key_is_lost_or_misplaced(cluster: WholeCluster) -> None:
-    """Those that nobody touched are as they were, and every key is where it belongs."""
+    """Untouched slots are as they were, and every key is where it belongs."""
     await cluster.check_ballast()
     assert await cluster.misplaced() == []
 
 
 async def every_topom_says_that_nothing_can_be_changed(cluster: WholeCluster) -> None:
-    """At ``/healthz`` with the reason, at the head of ``slotferry status``, and to whoever tries."""
+    """At ``/healthz`` with the reason, at the head of ``slotferry status``, and to every client that tries."""
     for number in range(len(cluster.topoms)):
         said = await eventually(
             lambda number=number: cluster.health(number),  # type: ignore[misc]
-            lambda said: said.get("ok") is False and "etcd" in said["reason"],
+            lambda said: said.get("ok") is False and "etcd" in said["reason"]["what"],
             "a topom to say that the store is cut off",
         )
         # Of every server it says what is the matter.
-        assert not re.search(r": [;.]", said["reason"]), said["reason"]
+        assert not re.search(r": [;.]", said["reason"]["what"]), said["reason"]
     with pytest.raises(TopomRefused, match="etcd"):
         await cluster.api.move_slots("1023", 1)
     assert "NOTHING CAN BE CHANGED NOW" in (await when.operator_says(cluster, "status")).out
 
 
 async def topoms_are_well_again(cluster: WholeCluster) -> None:
-    """One leads, and nobody says anything else."""
+    """One leads, and all topoms agree on it."""
     await cluster.all_well()
     assert "NOTHING CAN BE CHANGED" not in (await when.operator_says(cluster, "status")).out
 
@@ -143,7 +143,7 @@ def _whole(follower: dict[str, Any]) -> bool:
 
 
 async def errors_name_the_master(counting: Counting, address: str) -> None:
-    """Whoever got an error was told which server it was."""
+    """Every client with an error was told which server it was."""
     assert all(address in error for error in counting.errors), counting.errors[:5]
 
 
@@ -162,11 +162,25 @@ async def protection_is_over(cluster: WholeCluster) -> None:
 async def topom_says_why_the_master_is_not_replaced(cluster: WholeCluster, group: int) -> None:
     """It has looked, found the failed master, and left it as it is."""
 
-    async def trouble() -> str:
-        return next(str(found["trouble"]) for found in await cluster.api.groups() if found["id"] == group)
+    async def reason() -> str:
+        return next(str(found["reason"]) for found in await cluster.api.groups() if found["id"] == group)
 
-    await eventually(trouble, lambda said: "slotferry protection off" in said, "topom to say why")
+    await eventually(reason, lambda said: "slotferry protection off" in said, "topom to say why")
     assert "its master has failed and is not replaced yet" in (await when.operator_says(cluster, "status")).out
+
+
+async def topom_says_that_the_pause_keeps_it(cluster: WholeCluster, group: int, why: str) -> None:
+    """``slotferry status`` says so, at the top and of the group whose master has failed."""
+
+    async def said() -> list[str]:
+        return (await when.operator_says(cluster, "status")).out.splitlines()
+
+    def of_the_group(lines: list[str]) -> str:
+        return next((line for line in lines if f"group {group}: its master has failed" in line), "")
+
+    lines = await eventually(said, lambda lines: why in of_the_group(lines), "topom to say why")
+    assert lines[0].startswith("PAUSED: "), lines[0]
+    assert why in lines[0]
 
 
 async def nothing_was_changed(cluster: WholeCluster, epoch: int) -> None:
@@ -175,7 +189,7 @@ async def nothing_was_changed(cluster: WholeCluster, epoch: int) -> None:
 
 
 async def a_former_leader_changes_nothing(cluster: WholeCluster, leader: int, former: int) -> None:
-    """It goes on as if nothing had been, finds that another one leads, and follows."""
+    """It goes on, finds that another topom leads, and follows."""
     await wakes_in_vain(cluster, leader, former)
 
 
@@ -185,7 +199,7 @@ async def the_new_leader_brings_the_slots(cluster: WholeCluster, leader: int, gr
 
 
 async def the_slots_have_not_gone_back(cluster: WholeCluster, state: str) -> None:
-    """What was stored is gone on with: nothing is begun by itself, and from ``migrating`` on nothing is undone."""
+    """Topom goes on with what is stored: it begins nothing by itself, and undoes nothing from ``migrating`` on."""
     may_be = {"preparing": {"pending", "preparing", "prepared"}, "prepared": {"preparing", "prepared"}}
     assert set(await cluster.states()) <= {""} | may_be.get(state, {state})
 
@@ -210,7 +224,7 @@ async def a_server_of_the_pool_joins(cluster: WholeCluster, node: str) -> None:
 
 
 async def the_list_says(cluster: WholeCluster, who: str, why: str, waits_for: str) -> None:
-    """Of those leaving: who, why, and what is waited for."""
+    """The list of what leaves: each with its reason and what it waits for."""
     await eventually(
         lambda: leaving(cluster), lambda found: any(waits_for in one for one in found), f"{waits_for!r} to be said"
     )
@@ -221,9 +235,9 @@ async def the_list_says(cluster: WholeCluster, who: str, why: str, waits_for: st
 
 
 async def leaving(cluster: WholeCluster) -> list[str]:
-    """Who is on the list of those leaving, why, and what is waited for."""
+    """What is on the list of what leaves, with its reason and what it waits for."""
     entries = (await cluster.api.status())["leaving"]
-    return [f"{entry['kind']} {entry['id']}: {entry['why']}: {entry['waits_for']}" for entry in entries]
+    return [f"{entry['kind']} {entry['id']}: {entry['why']}: {entry['reason']}" for entry in entries]
 
 
 async def nobody_leaves_any_more(cluster: WholeCluster) -> None:
@@ -248,7 +262,7 @@ async def it_is_read_from(cluster: WholeCluster, address: str) -> None:
 
 
 async def it_is_not_taken_without_leave(cluster: WholeCluster, group: int, address: str) -> None:
-    """It has keys, and nobody has said that they may be lost."""
+    """It has keys, and the operator has not said that they may be lost."""
     before = await cluster.members()
     outcome = await when.operator_says(cluster, "server", "add", str(group), address)
     assert outcome.status != 0
@@ -307,7 +321,7 @@ async def placement_has_made_the_copies(cluster: WholeCluster) -> None:
 
 
 async def it_rests(cluster: WholeCluster) -> None:
-    """Nothing is being placed, nothing is to be, and it comes to where nothing happens for longer than things take."""
+    """No placement is under way or due, and for longer than a step takes nothing happens."""
 
     async def news() -> Any:
         last = (await cluster.api.events(limit=1))["newest"]

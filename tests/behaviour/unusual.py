@@ -53,7 +53,7 @@ class Amid:
             await talk.__aexit__()
 
     async def come_to_their_ends(self) -> None:
-        """What was begun is answered, and then their connections end."""
+        """Requests under way are answered, and then the connections end."""
         self.part.writer.write(b"k\r\n")
         assert await self.part.ended() == b"$-1\r\n"
         assert await self.multi.ask("EXEC") == b"*1\r\n"

@@ -1,4 +1,4 @@
-"""What somebody does, or what breaks."""
+"""What people do, or what breaks."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.integration.cluster.harness import LIMIT, eventually, plain_client
 from tests.integration.cluster.held import SLOW
 
 Leave = Callable[[WholeCluster, int], Awaitable[None]]
-"""Has a proxy leave, by its place among them."""
+"""Has a proxy leave, by its place among the proxies."""
 
 
 async def operator_says(cluster: WholeCluster, *arguments: str) -> Outcome:
@@ -71,13 +71,13 @@ async def the_store_is_back(cluster: WholeCluster) -> None:
 
 
 async def servers_are_cut_off(cluster: WholeCluster, addresses: Sequence[str]) -> None:
-    """They answer nobody, and connections to them stay open."""
+    """They answer nothing, and connections to them stay open."""
     for address in addresses:
         os.kill(cluster.server(address).pid, signal.SIGSTOP)
 
 
 async def they_are_reached_again(cluster: WholeCluster, addresses: Sequence[str]) -> None:
-    """They go on as if nothing had been."""
+    """They go on where they were."""
     for address in addresses:
         os.kill(cluster.server(address).pid, signal.SIGCONT)
 
@@ -106,6 +106,16 @@ async def the_replica_is_promoted(cluster: WholeCluster, group: int) -> str:
     return replica
 
 
+async def topom_is_paused(cluster: WholeCluster, why: str) -> None:
+    """By the operator."""
+    assert "PAUSED: operator" in await _done(cluster, "pause", "--why", why)
+
+
+async def topom_is_resumed(cluster: WholeCluster) -> None:
+    """By the operator."""
+    assert "topom acts by itself" in await _done(cluster, "resume")
+
+
 async def moving_is_to_be_slow(cluster: WholeCluster) -> None:
     """The operator sets a limit."""
     await cluster.api.set_migration(keys_per_second=SLOW)
@@ -121,13 +131,13 @@ async def another_topom_leads(cluster: WholeCluster, former: int) -> int:
     leader, seconds = await cluster.taken_over(former)
     print(f"another topom leads after {seconds:.2f} s")
     async with cluster.asking(leader):
-        await eventually(cluster.api.status, lambda status: not status["problem"], "changes to be possible")
+        await eventually(cluster.api.status, lambda status: not status["reason"], "changes to be possible")
     return leader
 
 
 @asynccontextmanager
 async def a_sentinel_hangs(cluster: WholeCluster) -> AsyncIterator[None]:
-    """It is paused, and goes on in the end."""
+    """The process is paused, and goes on in the end."""
     process = cluster.sentinels[0].pid
     os.kill(process, signal.SIGSTOP)
     try:
@@ -137,7 +147,7 @@ async def a_sentinel_hangs(cluster: WholeCluster) -> AsyncIterator[None]:
 
 
 async def a_server_is_drained(cluster: WholeCluster, group: int, address: str, why: str) -> str:
-    """By the operator; what he was told."""
+    """The operator does it; the answer is given back."""
     return await _done(cluster, "server", "drain", str(group), address, "--why", why)
 
 
@@ -169,7 +179,7 @@ async def a_server_joins(cluster: WholeCluster, group: int, address: str, *optio
 
 
 async def an_empty_server_fills_the_gap(cluster: WholeCluster, group: int) -> str:
-    """It joins, and is whole; its address. What has left is switched off."""
+    """A server joins and becomes whole; its address. The server that has left is switched off."""
     address = (await cluster.add_server(0)).address
     await a_server_joins(cluster, group, address)
     await eventually(
@@ -182,7 +192,7 @@ async def an_empty_server_fills_the_gap(cluster: WholeCluster, group: int) -> st
 
 
 async def joining(cluster: WholeCluster, group: int) -> dict[str, bool]:
-    """Of each server of a group, whether it still joins."""
+    """Whether each server of a group still joins."""
     (found,) = [found for found in await cluster.api.groups() if found["id"] == group]
     return {server["address"]: server["joining"] for server in found["servers"]}
 
@@ -198,7 +208,7 @@ async def what_has_left_is_switched_off(cluster: WholeCluster) -> None:
 
 @asynccontextmanager
 async def no_copy_is_begun(cluster: WholeCluster) -> AsyncIterator[None]:
-    """Inside the block, whoever is master has those wait that are to be filled."""
+    """Inside the block, every master lets servers wait that it should fill."""
     servers = [address for addresses in (await cluster.members()).values() for address in addresses]
     await _set(servers, "repl-diskless-sync-delay", 3600)
     try:
@@ -215,7 +225,7 @@ async def _set(servers: Sequence[str], name: str, value: int) -> None:
 
 @asynccontextmanager
 async def a_proxy_acknowledges_nothing(cluster: WholeCluster) -> AsyncIterator[None]:
-    """Inside the block, its worker stands still: whoever waits for all proxies to have the newest table waits."""
+    """Inside the block its worker stands still, so a wait for all proxies to have the newest table goes on."""
     worker = cluster.worker_pids(1)[0]
     os.kill(worker, signal.SIGSTOP)
     try:

@@ -22,7 +22,7 @@ TOPOM_SETTINGS = {
     "server_fail_seconds": 3.0,
     "server_view_seconds": 20.0,
     "promotion_seconds": 20.0,
-    # While another topom comes to lead, proxies hear none.
+    # Until another topom leads, proxies hear no topom.
     "stand_down_seconds": 60.0,
     # Three of the eight members, that is half of the servers, are more than may be lost at a time.
     "protection_share": 0.3,

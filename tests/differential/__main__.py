@@ -1,6 +1,6 @@
 """Compares random commands for longer: ``python -m tests.differential --minutes 30``; prints how many were compared.
 
-What differs is printed as an example, as small as it can be made, to be kept in ``regressions.py``.
+A difference is printed as an example, as small as possible, to be kept in ``regressions.py``.
 """
 
 import argparse

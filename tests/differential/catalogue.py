@@ -1,7 +1,7 @@
 """Every form of every command that is tried, by family, in the notation of :mod:`tests.differential.grammar`.
 
-What is not here: commands that the proxy refuses (``docs/commands.md`` says why), those about one server, and those
-whose effect depends on chance or on the clock, where they would make the two sides' data differ for good.
+Left out are commands that the proxy refuses (``docs/commands.md`` says why), commands about one server, and commands
+whose effect depends on chance or on the clock, if they would make the two sides' data differ for good.
 """
 
 STRINGS = """

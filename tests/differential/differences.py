@@ -1,8 +1,8 @@
-"""Where two replies may differ, and why; everywhere else they are equal byte for byte.
+"""Where two replies may differ, and why. Everywhere else they are equal byte for byte.
 
-Three reasons, and no other: Redis's order depends on its hash tables, which every server seeds by chance (compared
-without order); the command chooses by chance (compared in type and number); it tells the time, an address, a number
-of a client or an amount of memory (compared in type). While slots move, what a key is stored as is new as well.
+There are three reasons. The order depends on Redis's hash tables, which every server seeds at random (compared
+without order). The command chooses at random (compared in type and number). The reply has a time, an address, the
+number of a client or an amount of memory (compared in type). While slots move, a key's encoding may differ, too.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ def pairs_any_order(command: Command, ours: Node, theirs: Node) -> bool:
 
 
 def scanned(command: Command, ours: Node, theirs: Node) -> bool:
-    """Of a walk over one key: cursor and elements of one step, which for a small key are all."""
+    """For a walk over one key: cursor and elements of one step, which for a small key are all."""
     if len(ours.items) != 2 or len(theirs.items) != 2:
         return False
     small = ours.items[0] == theirs.items[0] and ours.items[0].text == b"0"
@@ -65,12 +65,12 @@ def some_time(command: Command, ours: Node, theirs: Node) -> bool:
 
 
 def same_kind(command: Command, ours: Node, theirs: Node) -> bool:
-    """A value of the same type: both nothing, both something, and no error where the other is none."""
+    """A value of the same type: both null or both not null, and both errors or both not errors."""
     return ours.kind == theirs.kind and (ours.held is None) == (theirs.held is None) and ours.kind != "-"
 
 
 def without(*names: bytes) -> Same:
-    """The same fields but for these, whose values only have to be of the same type."""
+    """The same fields; the values of these only have to be of the same type."""
 
     def same(command: Command, ours: Node, theirs: Node) -> bool:
         if ours.kind != theirs.kind or len(ours.items) != len(theirs.items):
@@ -134,7 +134,7 @@ def in_redis_order(values: list[bytes]) -> list[bytes]:
 
 
 def _told_together(value: bytes) -> object:
-    """What values have in common that Redis sends in any order; nothing for all others."""
+    """The common part of values that Redis sends in any order; None for all others."""
     items = decode(value).items
     kind = items[0].text if items else b""
     if kind in (b"unsubscribe", b"punsubscribe", b"sunsubscribe"):

@@ -54,7 +54,7 @@ Step = Send | Bare | Walk
 
 @dataclass(frozen=True)
 class Example:
-    """``protocols`` has an entry for each client: what it says HELLO with, 0 for nothing."""
+    """``protocols`` has an entry for each client: its argument of HELLO, 0 for no HELLO."""
 
     protocols: tuple[int, ...]
     steps: tuple[Step, ...]
@@ -125,7 +125,7 @@ class Blocks:
         return self.draw(st.integers(0, self.clients - 1))
 
     def others(self, tag: bytes) -> list[Step]:
-        """Something another client does in between, or nothing."""
+        """A step of another client in between, or none."""
         if not self.draw(st.booleans()):
             return []
         return [Send(self.client(), (self.command(self.families, tag),))]
@@ -230,7 +230,7 @@ KINDS_OF_BLOCKS = {
     "session": 1,
     "bare": 1,
 }
-"""What a client may do, and how often of all."""
+"""The steps of a client, each with its share of all."""
 
 
 @st.composite

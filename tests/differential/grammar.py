@@ -24,7 +24,7 @@ ANOTHER_TYPE = 10
 
 @dataclass
 class Scope:
-    """What the words of one command have in common."""
+    """The common choices for all words of one command."""
 
     draw: st.DrawFn
     tag: bytes
@@ -123,7 +123,7 @@ def _alternatives(tokens: list[str], closing: str) -> list[Emit]:
 
 
 def template(syntax: str) -> Emit:
-    """What makes commands of one form."""
+    """Makes commands of one form."""
     tokens = [token for token in _TOKEN.findall(syntax) if token]
     (emit,) = _alternatives(tokens, "")
     return emit

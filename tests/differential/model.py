@@ -1,6 +1,6 @@
-"""What is known of a client without asking: which reply is of which command, and what it may be asked now.
+"""The known state of a client: which reply belongs to which command, and which commands it may send now.
 
-Commands that no proxy of several servers can take, or that this one documents as refused, are not sent to either side.
+Commands that no proxy of several servers can do, or that this one documents as refused, are not sent to either side.
 """
 
 from collections import deque
@@ -52,7 +52,7 @@ def for_every_server(command: Command) -> bool:
 
 
 def sorting_keys(command: Command) -> list[bytes]:
-    """The key of a SORT whose patterns name keys, and those patterns, which have to share its slot; else nothing."""
+    """The key of a SORT whose patterns name keys, and those patterns, which have to share its slot; or nothing."""
     try:
         named = patterns(command) if name(command) in ("SORT", "SORT_RO") else []
     except IndexError:
@@ -77,7 +77,7 @@ def slots_of(keys: list[bytes]) -> set[int]:
 
 @dataclass
 class Client:
-    """One client's state, the same on both sides as long as nothing differs."""
+    """One client's state, which is the same on both sides."""
 
     awaited: deque[Command] = field(default_factory=deque)
     """Commands whose replies have not come."""
@@ -154,6 +154,6 @@ class Client:
 
 
 def keys_in(reply: bytes) -> list[bytes]:
-    """The keys in Redis's answer to COMMAND GETKEYS; none where it finds none."""
+    """The keys in Redis's answer to COMMAND GETKEYS; empty if it finds none."""
     found: Node = decode(reply)
     return [node.text for node in found.items]

@@ -1,7 +1,7 @@
 """Runs an example on both sides, step by step, and compares all that comes back.
 
-A step is over when Redis has nothing more to do, which a connection beside the clients' finds out, and when the proxy
-has given as much. So what several clients do one after another is in that order on both sides.
+A step is over when Redis has nothing more to do, as an extra connection finds out, and when the proxy has given as many
+replies. So the steps of several clients have the same order on both sides.
 """
 
 import time
@@ -40,7 +40,7 @@ class Runner:
 
     Args:
         proxy: host and port of a proxy.
-        redis: those of a plain Redis, which nobody else uses.
+        redis: those of a plain Redis that only this uses.
         servers: those of the Redis servers behind the proxy.
         moving: whether slots move meanwhile.
     """
@@ -69,7 +69,7 @@ class Runner:
             control.close()
 
     def run(self, example: Example) -> None:
-        """Run an example from nothing.
+        """Run an example from an empty keyspace.
 
         Raises:
             Different: with the first thing that differs.
@@ -112,7 +112,7 @@ class Runner:
         self._until(self._all_wait, lambda: "servers have clients that wait, without any client")
 
     def _leave(self) -> None:
-        """Those that can say QUIT; then nothing more has come, and the connection is closed."""
+        """End the clients that can send QUIT; nothing more comes, and the connection closes."""
         # One that is given no replies Redis does not close either.
         leaving = [
             client
@@ -294,7 +294,7 @@ class Runner:
             if not connection.replies:
                 raise Different(f"{side.name} closes the connection at {step}")
             reply = connection.replies.popleft()
-            # How many steps a walk takes is not the same on both sides, and counts for nothing.
+            # A walk may take another number of steps on each side; that does not count.
             connection.received -= 1
             if reply[:1] == b"-":
                 return reply

@@ -1,6 +1,6 @@
-"""A proxy gives the replies that one Redis gives, whatever is behind it; for a moment, and on what once differed.
+"""A proxy gives the replies of one Redis, whatever is behind it: on random examples, and on all that once differed.
 
-What one Redis does and several cannot, commands over several slots, is refused with Redis Cluster's words.
+Commands over several slots, which several servers cannot do, are refused with Redis Cluster's words.
 
 ``python -m tests.differential --minutes 30`` goes on for longer, with other examples each time.
 """
@@ -28,7 +28,7 @@ def test_what_once_differed(runner: Runner, example: Example) -> None:
 def test_random_commands(runner: Runner) -> None:
     @settings(
         max_examples=RANDOM,
-        # The same examples each time: a change that breaks something is told from one that does not.
+        # The examples are the same each time, so that a failure comes from a change and not from chance.
         derandomize=True,
         database=None,
         deadline=None,

@@ -60,7 +60,7 @@ class Mover:
     async def _move(self) -> None:
         owner, other = 1, 2
         async with self._cluster.client() as topom:
-            # Each group keeps a slot: a group with none is not asked for what is done at every server.
+            # Each group keeps a slot: a group without slots is not asked when a command goes to every server.
             await topom.move_slots("1023", other)
             while not self._stopping.is_set():
                 self._load(self._cluster.groups[owner][0])

@@ -9,14 +9,14 @@ AGGREGATES = b"*~>%|"
 
 
 class Node(NamedTuple):
-    """One value: the byte that tells its type, and its text or its elements; None for the null of RESP2."""
+    """One value: the byte of its type, and its text or its elements; None for the null of RESP2."""
 
     kind: str
     held: "bytes | tuple[Node, ...] | None"
 
     @property
     def items(self) -> "tuple[Node, ...]":
-        """Elements of an aggregate, none of anything else."""
+        """The elements of an aggregate; empty for anything else."""
         return self.held if isinstance(self.held, tuple) else ()
 
     @property

@@ -41,7 +41,7 @@ class Flavour:
     flags: tuple[str, ...] = ()
     preloaded: tuple[str, ...] = ()
     fuzzer: str = ""
-    """Where libFuzzer is, to be linked into a library of its own."""
+    """The path of libFuzzer, which is linked into a separate library."""
 
     @property
     def folder(self) -> Path:
@@ -59,14 +59,14 @@ def compilers() -> list[str]:
 
 
 def _file_of(compiler: str, name: str) -> str:
-    """The path of a library of the compiler's own; empty where it has none."""
+    """The path of one of the compiler's own libraries; empty if it has none."""
     result = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
     found = Path(result.stdout.strip() or name)
     return str(found.resolve()) if found.is_absolute() and found.is_file() else ""
 
 
 def flavours() -> list[Flavour]:
-    """What can be built here, the best first; the last one needs no more than the ordinary build does."""
+    """The builds that are possible here, the best first. The last one needs no more than the ordinary build."""
     found: list[Flavour] = []
     for compiler in compilers() if sys.platform == "linux" else []:
         runtime = _file_of(compiler, "libclang_rt.asan-x86_64.so") or _file_of(compiler, "libasan.so")

@@ -1,6 +1,6 @@
-"""What the bytes of requests and replies mean, said as simply as can be: the parser is compared with this.
+"""The meaning of the bytes of requests and replies, in the simplest code: the parser is compared with this.
 
-Written from Redis's own rules, without looking at speed, and sharing nothing with :mod:`proxy.engine.resp`.
+It follows Redis's own rules, without regard to speed, and shares nothing with :mod:`proxy.engine.resp`.
 """
 
 import re
@@ -12,7 +12,7 @@ MOST_DIGITS = 18
 """Digits of a number that is read at all; every limit is far below."""
 
 _NUMBER = re.compile(rb"(-?[1-9][0-9]{0,%d}|0)\r\n" % (MOST_DIGITS - 1))
-# Whether a number will do is told by its end.
+# Only the end of a number shows whether it is valid.
 _BEGUN = re.compile(rb"-?[0-9]{0,%d}|(?:-?[1-9][0-9]{0,%d}|0)\r" % (MOST_DIGITS, MOST_DIGITS - 1))
 _LINES = b"+-:_,#("
 _STRINGS = b"$=!"
@@ -20,7 +20,7 @@ _AGGREGATES = b"*~>%|"
 
 
 class Incomplete(Exception):
-    """There is no more to read, and nothing wrong so far."""
+    """There is no more to read, and no error so far."""
 
 
 class Malformed(Exception):
@@ -71,7 +71,7 @@ def _request(stream: bytes, start: int, longest_bulk: int, most_arguments: int) 
             raise Malformed("invalid bulk length")
         if len(stream) < position + length + 2:
             raise Incomplete
-        # As in Redis, nobody looks at the two bytes behind.
+        # As in Redis, the two bytes behind are not checked.
         arguments.append(stream[position : position + length])
         position += length + 2
     return position, arguments
@@ -165,7 +165,7 @@ def words(line: bytes) -> list[bytes]:
     """Words of an inline request: Redis's ``sdssplitargs``, by regular expressions.
 
     Raises:
-        Unbalanced: where it gives none.
+        Unbalanced: if its quotes do not match.
     """
     line = line.partition(b"\0")[0]
     found: list[bytes] = []

@@ -1,8 +1,8 @@
 """Totals and queues of a whole run, too long to search but simple enough to account for.
 
-A total is only counted up: no value comes twice, none is left out but by an operation of unknown outcome, and a later
-increment has the higher value. A queue is only filled at one end and emptied at the other: no element is lost but by
-an operation of unknown outcome, and none comes out twice.
+A total is only counted up. No value comes twice, and a later increment has the higher value. A queue is only filled at
+one end and emptied at the other, and no element comes out twice. Only an operation of unknown outcome may leave out a
+value or lose an element.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from tests.histories.operations import Operation, Outcome, Partition
 
 
 def account(partition: Partition) -> list[str]:
-    """What is wrong with a total or a queue, in words. Its last operation is the reading at the end."""
+    """What is wrong with a total or a queue, in words. Its last operation is the read at the end."""
     *operations, last = partition.history
     if last.replies is None:
         return []  # it could not be read, which is said elsewhere

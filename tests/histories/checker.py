@@ -1,15 +1,15 @@
 """Whether a history is linearizable: Wing and Gong's search with Lowe's memory of what was tried.
 
 A history is linearizable if its operations can be put in one order in which each takes effect at a moment between
-its invocation and its reply, and every reply is what a single server would have given. The search takes, again and
-again, an operation that no unplaced one was answered before, and goes back where a reply does not fit. What has
-been tried, as the set of placed operations and the state they lead to, is not tried again (J. Wing and C. Gong,
-"Testing and Verifying Concurrent Objects", 1993; G. Lowe, "Testing for linearizability", 2017). By the locality of
-linearizability each partition of the keys is checked by itself (A. Horn and D. Kroening, 2015).
+its invocation and its reply, and every reply is what a single server would have given. The search repeats one
+step: it places an operation that was sent before every unplaced operation had its reply. If a reply does not fit, it
+goes back. It remembers each set of placed operations with the state that they lead to, and does not try it again
+(J. Wing and C. Gong, "Testing and Verifying Concurrent Objects", 1993; G. Lowe, "Testing for linearizability", 2017).
+By the locality of linearizability each partition of the keys is checked by itself (A. Horn and D. Kroening, 2015).
 
 An operation of unknown outcome may be placed anywhere after its invocation, or be left out.
 
-The search keeps its own stack, and gives up after a stated number of steps, which is *undecided* and no finding.
+The search keeps its own stack, and gives up after a given number of steps. That is *undecided*, and no finding.
 """
 
 import math
@@ -90,7 +90,7 @@ class _Search(Generic[S]):
         for index, operation in enumerate(self.unknown, count):
             if operation.invoked > soonest:
                 break
-            # Of those that are alike, the one that was sent first can stand wherever a later one can.
+            # If operations are equal, the one that was sent first can be placed wherever a later one can.
             if mask >> index & 1 or operation.calls in waiting:
                 continue
             waiting.add(operation.calls)
@@ -147,7 +147,7 @@ def check(history: Sequence[Operation], initial: S, step: Step[S], most_steps: i
 
 
 def until(history: Sequence[Operation], moment: float) -> list[Operation]:
-    """What was known of a history at a moment: what was not answered by then is of unknown outcome."""
+    """A history as it was known at a moment: an operation without a reply by then is of unknown outcome."""
     return [
         it
         if it.answered <= moment or it.answered == math.inf
@@ -158,10 +158,10 @@ def until(history: Sequence[Operation], moment: float) -> list[Operation]:
 
 
 def first_unexplained(history: Sequence[Operation], initial: S, step: Step[S]) -> tuple[Operation, Found[S]] | None:
-    """The first reply of a history that is not linearizable which nothing before explains, and what was possible then.
+    """In a history that is not linearizable, the first reply that cannot be explained, and what was possible then.
 
-    A history that is not linearizable stays so however it goes on, so the reply is found by halving. None if the
-    search takes too long.
+    Such a history stays not linearizable however it goes on, so the reply is found by halving. None if the search takes
+    too long.
     """
     replies = sorted((it for it in history if it.answered < math.inf), key=lambda it: it.answered)
     low, high = 0, len(replies) - 1

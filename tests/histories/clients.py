@@ -1,7 +1,7 @@
-"""Clients that send operations through the proxies and write down what came of them.
+"""Clients that send operations through the proxies and record their outcomes.
 
-Each client has one operation under way at a time, at a proxy chosen by chance for each. What is sent is never sent
-again. bounded: a reply that has not come after :data:`REPLY_SECONDS` is one that never comes.
+Each client has one operation under way at a time, at a random proxy. It sends no operation twice. bounded: a reply
+that has not come after :data:`REPLY_SECONDS` counts as one that never comes.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ REPLY_SECONDS = 12.0
 PAUSE_SECONDS = 0.05
 """How long a client waits after an operation that failed."""
 SCRIPTS_DATABASE = 7
-"""Of the sessions that run scripts which select the database of their keys."""
+"""For sessions that run scripts which select the database of their keys."""
 FINAL_ATTEMPTS = 20
 LATENESS = 1.25
 """How many times its seconds a run's clients may take: they do more at the end where faults held them up."""
@@ -124,7 +124,7 @@ class Recorder:
         return time.monotonic() - self._begun
 
     async def run(self, clients: int, operations: int, seconds: float) -> None:
-        """Have so many clients send so many operations, evenly over the seconds; what is late by then is left out."""
+        """Have so many clients send so many operations, evenly over the seconds. Late operations are left out."""
         left = operations
         pace = operations / seconds
 
@@ -148,7 +148,7 @@ class Recorder:
                 group.create_task(client(number))
 
     async def read_all(self) -> list[str]:
-        """Ask for all that the keys hold, once nothing moves any more; the keys that cannot be had, in words."""
+        """Read all keys, once nothing moves any more. Gives the keys that cannot be read, in words."""
         connections: dict[tuple[int, int], Connection] = {}
         missing = []
         for partition in self._workload.partitions:

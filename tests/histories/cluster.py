@@ -167,7 +167,7 @@ class HistoriesCluster(Cluster):
                     await asyncio.sleep(0.05)
         except TimeoutError:
             batches = (await self.api.migration())["batches"]
-            said = "; ".join(f"{it['state']}: {it['message']}" for it in batches) or "no batch is under way"
+            said = "; ".join(f"{it['state']}: {it['reason']}" for it in batches) or "no batch is under way"
             raise NotAtRest(
                 f"{REST_SECONDS:g} s after the last fault {status['slots']['moving']} slots are still on their way "
                 f"({said}); epoch {status['epoch']}, proxies: "

@@ -1,7 +1,7 @@
 """Makes the faults of a schedule happen in a cluster, and takes them back.
 
-Only processes of the cluster are touched, by their ids. A fault that finds nothing to do, such as a process that is
-dead already, is passed over.
+Only processes of the cluster are touched, by their ids. A fault that finds nothing to do, because a process is dead
+already for example, does nothing.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ class Faults:
 
     Args:
         cluster: where.
-        mover: who moves slots meanwhile.
+        mover: moves slots meanwhile.
         workload: what clients do meanwhile.
-        losses: is told of servers that come back with data of before.
+        losses: records servers that come back with older data.
         now: the seconds of the run.
     """
 
@@ -296,7 +296,7 @@ class Faults:
         link = cluster.server_links[fault.place]
         match fault.kind:
             case Kind.SERVER_KILLED:
-                # Who connects meanwhile is refused, as by a machine on which nobody listens.
+                # A new connection is refused meanwhile, as by a machine on which no process listens.
                 await link.refuse()
                 restart = await self._kill(cluster.redis_servers[fault.place])
 

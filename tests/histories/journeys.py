@@ -39,9 +39,9 @@ class Journeys:
 
     Args:
         cluster: where.
-        mover: who else gives orders.
-        workload: which of the clients' keys rest, is told here.
-        losses: is told of servers that come back with data of before.
+        mover: gives other orders meanwhile.
+        workload: learns here which of the clients' keys rest.
+        losses: records servers that come back with older data.
         now: the seconds of the run.
         restart: restarts the server at a place with the files that were kept of it.
         pids: the processes of the proxy at a place.
@@ -114,7 +114,7 @@ class Journeys:
         await asyncio.sleep(chance.uniform(0.5, 1.0))
 
     async def _forget_a_fence(self, place: int, chance: random.Random, keep: Callable[[int], Path]) -> None:
-        """A server that slots have left forgets that a proxy is fenced, which has heard nothing of all that.
+        """A server that slots have left forgets the fence of a proxy that has not heard of any of this.
 
         **final-fence**, and **owned** when the slots return. The proxy stands still until then, or hears no topom only.
         """
@@ -153,7 +153,7 @@ class Journeys:
         await self._gather(here)
 
     async def _hold_up_a_sweep(self, place: int, chance: random.Random, keep: Callable[[int], Path]) -> None:
-        """What deletes keys of slots that a server does not own comes there late: when they are its own again.
+        """A delete of a sweep comes late: when the server owns the slots again.
 
         **owned**: topom has given it up by then, and has had the server swept once more.
         """
@@ -182,9 +182,9 @@ class Journeys:
         await asyncio.sleep(chance.uniform(0.3, 0.6))
 
     async def _turn_round(self, place: int, chance: random.Random) -> None:
-        """Keys come to their target late: when their slots have been called back, or are at rest where they came from.
+        """A *place* comes late: when the slots are on their way back, or at rest where they came from.
 
-        **one-way**: once a permit was withdrawn, nothing is placed by it. Who waits for the keys is answered before.
+        **one-way**: once a permit was withdrawn, no key is placed with it. Waiting clients get their replies first.
         """
         there = place + 1
         here = chance.choice([group for group in range(1, GROUPS + 1) if group != there])

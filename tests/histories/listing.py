@@ -65,7 +65,7 @@ class Lister:
             self.missing.append((when, missing))
 
     def findings(self, is_excused: Callable[[str], bool]) -> list[str]:
-        """What is wrong, in words, but for keys that are excused."""
+        """What is wrong, in words, except for keys that are excused."""
         found = list(self.wrong)
         for when, names in self.missing:
             if lost := [name for name in names if not is_excused(name)]:

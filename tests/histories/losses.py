@@ -1,8 +1,8 @@
 """What a server that comes back with older data may have lost, and what it may not.
 
-It loses what it alone had: keys of slots that were at rest there when it went, or on their way to it, and keys on their
-way from it that had yet to move. Whatever was elsewhere has to be as it was (**owned**, **by-action**). So where slots
-are is looked at all the time, and what is in doubt is not judged.
+It loses what it alone had: keys of slots that were at rest there or on their way to it when it stopped, and keys of
+slots on their way from it that had not moved yet. All data elsewhere has to be as it was (**owned**, **by-action**). So
+the places of slots are recorded all the time, and doubtful cases are not judged.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Place:
 
 @dataclass(slots=True)
 class Look:
-    """What topom said of all slots, asked and heard in these seconds of the run."""
+    """Topom's answer about all slots, asked for and heard in these seconds of the run."""
 
     asked: float
     heard: float
@@ -95,7 +95,7 @@ class Losses:
         return any(self._may_have_lost(one, slot, partition) for one in self.older)
 
     def excuses_key(self, key: str) -> bool:
-        """Whether a server may have lost a key that nobody has written since the run began."""
+        """Whether a server may have lost a key that was not written since the run began."""
         slot = self._slot_of(key)
         return any(self._was_at(one, slot) for one in self.older)
 

@@ -1,8 +1,8 @@
-"""What a client asked, when, and what came of it: the entries of a history.
+"""The entries of a history: what a client asked, when, and with which outcome.
 
-Everything that the checker knows about a run is in these records. So what a reply does and does not prove is
-decided here once: an error that guarantees that nothing was run takes the operation out of the history, and
-whatever leaves it open makes it *unknown*: it may take effect at any time after it was sent, or never.
+Everything that the checker knows about a run is in these records. So this module decides what a reply proves. An error
+that guarantees that nothing was run takes the operation out of the history. An error that leaves it open makes the
+operation *unknown*: it may take effect at any time after it was sent, or never.
 """
 
 import math
@@ -63,7 +63,7 @@ class Operation:
         calls: in order; several for a transaction, MGET and MSET.
         form: how they went.
         invoked: when it was sent, in seconds of the run.
-        answered: when the reply was there; infinite where none was, or one that leaves the outcome open.
+        answered: when the reply came; infinite if none came, or one that leaves the outcome open.
         outcome: what the reply proves.
         replies: one for each call; None unless ``outcome`` is :attr:`Outcome.ANSWERED`.
         error: the text of the error, or how the connection was lost.
@@ -125,13 +125,13 @@ NOTHING_RUN = (
     "ERR max number of clients",
     "ERR no group has a server",
 )
-"""What errors begin with that guarantee that nothing was run."""
+"""The beginnings of errors that guarantee that nothing was run."""
 NOTHING_WAS_RUN = "nothing was run"
-"""What errors end with by which a proxy says so."""
+"""The ends of a proxy's errors that guarantee it."""
 NOT_REACHED = ("cannot be connected to", "did not accept a connection")
-"""What a proxy says of a server that it has had no connection to since the command came."""
+"""A proxy's words about a server to which it has had no connection since the command came."""
 MAY_HAVE_RUN = ("ERR server ", "ERR the proxy is out of memory", "UNBLOCKED")
-"""What errors begin with after which the command may have run, or may run yet."""
+"""The beginnings of errors after which the command may have run, or may still run."""
 
 
 def outcome_of(error: str) -> Outcome | None:

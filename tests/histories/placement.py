@@ -7,7 +7,7 @@ from tests.histories.cluster import HistoriesCluster
 from tests.integration.cluster.harness import plain_client
 
 OWN_PREFIX = b"__slotferry:"
-"""What the names of Slotferry's own keys begin with, which belong to a server and no slot."""
+"""The prefix of Slotferry's own keys, which belong to a server and to no slot."""
 
 
 async def misplaced(cluster: HistoriesCluster, databases: Iterable[int]) -> list[str]:

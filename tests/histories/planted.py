@@ -101,9 +101,9 @@ def final_fence() -> None:
 
 
 def by_action() -> None:
-    """What a worker has learned of keys holds for a route and all identities, whichever action it is of.
+    """What a worker has learned of keys holds for a route, for all identities and actions.
 
-    A worker that stands down forgets it, too. So it does not: **final-fence** is switched off as well.
+    A worker that stands down would forget it, too. So **final-fence** is switched off as well.
     """
     from proxy import routing
 
@@ -136,7 +136,7 @@ def _replace(script: Script, changed: Script) -> None:
 
 
 def permit() -> None:
-    """Targets place whatever comes, by a permit of before or none."""
+    """Targets place every key, with an old permit or without one."""
     _replace(PLACE, PLACE_ANYHOW)
 
 
@@ -151,7 +151,7 @@ def drop_unclaimed() -> None:
 
 
 def renewed_late() -> None:
-    """Whoever renews the permit begins with the source, and comes to the target a while later."""
+    """A mover that renews the permit begins with the source, and changes the target a while later."""
     from slots import permits
 
     async def set_(server: Any, field: str, before: str, after: str, run_id: str, anew: bool) -> bytes:
@@ -240,10 +240,7 @@ def shown() -> None:
 
 
 def sweep_mark() -> None:
-    """What a sweep deletes is deleted whenever it comes, and topom gives a sweep up sooner than it would.
-
-    So that one is given up within a schedule.
-    """
+    """Deletes of a sweep work however late they come. Topom gives up a sweep sooner."""
     from functools import partial
 
     from migrator import sweep

@@ -1,7 +1,7 @@
 """A TCP relay whose links can be cut and made to stand still: a network that fails.
 
-What is held up is not lost: it arrives later, also when whoever sent it has closed the connection by then, as
-packets do. bounded: what a relay holds of a connection is what one read gives, and the systems' socket buffers.
+Data that is held up is not lost. It arrives later, also if its sender has closed the connection by then, as packets do.
+bounded: for each connection a relay holds the data of one read, and the systems' socket buffers.
 """
 
 import asyncio
@@ -47,14 +47,14 @@ class Hold:
 class KeysHold(Hold):
     """Holds up the first connections over which something is sent, such as keys that move.
 
-    What is sent afterwards over other connections is not held up and overtakes.
+    Data that is sent later over other connections is not held up and overtakes it.
 
     Args:
         requests: whether it holds up what is sent, and not only the answer.
         marks: what is in it, one of these.
         names: what the name of some key has to have in it.
         catching: for how many seconds after the first one.
-        until: what ends it once it has passed to the same server; nothing does by itself where it is empty.
+        until: bytes that end it once they have passed to the same server; empty for no such end.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Relay:
         return self
 
     async def refuse(self) -> None:
-        """Let nobody connect until :meth:`accept`. The connections there are stay."""
+        """Refuse new connections until :meth:`accept`. Existing connections stay."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -189,7 +189,7 @@ class Relay:
             ]
             # Whoever closes a connection closes it for both.
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
-        except OSError:  # nobody is there; a timeout is one as well
+        except OSError:  # no process listens; a timeout is an OSError as well
             pass
         finally:
             for direction in directions:

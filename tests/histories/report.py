@@ -1,4 +1,4 @@
-"""What came of a run: figures, and findings, each written to a file with all that is known of its key."""
+"""The result of a run: figures, and findings, each written to a file with all that is known of its key."""
 
 from collections import Counter
 from dataclasses import dataclass, field

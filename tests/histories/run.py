@@ -158,15 +158,15 @@ async def _look_at_servers(
 async def _said_of_keys(cluster: HistoriesCluster) -> str:
     """Why topom has not swept which servers."""
     groups = await cluster.api.groups()
-    said = [f"{server['address']}: {server['foreign']}" for group in groups for server in group["servers"]]
+    said = [f"{server['address']}: {server['not_swept']}" for group in groups for server in group["servers"]]
     return "; ".join(said)
 
 
 async def _answer_for_keys(cluster: HistoriesCluster, groups: set[int]) -> None:
-    """Do as an operator where a server has lost what says whose data it has: nobody else knows that its keys may go."""
+    """Act as an operator if a server has lost its data id: topom does not know that its foreign keys may go."""
     for group in await cluster.api.groups() if groups else ():
         for server in group["servers"]:
-            if group["id"] in groups and "was never seen without them" in server["foreign"]:
+            if group["id"] in groups and "was never seen without them" in str(server["not_swept"]):
                 with suppress(TopomError):  # asked again soon
                     await cluster.api.sweep_server(group["id"], server["address"])
 
@@ -190,7 +190,7 @@ def judge(partitions: Sequence[Partition], report: Report) -> None:
 
 
 def explain(partition: Partition, model: Model) -> str:
-    """The first reply that nothing explains, what was possible then, and what came right before it."""
+    """The first reply that cannot be explained, what was possible then, and what came right before it."""
     unexplained = first_unexplained(partition.history, nothing(len(partition.keys)), model.step)
     if unexplained is None:
         return "no order of its operations explains all replies"

@@ -9,8 +9,8 @@ from enum import StrEnum
 class Kind(StrEnum):
     """What a fault does. *Stopped* is SIGSTOP, and SIGCONT afterwards; *killed* is SIGKILL, and a start afterwards.
 
-    *Held up* is what arrives later, also when its sender has closed the connection by then. Of a link, that goes for
-    all of its connections, new ones too; else only for those there are, so that what is sent later overtakes it.
+    *Held up* data arrives later, also if its sender has closed the connection by then. If a link is held up, that holds
+    for all of its connections, new ones too. Otherwise only existing connections are held up, and later data overtakes.
     """
 
     WORKER_KILLED = "worker killed"
@@ -140,7 +140,7 @@ JOURNEYS_SECONDS = 17.0
 LENGTHS_SECONDS = (0.05, 0.3, 1.0, 2.5, LONGEST_SECONDS)
 """How long a fault may last, at the most; what it does differs with the limits that it is longer than."""
 HELD_SECONDS = (0.3, 1.5, 2.8, LONGEST_SECONDS)
-"""The same for what holds something up: mostly longer than whoever sent it waits, so that it comes late."""
+"""The same for a fault that holds data up: mostly longer than the sender waits, so that the data comes late."""
 
 
 def draw(

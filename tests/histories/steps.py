@@ -1,4 +1,4 @@
-"""What the steps by which keys move look like on their way (docs/moving-keys.md), those with a planted fault too."""
+"""How to recognise the steps of keys on their way (docs/moving-keys.md), also those with a planted fault."""
 
 from slots.moving import DROP, PLACE, TAKE, Script
 
@@ -21,6 +21,6 @@ PLACING = _digests(PLACE, PLACE_ANYHOW)
 DROPPING = (*_digests(DROP, DROP_UNCLAIMED), b"unlink(KEYS[place + 1])")
 """The end of a key in pieces sends the script itself."""
 FINISHING = (b"return 'lost' end",)
-"""What makes the copy of a key in pieces the key."""
+"""The script that makes the copy of a key in pieces the key."""
 SWEEPING = (b"gone = gone + redis.call('EXISTS', KEYS[place])",)
-"""What deletes keys of slots that a server does not own."""
+"""The script that deletes keys of slots that a server does not own."""

@@ -18,9 +18,9 @@ UNKNOWN = 5
 """Operations of unknown outcome after which a partition is retired."""
 DATABASES = (0, 3)
 FLUSHED_DATABASE = 5
-"""Of the partitions that FLUSHDB empties all at once."""
+"""For the partitions that FLUSHDB empties all at once."""
 RESTING = "resting"
-"""The kind of keys that nobody uses while a fault has them rest."""
+"""The kind of keys that clients leave alone while a fault needs that."""
 SEARCHED = {"register": 4, "counter": 2, "list": 3, "hash": 2, "pair": 3, "large": 1, "flushed": 6, RESTING: 16}
 """Kinds of partitions whose histories are searched, with how many are in use at a time."""
 ACCOUNTED = {"total": 8, "queue": 2}
@@ -70,7 +70,7 @@ class Workload:
         return [it for it in self.partitions if it.kind == "flushed"]
 
     def next(self) -> tuple[Partition, tuple[Call, ...], Form]:
-        """What to do next, and on which keys."""
+        """The next operation, and its keys."""
         place = self._random.randrange(len(self._in_use))
         while self.resting and self._in_use[place].kind == RESTING:
             place = self._random.randrange(len(self._in_use))
@@ -243,11 +243,11 @@ CHOICES: dict[str, Callable[[random.Random, int], Choice]] = {
     "flushed": _flushed,
     RESTING: _resting,
 }
-"""What is done with each kind of partition."""
+"""The operations of each kind of partition."""
 
 
 def final_calls(partition: Partition) -> Choice:
-    """What is asked at the end, when nothing moves any more: all that a partition's keys hold."""
+    """The read at the end, when nothing moves any more: all that a partition's keys hold."""
     match partition.kind:
         case "list" | "queue":
             return (call("LRANGE", "0", "-1"),), Form.PLAIN

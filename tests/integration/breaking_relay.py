@@ -1,11 +1,11 @@
 """A TCP relay that breaks links on purpose: between any two of a cluster's processes, for tests.
 
-It listens on a port of its own and passes bytes on to a server. Who is told the relay's address in the server's place
-reaches the server through it. A *fault* makes it cut connections, hold bytes back in one direction or both, or delay
-them, for all peers or some of them. Bytes and ends of connections are never reordered, as in TCP: what is held back
-and let go later is the delayed packet, and the close behind it arrives after it.
+It listens on a port of its own and passes bytes on to a server. A process that gets the relay's address instead of the
+server's reaches the server through it. A *fault* cuts connections, holds bytes back in one direction or both, or delays
+them, for all peers or some of them. Bytes and ends of connections are never reordered, as in TCP. Bytes that are held
+back and let go later are the delayed packet, and the close behind them arrives after them.
 
-Peers are told apart by what they send first, see :class:`Peer`: the cluster's processes all reach a server by the one
+The first bytes of a peer show which one it is, see :class:`Peer`. The cluster's processes all reach a server by the one
 address that its group has, so one relay has the bytes of all of them.
 
 **bounded**: a direction holds at most :data:`HELD_BYTES`; beyond, the sender's socket fills up, as with a dead link.
@@ -48,7 +48,7 @@ BOTH_WAYS = frozenset(Direction)
 
 @dataclass
 class Peer:
-    """Who has connected, as far as its first commands say.
+    """The process that has connected, as far as its first commands say.
 
     Attributes:
         name: what it called itself with CLIENT SETNAME, or in HELLO; "" for none.
@@ -368,7 +368,7 @@ class _Pipe:
                 await self._turn.wait_for(lambda: self._size < HELD_BYTES)
 
     async def write(self) -> None:
-        """Pass it on as the faults allow, and close behind the end. What nobody is there to take is dropped."""
+        """Pass it on as the faults allow, and close behind the end. Bytes that no peer takes are dropped."""
         gone = False
         while True:
             async with self._turn:

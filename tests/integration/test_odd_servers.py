@@ -66,7 +66,7 @@ async def test_topom_leads_whatever_its_servers_answer(tmp_path: Path) -> None:
                 await topom.call("POST", "/groups", {"id": 1, "servers": [address_of(master), replica]})
                 await topom.call("POST", "/groups", {"id": 2, "servers": [other]})
                 await topom.call("POST", "/pool", {"address": spare})
-        # Something else listens there now, and topom begins anew.
+        # Another program listens there now, and topom starts again.
         server = OddServer()
         stranger = replica.replace("127.0.0.1", "localhost")
         odd = {"ha": "sentinel", "sentinels": sentinel, "product": "slotferry", **settings}
@@ -78,7 +78,7 @@ async def test_topom_leads_whatever_its_servers_answer(tmp_path: Path) -> None:
                     status = await topom.call("GET", "/status")
                     up = {one["address"]: one["up"] for group in status["groups"] for one in group["servers"]}
                     assert up == {address_of(master): True, replica: False, other: False}, kind
-                    assert (status["problem"], status["failing"]) == ("", {}), kind
+                    assert (status["reason"], status["failing"]) == (None, {}), kind
                     assert [one["up"] for one in (await topom.call("GET", "/pool"))["servers"]] == [False]
                     assert [one["up"] for one in (await topom.call("GET", "/sentinels"))["sentinels"]] == [False], kind
                     # What is asked of such a server is refused, with a sentence.

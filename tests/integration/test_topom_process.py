@@ -121,7 +121,7 @@ async def test_what_moves_is_held_when_its_hours_are_over(
         await topom.call("POST", "/slots/move", {"slots": "0-7", "group_id": 2})
         await topom.until(lambda status: status["migration"]["keys_moved"] >= 10)
         shown = await topom.call("PATCH", "/migration", {"hours": hours})
-        assert shown["halted"].startswith(f"migration is outside its hours, {hours}; it goes on at ")
+        assert shown["halted"]["what"].startswith(f"migration is outside its hours, {hours}; it goes on at ")
         begins = datetime.fromisoformat(shown["halted_until"])
         assert begins == (now + timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)
         await topom.call("POST", "/slots/move", {"slots": "8", "group_id": 2})
@@ -215,7 +215,7 @@ async def test_many_proxies_lost_at_once_hold_up_no_failover(tmp_path: Path) -> 
             await topom.call("POST", "/groups", {"id": 1, "servers": servers})
             proxies = [HandProxy(topom) for _ in range(31)]
             for proxy in proxies:
-                proxy.says = {"group_locks": True, "stands_down": allowance, "servers": dict.fromkeys(servers, 0.0)}
+                proxy.says = {"group_locks": True, "stands_down": allowance}
                 await stack.enter_async_context(proxy)
 
             def ready(status: dict[str, Any]) -> bool:
@@ -225,17 +225,20 @@ async def test_many_proxies_lost_at_once_hold_up_no_failover(tmp_path: Path) -> 
                 )
 
             await topom.until(ready)
+            for proxy in proxies:
+                assert proxy.table is not None
+                proxy.says["asked"] = proxy.table.epoch
             master.set("key", "value")
             master.wait(1, 0)
             # What topom has to know of the replica before it would choose it: how far it is.
             await topom.until(lambda status: not status["failing"])
-            # When: nobody is left who hears the master, but one proxy that says so.
+            # When: only one proxy is left that says that it hears the master.
             for proxy in proxies[1:]:
                 proxy.silent = True
             await topom.until(lambda status: sum(proxy["state"] == "lost" for proxy in status["proxies"]) == 30)
             with suppress(redis.ConnectionError):
                 master.execute_command("SHUTDOWN", "NOSAVE")
-            proxies[0].says["servers"] = {servers[0]: 60.0, servers[1]: 0.0}
+            proxies[0].says["silent"] = {servers[0]: 60.0}
 
             def replaced(status: dict[str, Any]) -> bool:
                 return [one["address"] for one in status["groups"][0]["servers"]] == servers[::-1]
@@ -280,7 +283,7 @@ async def test_a_proxy_asks_for_the_whole_table(topom: TopomProcess) -> None:
 ODD_FRAMES: tuple[str | bytes, ...] = (
     b"\x00\xff", "", "7", "[" * 10_000, '{"type": "ack"}', '{"type": "ack", "epoch": -1}',
     '{"type": "heartbeat", "epoch": 1, "counters": {"requests": NaN}}',
-    '{"type": "heartbeat", "epoch": 1, "servers": {"a:1": Infinity}}',
+    '{"type": "heartbeat", "epoch": 1, "silent": {"a:1": Infinity}}',
     '{"type": "heartbeat", "epoch": 1e400}', '{"type": "nack", "epoch": 1, "reason": {}}',
 )  # fmt: skip
 

@@ -2,13 +2,16 @@
 
 Everything asks for the bearer token but ``/healthz`` (:mod:`topom.api.door`). A topom that does not lead passes
 requests on (:mod:`topom.api.forwarding`). Every error is answered as
-``{"error": "<type>", "message": "<a sentence for the operator>"}``.
+``{"error": "<type>", "message": "<a sentence for the operator>"}``. What waits says why by the one record of
+:mod:`topom.reasons`, as ``{"kind", "what", "since", "to_do"}``; null if it does not wait.
 
-May import: errors, store, cluster, servers, proxies, migration, masters, copies, placement, balance, leaving, term.
+May import: reasons, errors, store, cluster, servers, proxies, migration, masters, copies, placement, balance, leaving,
+term.
 
 To change
 
-- a resource: the file of its name, and its objects in the file beside it that ends in ``_models``;
+- a resource: the file of its name, and its objects in the file beside it that ends in ``_models``; what the
+  command shows of it: the folder ``slotferry/operator``;
 - who gets in: :mod:`~topom.api.security` (the token), :mod:`~topom.api.entrance` (connections),
   :mod:`~topom.api.door` (requests), :mod:`~topom.api.access` (endpoints);
 - what a topom that follows does with requests: :mod:`~topom.api.forwarding`;
@@ -41,8 +44,10 @@ from topom.api.door import Door
 from topom.api.errors import add_handlers
 from topom.api.event_stream import EventStreams
 from topom.api.forwarding import Forwarding
-from topom.api.models import Problem
+from topom.api.models import Refusal
 from topom.api.topom_models import Health
+from topom.cluster.event_sinks import EventSinks
+from topom.reasons import Kind, Reason
 from topom.term.announcing import INSTANCE, program_version
 from topom.term.node import Node
 from topom.term.service import Topom
@@ -65,6 +70,10 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
     app.state.node = node
     app.state.serving = (lambda: node.serving) if node is not None else (lambda: alone)
     app.state.event_streams = EventStreams(app.state.serving)
+    sinks = node.events if node is not None else EventSinks()
+    sinks.add(app.state.event_streams)
+    if alone is not None:
+        alone.ledger.listen(sinks.changed)
     if node is not None:
         app.add_middleware(Forwarding, node=node)
     app.add_middleware(Door, tokens=tokens, larger={PREFIX + "/sizes": SIZES_BODY_BYTES})
@@ -73,7 +82,7 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
         prefix=PREFIX,
         dependencies=[Depends(require_token)],
         responses={
-            code: {"model": Problem, "description": description}
+            code: {"model": Refusal, "description": description}
             for code, description in (
                 (401, "The bearer token is missing or wrong."),
                 (404, "What the request names is not there."),
@@ -97,14 +106,15 @@ def build(topom: Topom | Node, *tokens: str) -> FastAPI:
     async def healthz(response: Response) -> Health:
         """Whether things can be changed through this topom; the status is 503 if not. Needs no token."""
         if node is None:
-            reason = "another topom has written to the store" if alone and alone.ledger.lost.is_set() else ""
+            lost = alone is not None and alone.ledger.lost.is_set()
+            reason = Reason.now(Kind.STORE, "another topom has written to the store") if lost else None
         else:
-            reason = node.problem
-        if reason:
+            reason = node.reason
+        if reason is not None:
             response.status_code = 503
         if node is not None:
             response.headers[INSTANCE] = node.instance
         leads = node.leading is not None if node is not None and node.shared else None
-        return Health(ok=not reason, reason=reason or None, leads=leads)
+        return Health(ok=reason is None, reason=reason, leads=leads)
 
     return app

@@ -33,7 +33,7 @@ async def refuse_body(request: Request) -> None:
         raise BodyNotTaken("this takes no body; what there is to say stands in the query, as in drain?why=old")
 
 
-def _topom(request: Request) -> Topom:
+async def _topom(request: Request) -> Topom:
     topom: Topom = request.app.state.serving()
     return topom
 

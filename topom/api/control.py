@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from slots.table import SlotTable
+from topom.api.wire import framed, wire_of
 from topom.cluster.ledger import LostPlace
 from topom.errors import NotLeading, TopomError
 from topom.proxies.frames import Ack, Heartbeat, Leave, Nack, ProxyFrame, Register, Resync, TableFrames, parse
@@ -44,11 +45,15 @@ router = APIRouter()
 class SocketLink:
     """Sends to one proxy: tables as they become newer, and lists of proxies, then a last frame.
 
+    What is new is written at once where the connection takes it, and else by :meth:`send_news`, which waits for that.
     It is :class:`topom.proxies.members.Link`.
     """
 
     def __init__(self, websocket: WebSocket, frames: TableFrames, proxies: ProxyList) -> None:
         self._websocket = websocket
+        self._wire = wire_of(websocket.scope)
+        self._idle = False
+        """Whether all that was new has been sent, so that what comes may go at once."""
         self._frames = frames
         self._proxies = proxies
         self._proxies_sent = 0
@@ -61,6 +66,11 @@ class SocketLink:
         self._last: Mapping[str, object] | None = None
 
     def wake(self) -> None:
+        while self._idle and not self._ended and self._wire is not None and self._wire.is_writable:
+            text = self._next()
+            if text is None:
+                return
+            self._wire.write(self._frames.framed(text, framed))
         self._news.set()
 
     def end(self, frame: Mapping[str, object] | None) -> None:
@@ -71,12 +81,12 @@ class SocketLink:
 
     def say(self, frame: Mapping[str, object]) -> None:
         self._said.append(frame)
-        self._news.set()
+        self.wake()
 
     def resync(self) -> None:
         """Send the whole table next."""
         self._sent = None
-        self._news.set()
+        self.wake()
 
     async def send(self, frame: Mapping[str, object]) -> None:
         """Send one frame, before :meth:`send_news` runs."""
@@ -86,20 +96,34 @@ class SocketLink:
         """Send whatever is new, tables first; returns after :meth:`end` was called and its frame sent."""
         while not self._ended:
             self._news.clear()
-            table = self._frames.table
-            if self._sent is None or self._sent.epoch < table.epoch:
-                text = self._frames.frame(self._sent)
-                self._sent = table
+            if self._wire is not None:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await self._wire.drained()
+            text = self._next()
+            if text is not None:
                 await self._send_text(text)
-            elif self._said:
-                await self.send(self._said.popleft())
-            elif self.takes_proxies and (proxies := self._proxies.frame(self._proxies_sent)) is not None:
-                self._proxies_sent = proxies[0]
-                await self._send_text(proxies[1])
-            else:
+                continue
+            self._idle = True
+            try:
                 await self._news.wait()
+            finally:
+                self._idle = False
         if self._last is not None:
             await self.send(self._last)
+
+    def _next(self) -> str | None:
+        """The next frame; None if nothing is new."""
+        table = self._frames.table
+        if self._sent is None or self._sent.epoch < table.epoch:
+            text = self._frames.frame(self._sent)
+            self._sent = table
+            return text
+        if self._said:
+            return json.dumps(self._said.popleft(), separators=(",", ":"))
+        if self.takes_proxies and (proxies := self._proxies.frame(self._proxies_sent)) is not None:
+            self._proxies_sent = proxies[0]
+            return proxies[1]
+        return None
 
     async def _send_text(self, text: str) -> None:
         async with asyncio.timeout(SEND_SECONDS):
@@ -164,6 +188,7 @@ async def _register(websocket: WebSocket, topom: Topom, link: SocketLink) -> Mem
                 "databases": product.databases,
                 "heartbeat_seconds": topom.settings.heartbeat_seconds,
                 "stand_down_seconds": topom.members.stand_down,
+                "quiet_seconds": topom.settings.server_suspect_seconds,
             }
         )
         if member.record.draining and not frame.draining:
@@ -180,6 +205,9 @@ async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: So
     retiring = asyncio.create_task(topom.retired.wait())
     sending = asyncio.create_task(link.send_news())
     receiving = asyncio.create_task(_receive(websocket, topom, member, link))
+    wire = wire_of(websocket.scope)
+    if wire is not None:
+        wire.taker = lambda text: _take(text, topom, member, link)
     try:
         await asyncio.wait((sending, receiving, retiring), return_when=asyncio.FIRST_COMPLETED)
         if retiring.done():
@@ -191,9 +219,35 @@ async def _converse(websocket: WebSocket, topom: Topom, member: Member, link: So
         receiving.result()
         await sending  # the proxy leaves, and has its last frame yet to come
     finally:
+        if wire is not None:
+            wire.taker = None
         for task in (sending, receiving, retiring):
             task.cancel()
         await asyncio.gather(sending, receiving, retiring, return_exceptions=True)
+
+
+def _take(text: str, topom: Topom, member: Member, link: SocketLink) -> bool:
+    """Do what a frame asks for, if nothing has to be waited for; whether that was so."""
+    try:
+        frame = parse(text)
+    except ValidationError:
+        return False
+    if isinstance(frame, Heartbeat) and not topom.members.is_news(member, frame.draining, frame.stands_down):
+        _heartbeat(frame, topom, member, link)
+    elif isinstance(frame, Ack):
+        topom.members.heard(member)
+        topom.members.acknowledge(member, frame.epoch)
+    else:
+        return False
+    return True
+
+
+def _heartbeat(frame: Heartbeat, topom: Topom, member: Member, link: SocketLink) -> None:
+    topom.members.heard(member)
+    member.counters = frame.counters
+    topom.health.heard(member.record.id, frame.asked, frame.silent, frame.unanswered)
+    if frame.number is not None and topom.members.counts(member):
+        link.say({"type": "heard", "number": frame.number})
 
 
 async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: SocketLink) -> None:
@@ -204,10 +258,7 @@ async def _receive(websocket: WebSocket, topom: Topom, member: Member, link: Soc
         members.heard(member)
         match frame:
             case Heartbeat():
-                member.counters = frame.counters
-                topom.health.heard(member.record.id, frame.servers)
-                if frame.number is not None and topom.counts(member):
-                    link.say({"type": "heard", "number": frame.number})
+                _heartbeat(frame, topom, member, link)
                 if frame.draining:
                     # If that cannot be stored now, the next heartbeat says it again.
                     with suppress(StoreError):
@@ -260,7 +311,7 @@ async def _send_away(websocket: WebSocket, node: Node) -> None:
     said = {
         "type": "refused",
         "reason": "follower",
-        "message": node.problem or "this topom does not lead",
+        "message": str(node.reason or "this topom does not lead"),
         "leader": leader.url if leader is not None and node.leading is None else "",
     }
     try:

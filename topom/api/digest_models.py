@@ -3,6 +3,8 @@
 from pydantic import BaseModel, Field
 
 from topom.api.models import Address, In
+from topom.copies.digests.sums import Named
+from topom.reasons import Reason
 
 
 class NewDigest(In):
@@ -24,15 +26,6 @@ class Resyncing(BaseModel):
     servers: list[str]
 
 
-class NamedKey(BaseModel):
-    """A key of which something is told."""
-
-    slot: int
-    database: int
-    key: str = Field(description="Its first 256 bytes as text; bytes that are no UTF-8 are written as `\\xNN`.")
-    what: str = Field(description="Of a difference: missing (at the replica), extra, type, value or deadline.")
-
-
 class SlotDigest(BaseModel):
     """Both servers' digests of a slot, over its keys in all databases, in any order."""
 
@@ -48,15 +41,18 @@ class Digest(BaseModel):
     server: str
     master: str
     stage: str = Field(description="running, same, different, cancelled or failed.")
-    reason: str
+    reason: Reason | None = Field(description="Why it failed or was cancelled, or what was found is not stored yet.")
     began_at: float
     seconds: float
     keys: int = Field(description="Compared so far.")
     keys_total: int = Field(description="That the master had at the beginning.")
     differences: int
-    named: list[NamedKey] = Field(description="Of the differences, at most 100.")
+    named: list[Named] = Field(
+        description="Of the differences, at most 100, each with the first 256 bytes of its key and what it is: "
+        "missing (at the replica), extra, type, value or deadline."
+    )
     uncompared: int = Field(description="Keys of which it cannot be told.")
-    uncompared_named: list[NamedKey] = Field(description="Of those, at most 100.")
+    uncompared_named: list[Named] = Field(description="Of those, at most 100, and why.")
     promotable: bool = Field(description="Whether nothing is known against this replica.")
     resyncing: bool = Field(description="Whether it is being filled anew, or is to be.")
     slots: list[SlotDigest]
@@ -71,7 +67,7 @@ class Known(BaseModel):
     named_slots: str = Field(description="The first of these slots.")
     at: float = Field(description="When that was found, in seconds since 1970, UTC.")
     resyncing: bool = Field(description="Whether it is being filled anew, or is to be.")
-    problem: str = Field(description="Why it is not promoted, in words.")
+    reason: Reason | None = Field(description="Why it is not promoted.")
 
 
 class Digests(BaseModel):

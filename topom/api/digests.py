@@ -1,7 +1,6 @@
 """Digest checks of a group's replicas: the last ones of the topom that leads, and what is stored against replicas."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -29,9 +28,9 @@ def _describe(topom: Topom, group_id: int, checks: Sequence[Check], slots: bool)
                 keys=check.tally.keys,
                 keys_total=check.total,
                 differences=check.tally.differences,
-                named=[models.NamedKey(**asdict(named)) for named in check.tally.named],
+                named=check.tally.named,
                 uncompared=check.tally.uncompared,
-                uncompared_named=[models.NamedKey(**asdict(named)) for named in check.tally.uncompared_named],
+                uncompared_named=check.tally.uncompared_named,
                 promotable=topom.differing.of(check.server) is None,
                 resyncing=topom.differing.is_filled(check.server),
                 slots=[
@@ -49,7 +48,7 @@ def _describe(topom: Topom, group_id: int, checks: Sequence[Check], slots: bool)
                 named_slots=entry.named,
                 at=entry.at,
                 resyncing=topom.differing.is_filled(entry.server),
-                problem=topom.differing.problem(entry.server) or "",
+                reason=topom.differing.reason(entry.server),
             )
             for entry in topom.differing.entries
             if entry.group == group_id

@@ -11,14 +11,14 @@ from topom.errors import TopomError
 log = structlog.get_logger(__name__)
 
 
-def _problem(status: int, error: str, message: str) -> JSONResponse:
+def _refusal(status: int, error: str, message: str) -> JSONResponse:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return JSONResponse({"error": error, "message": message}, status, headers)
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TopomError)
-    return _problem(error.status, type(error).__name__, str(error))
+    return _refusal(error.status, type(error).__name__, str(error))
 
 
 async def _malformed(request: Request, error: Exception) -> JSONResponse:
@@ -27,17 +27,17 @@ async def _malformed(request: Request, error: Exception) -> JSONResponse:
     for entry in error.errors():
         place = ".".join(str(part) for part in entry["loc"] if part not in ("body", "query", "path"))
         sentences.append(f"{place or 'the body'}: {entry['msg']}")
-    return _problem(422, "InvalidRequest", "; ".join(sentences))
+    return _refusal(422, "InvalidRequest", "; ".join(sentences))
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return _problem(error.status_code, "HttpError", f"{request.method} {request.url.path}: {error.detail}")
+    return _refusal(error.status_code, "HttpError", f"{request.method} {request.url.path}: {error.detail}")
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
     log.error("request_failed", path=request.url.path, exc_info=error)
-    return _problem(500, type(error).__name__, "topom failed at this request; its log says more")
+    return _refusal(500, type(error).__name__, "topom failed at this request; its log says more")
 
 
 def add_handlers(app: FastAPI) -> None:

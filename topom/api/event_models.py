@@ -3,6 +3,7 @@
 from pydantic import BaseModel, Field
 
 from topom.cluster.events import What
+from topom.reasons import Reason
 
 
 class Event(BaseModel):
@@ -19,6 +20,7 @@ class Event(BaseModel):
     text: str = Field(description="A sentence.")
     epoch_before: int = Field(description="The slot table's before it.")
     epoch_after: int = Field(description="The slot table's after it; the same if the table did not change.")
+    reason: Reason | None = Field(default=None, description="Of what waits: why it does, which `text` says, too.")
 
 
 class Events(BaseModel):

@@ -7,16 +7,17 @@ that either side finds out that the other is gone.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from topom.cluster.state import ClusterState
+from topom.cluster.event_sinks import newest_event
+from topom.cluster.events import Event
 from topom.errors import TopomError, Unavailable
+from topom.reasons import Kind
 from topom.term.service import Topom
 
 MOST_STREAMS = 64
@@ -28,17 +29,32 @@ EVENTS_A_PART = 100
 class TooManyStreams(Unavailable):
     """As many clients follow the events as may."""
 
+    kind = Kind.BUSY
+
 
 class EventStreams:
-    """The streams of one topom.
+    """The streams of one topom: a :class:`~topom.cluster.event_sinks.EventSink` that wakes them.
+
+    What they send, they take from the state. So a stream can begin in the past, and a slow one holds nothing.
 
     Args:
         serving: what answers now: another one whenever this process begins to lead, or ceases to.
     """
 
     def __init__(self, serving: Callable[[], Topom]) -> None:
-        self._serving = serving
-        self.open = 0
+        self.serving = serving
+        self.open: set[EventStream] = set()
+        self.closed = False
+
+    def stored(self, events: Sequence[Event]) -> None:
+        """There is news."""
+        for stream in self.open:
+            stream.woken.set()
+
+    def close(self) -> None:
+        """Every stream ends, once it has sent what there is."""
+        self.closed = True
+        self.stored(())
 
     def begin(self, since: int | None) -> "EventStream":
         """A stream of the events after ``since``, or of those from now on.
@@ -47,26 +63,48 @@ class EventStreams:
             TooManyStreams: there are too many.
             NotLeading: nothing is known yet.
         """
-        if self.open >= MOST_STREAMS:
+        if len(self.open) >= MOST_STREAMS:
             raise TooManyStreams(f"{MOST_STREAMS} clients follow the events already; ask with since now and then")
-        events = self._serving().ledger.state.events
-        newest = events[-1].id if events else 0
-        return EventStream(self, self._parts(newest if since is None else since))
+        newest = newest_event(self.serving().ledger.state)
+        return EventStream(self, newest if since is None else since)
+
+
+class EventStream(StreamingResponse):
+    """One of them, which is open while it is sent. It begins after the event ``last``."""
+
+    def __init__(self, streams: EventStreams, last: int) -> None:
+        super().__init__(self._parts(last), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self.woken = asyncio.Event()
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def limited(message: Message) -> None:
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(message)
+
+        self._streams.open.add(self)
+        try:
+            # The connection ends with it; the client asks again from where it was.
+            with suppress(TimeoutError):
+                await super().__call__(scope, receive, limited)
+        finally:
+            self._streams.open.discard(self)
 
     async def _parts(self, last: int) -> AsyncIterator[str]:
         yield ": events of topom\n\n"
         while True:
+            self.woken.clear()
             try:
-                topom = self._serving()
-                news = await topom.waiters.until(partial(_has_newer, last), QUIET_SECONDS)
+                state = self._streams.serving().ledger.state
             except TopomError:
                 return
-            if not news:
-                if topom.waiters.released and topom is self._serving():
+            if newest_event(state) <= last:
+                if self._streams.closed:
                     return
-                yield ": nothing new\n\n"
+                if not await self._news():
+                    yield ": nothing new\n\n"
                 continue
-            events = topom.ledger.state.events
+            events = state.events
             if events[0].id > last + 1:
                 yield f"event: missed\ndata: {json.dumps({'since': last, 'oldest': events[0].id})}\n\n"
                 last = events[0].id - 1
@@ -75,27 +113,8 @@ class EventStreams:
                 last = event.id
                 yield f"id: {event.id}\ndata: {json.dumps(asdict(event))}\n\n"
 
-
-def _has_newer(last: int, state: ClusterState) -> bool:
-    return bool(state.events) and state.events[-1].id > last
-
-
-class EventStream(StreamingResponse):
-    """One of them, which counts while it is sent."""
-
-    def __init__(self, streams: EventStreams, parts: AsyncIterator[str]) -> None:
-        super().__init__(parts, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-        self._streams = streams
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def limited(message: Message) -> None:
-            async with asyncio.timeout(SEND_SECONDS):
-                await send(message)
-
-        self._streams.open += 1
-        try:
-            # The connection ends with it; the client asks again from where it was.
-            with suppress(TimeoutError):
-                await super().__call__(scope, receive, limited)
-        finally:
-            self._streams.open -= 1
+    async def _news(self) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(QUIET_SECONDS):
+                return await self.woken.wait()
+        return False

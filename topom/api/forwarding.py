@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from topom.errors import LeaderSilent, NotLeading, TokensDiffer, TopomError
+from topom.reasons import Kind, Reason
 from topom.store import Leader
 from topom.term.node import Node
 
@@ -69,7 +70,10 @@ class Forwarding:
         leader = self._node.leader
         try:
             if leader is None or FORWARDED in headers:
-                raise NotLeading(self._node.problem or "the topom that this was passed on to does not lead any more")
+                reason = self._node.reason or Reason(
+                    Kind.STORE, "the topom that this was passed on to does not lead any more"
+                )
+                raise reason.to(NotLeading)
             await self._pass_on(leader, scope, receive, send, headers)
         except NotLeading:
             if not reads:
@@ -84,7 +88,8 @@ class Forwarding:
             await self._app(scope, receive, send)
             return
         leader = self._node.leader
-        in_vain = NotLeading(self._node.problem or "the topom that leads does not answer; try again")
+        silent = Reason(Kind.STORE, "the topom that leads does not answer; try again")
+        in_vain = (self._node.reason or silent).to(NotLeading)
         if leader is not None and former is not None and leader.term != former.term:
             try:
                 await self._pass_on(leader, scope, _nothing(receive), send, headers)
@@ -103,7 +108,7 @@ class Forwarding:
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                said = f"epoch={topom.ledger.table.epoch}" + ("; stale" if view.problem else "")
+                said = f"epoch={topom.ledger.table.epoch}" + ("; stale" if view.reason is not None else "")
                 message["headers"] = [*message["headers"], (VIEW, said.encode())]
             await send(message)
 

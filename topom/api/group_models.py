@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from topom.api.models import Address, Datacenter, In, Node
+from topom.reasons import Reason
 
 
 class Server(BaseModel):
@@ -27,15 +28,14 @@ class Server(BaseModel):
     joining: bool = Field(
         default=False, description="Whether it is a replica that was not seen whole yet, or not since it strayed."
     )
-    problem: str = Field(
-        default="",
-        description="Why it is not promoted or read, or nothing is done to it.",
+    not_used: Reason | None = Field(
+        default=None, description="Why it is not promoted or read, or nothing is done to it."
     )
-    foreign: str = Field(
-        default="", description="Of a master that is not swept of keys of slots that other groups own: why it is not."
+    not_swept: Reason | None = Field(
+        default=None, description="Of a master that is not swept of keys of slots that other groups own: why it is not."
     )
-    waits_for: str = Field(
-        default="", description="Why it is not whole yet, or no replica any more, in words; empty where not known."
+    not_whole: Reason | None = Field(
+        default=None, description="Why it is not whole yet, or no replica any more; null where not known."
     )
 
 
@@ -46,7 +46,9 @@ class Group(BaseModel):
     servers: list[Server] = Field(description="The master first.")
     slots: int = Field(description="Slots the group owns.")
     locked: bool = Field(default=False, description="While another of its servers is being made its master.")
-    trouble: str = Field(default="", description="Why its failed master was not replaced yet, unless `ha` is off.")
+    reason: Reason | None = Field(
+        default=None, description="Why its failed master was not replaced yet, unless `ha` is off."
+    )
 
 
 class Groups(BaseModel):

@@ -1,22 +1,22 @@
 """Groups and their servers."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Annotated
 
 import structlog
 from fastapi import APIRouter, Depends, Query
 
-from slots.table import SlotTable
+from slots.table import Group, SlotTable
 from topom.api import group_models as models
 from topom.api import leaving_models
 from topom.api.access import ServedTopom, refuse_body
 from topom.cluster import topology
 from topom.cluster.state import known_servers
-from topom.copies import joining
 from topom.errors import SentinelsDecide, ServersUnreachable, TakesNoWrites
-from topom.leaving import servers as leavingservers
 from topom.leaving.groups import DRAINED
+from topom.reasons import Reason
 from topom.servers.lastcopy import HoldsKeys
 from topom.term.service import Topom
 
@@ -49,27 +49,27 @@ async def describe(topom: Topom) -> list[models.Group]:
                     silent=topom.health.of(address).silent,
                     views=topom.health.of(address).views,
                     joining=address in topom.ledger.state.joining,
-                    problem=topom.identities.conflict(address) or topom.differing.problem(address) or "",
-                    foreign=topom.sweeps.reasons.get(address, ""),
-                    waits_for=topom.joins.reasons.get(address)
+                    not_used=topom.identities.conflict(address) or topom.differing.reason(address),
+                    not_swept=topom.sweeps.reasons.get(address),
+                    not_whole=topom.joins.reasons.get(address)
                     or topom.strays.reasons.get(address)
-                    or topom.promotions.followers.reasons.get(address, ""),
+                    or topom.promotions.followers.reasons.get(address),
                 )
                 for address in table.groups[group_id].servers
             ],
             slots=len(table.by_group[group_id]),
             locked=table.groups[group_id].locked,
-            trouble=_trouble(topom, group_id),
+            reason=_reason(topom, table.groups[group_id]),
         )
         for group_id in sorted(table.groups)
     ]
 
 
-def _trouble(topom: Topom, group_id: int) -> str:
-    master = topom.ledger.table.groups[group_id].master
-    if topom.leads() and master is not None and topom.health.has_failed(master):
-        return topom.masters.reasons.get(group_id, "") or topom.sentinels.trouble(group_id)
-    return topom.masters.reasons.get(group_id, "")
+def _reason(topom: Topom, group: Group) -> Reason | None:
+    known = topom.masters.reasons.get(group.id)
+    if known is None and topom.leads() and group.master is not None and topom.health.has_failed(group.master):
+        return topom.sentinels.reason_failed(group.id, time.time() - topom.health.silence(group.master))
+    return known
 
 
 def describe_leaving(topom: Topom) -> list[leaving_models.Leaving]:
@@ -77,9 +77,7 @@ def describe_leaving(topom: Topom) -> list[leaving_models.Leaving]:
     entries = sorted(topom.ledger.state.leaving.values(), key=lambda entry: entry.since)
     waits_for = topom.server_departures.waits_for
     return [
-        leaving_models.Leaving(
-            kind=entry.kind, id=entry.id, why=entry.why, since=entry.since, waits_for=waits_for(entry)
-        )
+        leaving_models.Leaving(kind=entry.kind, id=entry.id, why=entry.why, since=entry.since, reason=waits_for(entry))
         for entry in entries
     ]
 
@@ -97,7 +95,7 @@ async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupCha
     silent = await _look(topom, new.servers, new.servers[1:], new.wipe)
     run_ids = await topom.identities.admit(new.servers, new.servers[1:], new.id, new.wipe)
     strangers = await _strangers(topom, new.servers[:1])
-    table = await topom.edit(
+    table = await topom.edits.edit(
         lambda table, epoch: topology.add_group(table, epoch, new.id, new.servers, new.datacenter, new.node),
         new.wipe,
         run_ids,
@@ -108,7 +106,7 @@ async def add_group(topom: ServedTopom, new: models.NewGroup) -> models.GroupCha
 @router.delete("/{group_id}")
 async def remove_group(topom: ServedTopom, group_id: int) -> models.Changed:
     """Remove a group that owns no slot and is no slot's target."""
-    table = await topom.edit(lambda table, epoch: topology.remove_group(table, epoch, group_id))
+    table = await topom.edits.edit(lambda table, epoch: topology.remove_group(table, epoch, group_id))
     return models.Changed(epoch=table.epoch)
 
 
@@ -134,7 +132,7 @@ async def add_server(topom: ServedTopom, group_id: int, new: models.NewServer) -
     run_ids = await topom.identities.admit([new.address], replicas, group_id, new.wipe)
     # Before they are put aside.
     strangers = await _strangers(topom, [] if replicas else [new.address])
-    table = await topom.edit(
+    table = await topom.edits.edit(
         lambda table, epoch: topology.add_server(table, epoch, group_id, new.address, new.datacenter, new.node),
         new.wipe,
         run_ids,
@@ -150,11 +148,8 @@ async def promote(topom: ServedTopom, group_id: int, new: models.NewMaster) -> m
             "Redis Sentinels say who replaces a master that is gone; have them do it, with SENTINEL FAILOVER"
         )
     if new.force:
-        # Whoever is on its way out may be all that is left; it hands over to another server by itself then.
-        joining.require_whole(topom.ledger.state, new.server)
         table = await topom.promotions.force(group_id, new.server)
     else:
-        leavingservers.require_staying(topom.ledger.state, new.server)
         table = await topom.promotions.promote(group_id, new.server)
     return _changed(group_id, table)
 
@@ -164,7 +159,7 @@ async def change_server(
     topom: ServedTopom, group_id: int, address: str, change: models.ServerChange
 ) -> models.GroupChanged:
     """Say in which datacenter a server is, and on which node."""
-    table = await topom.edit(
+    table = await topom.edits.edit(
         lambda table, epoch: topology.set_place(table, epoch, group_id, address, change.datacenter, change.node)
     )
     return _changed(group_id, table)
@@ -173,7 +168,7 @@ async def change_server(
 @router.delete("/{group_id}/servers/{address}")
 async def remove_server(topom: ServedTopom, group_id: int, address: str) -> models.GroupChanged:
     """Remove a server from a group. The master of a group that is in use has to stay."""
-    table = await topom.edit(lambda table, epoch: topology.remove_server(table, epoch, group_id, address))
+    table = await topom.edits.edit(lambda table, epoch: topology.remove_server(table, epoch, group_id, address))
     return _changed(group_id, table)
 
 

@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from topom.reasons import Reason
+
 
 class Leaving(BaseModel):
     """Something on its way out."""
@@ -11,7 +13,7 @@ class Leaving(BaseModel):
     kind: Literal["group", "server", "node"]
     id: str = Field(description="A group's number, a server's address, a node's name.")
     why: str
-    waits_for: str = Field(default="", description="What has to happen first, in words.")
+    reason: Reason | None = Field(default=None, description="What has to happen first.")
     since: float = Field(description="Seconds since 1970, UTC.")
 
 

@@ -11,6 +11,7 @@ from topom.api import migration_models as models
 from topom.api import slot_models
 from topom.api.access import ServedTopom
 from topom.migration.batches import Batch, Pair
+from topom.reasons import Kind, Reason
 from topom.term.service import Topom
 
 router = APIRouter(prefix="/migration", tags=["migration"])
@@ -19,27 +20,15 @@ router = APIRouter(prefix="/migration", tags=["migration"])
 def describe(topom: Topom) -> models.Migration:
     """The state of all actions, the settings in force and what was moved."""
     settings = topom.actions.settings
-    halt = settings.halt()
+    halt = topom.actions.halt
     states = [slot.action.state for slot in topom.ledger.table.slots if slot.action is not None]
     pending = sum(state == SlotState.PENDING for state in states)
     totals = topom.actions.totals
     return models.Migration(
         paused=settings.paused,
-        halted=halt.reason if halt else "",
+        halted=topom.actions.halted(),
         halted_until=halt.until if halt else None,
-        settings=models.MigrationLimits(
-            parallel_slots=settings.parallel_slots,
-            keys_per_second=settings.keys_per_second,
-            bytes_per_second=settings.bytes_per_second,
-            batch_keys=settings.batch_keys,
-            batch_bytes=settings.batch_bytes,
-            batch_milliseconds=settings.batch_milliseconds,
-            latency_goal_milliseconds=settings.latency_goal_milliseconds,
-            hours=settings.hours,
-            time_zone=settings.time_zone,
-            min_replicas=settings.min_replicas,
-            replica_seconds=settings.replica_seconds,
-        ),
+        settings=models.MigrationLimits.model_validate(settings, from_attributes=True),
         slots_pending=pending,
         slots_moving=len(states) - pending,
         slots_moved=topom.actions.slots_moved,
@@ -47,7 +36,7 @@ def describe(topom: Topom) -> models.Migration:
         bytes_moved=totals.bytes_moved,
         keys_per_second=round(totals.keys_per_second, 1),
         remaining_keys=totals.remaining_keys,
-        batches=[_describe(batch) for batch in topom.actions.batches]
+        batches=[_describe(batch, topom.actions.reason(batch)) for batch in topom.actions.batches]
         + [_describe_deferred(*entry) for entry in topom.actions.deferred],
         skipped=_describe_skipped(topom.ledger.state.skipped),
     )
@@ -62,28 +51,28 @@ async def show(topom: ServedTopom) -> models.Migration:
 @router.post("/pause")
 async def pause(topom: ServedTopom) -> models.Migration:
     """Begin nothing new and move no key but those that clients ask for. Remembered over a restart."""
-    await topom.set_migration({"paused": True})
+    await topom.orders.set({"paused": True})
     return describe(topom)
 
 
 @router.post("/resume")
 async def resume(topom: ServedTopom) -> models.Migration:
     """Go on."""
-    await topom.set_migration({"paused": False})
+    await topom.orders.set({"paused": False})
     return describe(topom)
 
 
 @router.patch("")
 async def change(topom: ServedTopom, wish: models.MigrationChange) -> models.Migration:
     """Change settings, from the next step on. Remembered, over the configured ones."""
-    await topom.set_migration(wish.model_dump(exclude_none=True))
+    await topom.orders.set(wish.model_dump(exclude_none=True))
     return describe(topom)
 
 
 @router.post("/cancel")
 async def cancel(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> models.SlotsCancelled:
     """Call off the actions of slots: what has moved of them goes back. A slot that is `finished` stays moved."""
-    outcome = await topom.cancel(wish.slots)
+    outcome = await topom.orders.cancel(wish.slots)
     return models.SlotsCancelled(
         epoch=topom.ledger.table.epoch,
         ended=outcome.ended,
@@ -95,18 +84,18 @@ async def cancel(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> models.Slo
 @router.post("/skip")
 async def skip(topom: ServedTopom, wish: slot_models.SlotsOnly) -> slot_models.SlotsChanged:
     """Have slots whose action does not go on step aside for others until they are retried, over restarts too."""
-    slots = await topom.skip(wish.slots)
+    slots = await topom.orders.skip(wish.slots)
     return slot_models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
 
 
 @router.post("/retry")
 async def retry(topom: ServedTopom, wish: slot_models.SlotsMaybe) -> slot_models.SlotsChanged:
     """Try at once whatever failed and waits; skipped slots (those named, or all) go on as well."""
-    slots = await topom.retry(wish.slots)
+    slots = await topom.orders.retry(wish.slots)
     return slot_models.SlotsChanged(epoch=topom.ledger.table.epoch, slots=slots)
 
 
-def _describe(batch: Batch) -> models.BatchProgress:
+def _describe(batch: Batch, reason: Reason | None) -> models.BatchProgress:
     return models.BatchProgress(
         source=batch.source_id,
         target=batch.target_id,
@@ -118,7 +107,7 @@ def _describe(batch: Batch) -> models.BatchProgress:
         remaining_keys=batch.progress.remaining_keys,
         passes=batch.progress.passes,
         pacing=_describe_pacing(batch.progress.pacing()),
-        message=batch.message,
+        reason=reason,
         notes=list(batch.notes),
     )
 
@@ -132,7 +121,7 @@ def _describe_pacing(pacing: progress.Pacing | None) -> models.Pacing | None:
         at_work=round(pacing.at_work, 3),
         source=_describe_latency(pacing.source),
         target=_describe_latency(pacing.target),
-        reason=pacing.reason,
+        reason=Reason(Kind.PACE, pacing.held_back, pacing.since) if pacing.held_back else None,
     )
 
 
@@ -145,7 +134,7 @@ def _describe_latency(latency: progress.ServerLatency) -> models.ServerLatency:
     )
 
 
-def _describe_deferred(pair: Pair, slots: Collection[int], reason: str) -> models.BatchProgress:
+def _describe_deferred(pair: Pair, slots: Collection[int], reason: Reason) -> models.BatchProgress:
     source, target = pair
     return models.BatchProgress(
         source=source,
@@ -157,12 +146,12 @@ def _describe_deferred(pair: Pair, slots: Collection[int], reason: str) -> model
         remaining_keys=None,
         passes=0,
         pacing=None,
-        message=reason,
+        reason=reason,
     )
 
 
-def _describe_skipped(skipped: Mapping[int, str]) -> list[models.SkippedSlots]:
-    by_reason: dict[str, list[int]] = {}
+def _describe_skipped(skipped: Mapping[int, Reason]) -> list[models.SkippedSlots]:
+    by_reason: dict[Reason, list[int]] = {}
     for slot, reason in sorted(skipped.items()):
         by_reason.setdefault(reason, []).append(slot)
     return [models.SkippedSlots(slots=ranges.show(slots), reason=reason) for reason, slots in by_reason.items()]

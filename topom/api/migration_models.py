@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from slots.moving import MOST_KEYS
-from slots.table import MAXIMUM_SLOTS, MOST_REPLICAS
 from topom.api.models import In
 from topom.cluster.hours import LONGEST_TEXT
+from topom.reasons import Reason
+from topom.term import settings
 
 
 class SlotsCancelled(BaseModel):
@@ -40,17 +40,17 @@ class MigrationLimits(BaseModel):
 class MigrationChange(In):
     """Migration settings to be changed; what is left out stays."""
 
-    parallel_slots: Annotated[int, Field(ge=1, le=MAXIMUM_SLOTS)] | None = None
-    keys_per_second: Annotated[int, Field(ge=0)] | None = None
-    bytes_per_second: Annotated[int, Field(ge=0)] | None = None
-    batch_keys: Annotated[int, Field(ge=1, le=MOST_KEYS)] | None = None
-    batch_bytes: Annotated[int, Field(ge=1)] | None = None
-    batch_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] | None = None
-    latency_goal_milliseconds: Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)] | None = None
+    parallel_slots: settings.ParallelSlots | None = None
+    keys_per_second: settings.Rate | None = None
+    bytes_per_second: settings.Rate | None = None
+    batch_keys: settings.BatchKeys | None = None
+    batch_bytes: settings.BatchBytes | None = None
+    batch_milliseconds: settings.BatchMilliseconds | None = None
+    latency_goal_milliseconds: settings.GoalMilliseconds | None = None
     hours: Annotated[str, Field(max_length=LONGEST_TEXT, examples=["22:00-06:00"])] | None = None
     time_zone: Annotated[str, Field(max_length=100, examples=["Europe/Paris"])] | None = None
-    min_replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)] | None = None
-    replica_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] | None = None
+    min_replicas: settings.MinReplicas | None = None
+    replica_seconds: settings.ReplicaSeconds | None = None
 
 
 class ServerLatency(BaseModel):
@@ -72,7 +72,7 @@ class Pacing(BaseModel):
     at_work: float = Field(description="Share of the time in which keys move; they rest in between.")
     source: ServerLatency
     target: ServerLatency
-    reason: str = Field(description="Why it is held back; empty when it is not.")
+    reason: Reason | None = Field(description="Why it is held back; null when it is not.")
 
 
 class BatchProgress(BaseModel):
@@ -90,7 +90,7 @@ class BatchProgress(BaseModel):
     course: Literal["forward", "turning", "back"] = Field(
         default="forward", description="`turning` and `back`: it was cancelled and returns."
     )
-    message: str = Field(description="What the batch waits for, if it does.")
+    reason: Reason | None = Field(description="What the batch waits for; null if it does not.")
     notes: list[str] = Field(default_factory=list, description="What the operator should know of its servers.")
 
 
@@ -98,14 +98,16 @@ class SkippedSlots(BaseModel):
     """Slots that step aside, and why."""
 
     slots: str = Field(examples=["0-3"])
-    reason: str = Field(description="Why they did not go on when they were skipped; empty if that was not known.")
+    reason: Reason = Field(description="Why they did not go on when they were skipped.")
 
 
 class Migration(BaseModel):
     """How the moving of keys stands."""
 
     paused: bool = Field(description="By an operator.")
-    halted: str = Field(description="Why only keys move that clients ask for: paused, or not the hours; else empty.")
+    halted: Reason | None = Field(
+        description="Why only keys move that clients ask for: paused, or not the hours; else null."
+    )
     halted_until: str | None = Field(
         examples=["2026-03-01T22:00:00+01:00"], description="When the hours begin; null if that is not the reason."
     )
@@ -118,6 +120,6 @@ class Migration(BaseModel):
     keys_per_second: float = Field(description="Over the last few seconds.")
     remaining_keys: int | None = Field(description="Of the batches under way, an estimate; null when unknown.")
     batches: list[BatchProgress] = Field(
-        description="Those under way; and, `pending` with a message, slots whose target cannot take them now."
+        description="Those under way; and, `pending` with a reason, slots whose target cannot take them now."
     )
     skipped: list[SkippedSlots] = Field(default_factory=list, description="Slots that step aside until retried.")

@@ -28,8 +28,8 @@ class In(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Problem(BaseModel):
-    """What went wrong, and what to do about it."""
+class Refusal(BaseModel):
+    """Why something was not done, for somebody who asked for it, and what to do about it."""
 
     error: str = Field(description="The type of the error, for programs.")
     message: str = Field(description="What happened and what to do, for people.")

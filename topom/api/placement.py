@@ -10,6 +10,7 @@ from topom.cluster.placement_run import Step
 from topom.placement.applying import Shown
 from topom.placement.changes import AllInPlace
 from topom.placement.stepping import Key, key_of
+from topom.reasons import Reason
 from topom.term.service import Topom
 
 router = APIRouter(prefix="/placement", tags=["placement"])
@@ -52,7 +53,7 @@ def _describe(topom: Topom, shown: Shown) -> models.Placement:
             id=group.id,
             leader=group.node_of(group.master) if group.master else "",
             followers=[group.node_of(server) for server in group.replicas],
-            problem=picture.left_out.get(group.id, ""),
+            reason=picture.left_out.get(group.id),
         )
         for group in sorted(state.table.groups.values(), key=lambda group: group.id)
     ]
@@ -60,7 +61,7 @@ def _describe(topom: Topom, shown: Shown) -> models.Placement:
         models.PlacedNode(
             name=name,
             datacenter=picture.nodes[name].datacenter if name in picture.nodes else "",
-            problem=picture.absent.get(name, ""),
+            reason=picture.absent.get(name),
             leads=[group.id for group in groups if group.leader == name],
             follows=[group.id for group in groups if name in group.followers],
             pool=list(picture.free.get(name, ())),
@@ -73,7 +74,7 @@ def _describe(topom: Topom, shown: Shown) -> models.Placement:
         epoch=state.table.epoch,
         replicas=topom.placements.rules.replicas,
         auto=state.placement.auto,
-        waits_for=topom.placements.waits_for,
+        reason=topom.placements.reason,
         nodes=nodes,
         groups=groups,
         plan=models.PlacementPlan(
@@ -87,7 +88,7 @@ def _describe(topom: Topom, shown: Shown) -> models.Placement:
     )
 
 
-def _steps(steps: Sequence[Step], reasons: Mapping[Key, str]) -> list[models.PlacementStep]:
+def _steps(steps: Sequence[Step], reasons: Mapping[Key, Reason]) -> list[models.PlacementStep]:
     return [
         models.PlacementStep(
             round=step.round,
@@ -97,7 +98,7 @@ def _steps(steps: Sequence[Step], reasons: Mapping[Key, str]) -> list[models.Pla
             server=step.server,
             text=step.text,
             state=step.state,
-            reason=step.why or ("" if step.over else reasons.get(key_of(step), "")),
+            reason=step.refusal or (None if step.over else reasons.get(key_of(step))),
         )
         for step in steps
     ]

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from topom.api.models import In
+from topom.reasons import Reason
 
 
 class PlacedNode(BaseModel):
@@ -12,7 +13,7 @@ class PlacedNode(BaseModel):
 
     name: str
     datacenter: str = Field(description="Empty where nobody said.")
-    problem: str = Field(description="Why it counts as not there; empty if it is.")
+    reason: Reason | None = Field(description="Why it counts as not there; null if it is.")
     leads: list[int] = Field(description="Groups whose master is on it.")
     follows: list[int] = Field(description="Groups of which it has a replica.")
     pool: list[str] = Field(description="Servers of the pool on it that may be taken.")
@@ -24,7 +25,7 @@ class PlacedGroup(BaseModel):
     id: int
     leader: str = Field(description="Empty if it has no server.")
     followers: list[str] = Field(description="One for each replica, in the order in which the group has them.")
-    problem: str = Field(description="Why it is left out of plans; empty if it is not.")
+    reason: Reason | None = Field(description="Why it is left out of plans; null if it is not.")
 
 
 class PlacementStep(BaseModel):
@@ -37,7 +38,7 @@ class PlacementStep(BaseModel):
     server: str
     text: str = Field(description="What it does, in words.")
     state: Literal["waiting", "copying", "joined", "done", "dropped"]
-    reason: str = Field(description="What it waits for, or why it was dropped.")
+    reason: Reason | None = Field(description="What it waits for, or why it was dropped.")
 
 
 class PlacementPlan(BaseModel):
@@ -45,7 +46,7 @@ class PlacementPlan(BaseModel):
 
     rounds: int
     steps: list[PlacementStep]
-    missing: list[str] = Field(description="What cannot be done, and what it takes, in sentences.")
+    missing: list[Reason] = Field(description="What cannot be done, and what it takes.")
 
 
 class PlacementRun(BaseModel):
@@ -62,7 +63,9 @@ class Placement(BaseModel):
     epoch: int
     replicas: int = Field(description="Copies of each group that are wanted, the master's too.")
     auto: bool = Field(description="Whether topom places by itself.")
-    waits_for: str = Field(description="Why what is under way, or due by itself, is not being done; empty if it is.")
+    reason: Reason | None = Field(
+        description="Why what is under way, or due by itself, is not being done; null if it is."
+    )
     nodes: list[PlacedNode]
     groups: list[PlacedGroup]
     plan: PlacementPlan = Field(description="What a plan made now would change.")

@@ -23,7 +23,7 @@ async def describe(topom: Topom) -> models.Pool:
                 wipe=entry.wipe,
                 up=(said := status[address]) is not None,
                 role=None if said is None else said.role,
-                problem=topom.identities.conflict(address),
+                reason=topom.identities.conflict(address),
                 keys=None if said is None else said.keys,
                 used_memory=None if said is None else said.used_memory,
             )

@@ -3,6 +3,7 @@
 from pydantic import BaseModel, Field
 
 from topom.api.models import Address, Datacenter, In, Node
+from topom.reasons import Reason
 
 
 class NewPoolServer(In):
@@ -25,7 +26,7 @@ class PoolServer(BaseModel):
     wipe: bool = Field(description="Whether what it holds may be lost.")
     up: bool = Field(description="Whether it answered within topom's limit, at most a second ago.")
     role: str | None = Field(description="What it says it is: `master` or `slave`; null when it is not up.")
-    problem: str = Field(default="", description="Why nothing is done to it; empty if all is well.")
+    reason: Reason | None = Field(default=None, description="Why nothing is done to it; null if all is well.")
     keys: int | None = Field(description="Over all databases.")
     used_memory: int | None = Field(description="Bytes.")
 

@@ -31,7 +31,7 @@ async def remove_proxy(
     force: Annotated[bool, Query(description="Even if servers at which it has to be fenced do not answer.")] = False,
 ) -> models.ProxyRemoved:
     """Fence a proxy off all servers and forget it. One that still runs comes back as a new one."""
-    return models.ProxyRemoved(id=proxy_id, not_fenced=await topom.remove_proxy(proxy_id, force))
+    return models.ProxyRemoved(id=proxy_id, not_fenced=await topom.removals.remove(proxy_id, force))
 
 
 @router.post("/{proxy_id}/drain", dependencies=[Depends(refuse_body)])

@@ -7,6 +7,7 @@ from topom.api.access import ServedTopom
 from topom.api.models import Address, In
 from topom.masters.sentinels.service import HighAvailability
 from topom.masters.sentinels.votes import majority_of
+from topom.reasons import Reason
 from topom.term.service import Topom
 
 router = APIRouter(prefix="/sentinels", tags=["sentinels"])
@@ -23,7 +24,7 @@ class Sentinel(BaseModel):
 
     address: str
     up: bool
-    reason: str = Field(description="Why it cannot be used; empty if it can.")
+    reason: Reason | None = Field(description="Why it cannot be used; null if it can.")
     masters: dict[int, str] = Field(description="By group, the server that it names as the master.")
 
 
@@ -32,7 +33,7 @@ class WatchedGroup(BaseModel):
 
     id: int
     master: str = Field(description="Its master in the slot table.")
-    problem: str = Field(description="Why what Sentinels say of it is not followed; empty if there is no such thing.")
+    reason: Reason | None = Field(description="Why what Sentinels say of it is not followed; null if it is.")
 
 
 class Sentinels(BaseModel):
@@ -42,7 +43,9 @@ class Sentinels(BaseModel):
     majority: int = Field(description="Sentinels that have to name another master before it is followed.")
     sentinels: list[Sentinel]
     groups: list[WatchedGroup]
-    problem: str = Field(default="", description="Why they could replace no master that fails; empty if they can.")
+    reason: Reason | None = Field(
+        default=None, description="Why they could replace no master that fails; null if they can."
+    )
 
 
 class Told(BaseModel):
@@ -57,14 +60,14 @@ def _describe(topom: Topom) -> Sentinels:
         ha=sentinels.mode,
         majority=majority_of(len(sentinels.known)),
         sentinels=[
-            Sentinel(address=one.address, up=not one.reason, reason=one.reason, masters=dict(one.masters))
+            Sentinel(address=one.address, up=one.reason is None, reason=one.reason, masters=dict(one.masters))
             for one in sentinels.status()
         ],
         groups=[
-            WatchedGroup(id=group_id, master=master, problem=sentinels.problem(group_id))
+            WatchedGroup(id=group_id, master=master, reason=sentinels.reason_for(group_id))
             for group_id, master in sentinels.watched().items()
         ],
-        problem=sentinels.shortcoming(),
+        reason=sentinels.reason(),
     )
 
 

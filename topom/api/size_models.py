@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from slots.table import MAXIMUM_SLOTS
 from topom.api.models import In
 from topom.api.slot_models import BigKey
-from topom.balance.sizes import MOST_BIGGEST
+from topom.balance.sizes import MOST_BIGGEST, GroupSize
 
 LONGEST_SENTENCE = 2000
 MOST_SERVERS = 10_000
@@ -74,15 +74,6 @@ class TakenSizes(BaseModel):
     complete: bool = Field(description="Whether every server was read to its end.")
     missing: list[MissingServer] = Field(description="Servers that could not be read.")
     sampled: float = Field(description="Share of the keys that was measured; 1: all.")
-
-
-class GroupSize(BaseModel):
-    """What a group's slots take together; a slot that is moving counts where it is on its way to."""
-
-    group_id: int
-    slots: int
-    bytes: int = Field(description="Memory of their keys, as far as it is known.")
-    keys: int
 
 
 class Sizes(BaseModel):

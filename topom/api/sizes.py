@@ -52,8 +52,7 @@ router = APIRouter(prefix="/sizes", tags=["sizes"], route_class=_Route)
 def describe(topom: Topom) -> models.Sizes:
     """What is known of sizes, and what of that is to be taken with care."""
     known = topom.sizes.known
-    fresh = topom.freshness()
-    groups = sizes.by_group(known, topom.ledger.table)
+    fresh = topom.sizes.freshness(topom.ledger.state)
     last = None
     if known.last is not None:
         last = models.TakenSizes(
@@ -71,10 +70,7 @@ def describe(topom: Topom) -> models.Sizes:
         stale_seconds=topom.settings.sizes_stale_seconds,
         bytes=sum(size.bytes for size in known.slots.values()),
         keys=sum(size.keys for size in known.slots.values()),
-        groups=[
-            models.GroupSize(group_id=group.group_id, slots=group.slots, bytes=group.bytes, keys=group.keys)
-            for group in groups
-        ],
+        groups=sizes.by_group(known, topom.ledger.table),
         stale=ranges.show(fresh.stale),
         moved=ranges.show(fresh.moved),
         unknown=ranges.show(fresh.unknown),

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from topom.api.models import In, Ranges
+from topom.reasons import Reason
 
 
 class SlotAction(BaseModel):
@@ -37,7 +38,7 @@ class Slot(BaseModel):
     group_id: int = Field(description="0: offline. The source while an action runs.")
     action: SlotAction = Field(description="`{}` for a slot at rest.")
     skipped: bool | None = Field(default=None, description="Whether it steps aside until it is retried.")
-    reason: str | None = Field(default=None, description="Why its action does not go on, if it does not.")
+    reason: Reason | None = Field(default=None, description="Why its action does not go on, if it does not.")
     bytes: int | None = Field(
         default=None, description="Memory of its keys when it was last measured; left out while that is unknown."
     )

@@ -14,6 +14,7 @@ from topom.balance.sizes import MOST_BIGGEST, SlotSize
 from topom.cluster import topology
 from topom.cluster.waiters import LONGEST_SECONDS
 from topom.errors import Conflict
+from topom.reasons import Reason
 from topom.term.service import Topom
 
 DEFAULT_WAIT_SECONDS = 20.0
@@ -92,7 +93,7 @@ async def _changes(topom: Topom, epoch: int, wait: float) -> Response:
 @router.post("/assign")
 async def assign(topom: ServedTopom, wish: models.SlotsToGroup) -> models.SlotsChanged:
     """Give offline slots to a group at once. Waits until all proxies know them to be offline."""
-    epoch, slots = await topom.assign(wish.slots, wish.group_id)
+    epoch, slots = await topom.assignments.assign(wish.slots, wish.group_id)
     return models.SlotsChanged(epoch=epoch, slots=slots)
 
 
@@ -100,7 +101,7 @@ async def assign(topom: ServedTopom, wish: models.SlotsToGroup) -> models.SlotsC
 async def move(topom: ServedTopom, wish: models.SlotsToGroup) -> models.SlotsChanged:
     """Put slots on their way to a group, with their keys, while clients work. `/migration` shows how it goes."""
     wanted = topology.parse_slots(wish.slots, topom.settings.number_of_slots)
-    epoch, slots = await topom.edit_slots(lambda table, epoch: topology.move(table, epoch, wanted, wish.group_id))
+    epoch, slots = await topom.edits.edit_slots(lambda table, epoch: topology.move(table, epoch, wanted, wish.group_id))
     return models.SlotsChanged(epoch=epoch, slots=slots)
 
 
@@ -108,16 +109,18 @@ async def move(topom: ServedTopom, wish: models.SlotsToGroup) -> models.SlotsCha
 async def offline(topom: ServedTopom, wish: models.SlotsOnly) -> models.SlotsChanged:
     """Take slots from their group: proxies answer their commands with an error, and the keys stay where they are."""
     wanted = topology.parse_slots(wish.slots, topom.settings.number_of_slots)
-    epoch, slots = await topom.edit_slots(lambda table, epoch: topology.offline(table, epoch, wanted))
+    epoch, slots = await topom.edits.edit_slots(lambda table, epoch: topology.offline(table, epoch, wanted))
     return models.SlotsChanged(epoch=epoch, slots=slots)
 
 
-def _describe(slot: Slot, skipped: bool, reason: str | None, size: SlotSize | None, biggest: int) -> Mapping[str, Any]:
+def _describe(
+    slot: Slot, skipped: bool, reason: Reason | None, size: SlotSize | None, biggest: int
+) -> Mapping[str, Any]:
     described = slot.to_wire()
     if skipped:
         described["skipped"] = True
     if reason:
-        described["reason"] = reason
+        described["reason"] = reason.to_document()
     if size is not None:
         described |= {"bytes": size.bytes, "keys": size.keys, "sized_at": size.taken_at}
         if biggest:

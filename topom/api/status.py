@@ -37,10 +37,16 @@ async def show(request: Request, topom: ServedTopom) -> models.Status:
         leaving=groups.describe_leaving(topom),
         migration=migration.describe(topom),
         protection=_protection(topom),
+        pause=_pause(topom),
         topoms=topoms.describe(node),
-        sentinels=topom.sentinels.shortcoming(),
-        failing=topom.tending.troubles | ({} if node is None else node.tending.troubles),
-        problem="" if node is None else node.problem,
+        sentinels=topom.sentinels.reason(),
+        failing={**topom.tending.reasons, **({} if node is None else node.tending.reasons)},
+        loops=[
+            models.LoopShown(name=one.name, says=one.says, since=one.since)
+            for one in topom.loops
+            if one.says and not one.held
+        ],
+        reason=None if node is None else node.reason,
     )
 
 
@@ -55,6 +61,25 @@ async def lift_protection(topom: ServedTopom) -> models.Protection:
     """Have done by itself what is due although many members are lost, until those are back."""
     await topom.protection.lift()
     return _protection(topom)
+
+
+@router.post("/pause")
+async def pause(wish: models.PauseWish, topom: ServedTopom) -> models.PauseShown:
+    """Have topom do nothing by itself; what operators ask for is done all the same. Moves halt."""
+    await topom.hands_off.pause(wish.why)
+    return models.PauseShown(pause=_pause(topom))
+
+
+@router.post("/resume")
+async def resume(topom: ServedTopom) -> models.PauseShown:
+    """Have topom act by itself again."""
+    await topom.hands_off.resume()
+    return models.PauseShown(pause=_pause(topom))
+
+
+def _pause(topom: Topom) -> models.Pause | None:
+    found = topom.ledger.state.pause
+    return None if found is None else models.Pause(by=found.by, at=found.at, why=found.why)
 
 
 def _protection(topom: Topom) -> models.Protection:

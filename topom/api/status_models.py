@@ -1,12 +1,14 @@
 """The objects of ``/status`` and ``/protection``, as pydantic models."""
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from topom.api.group_models import Group
 from topom.api.leaving_models import Leaving
 from topom.api.migration_models import Migration
 from topom.api.proxy_models import Proxy
 from topom.api.topom_models import TopomShown
+from topom.cluster.hands_off import MOST_WHY
+from topom.reasons import Reason
 
 
 class SlotCounts(BaseModel):
@@ -34,6 +36,38 @@ class Protection(BaseModel):
     lifted: Lifted | None = Field(description="Null unless it was lifted for the present loss.")
 
 
+class Pause(BaseModel):
+    """That an operator has topom do nothing by itself."""
+
+    by: str = Field(description="Who did, as events name them.")
+    at: float = Field(description="When, in seconds since 1970, UTC.")
+    why: str = Field(description="As the operator said; empty if nothing was said.")
+
+
+class PauseWish(BaseModel):
+    """The body of ``/pause``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    why: str = Field(
+        default="", max_length=MOST_WHY, description="Shown to others, for instance 'switches are changed'."
+    )
+
+
+class PauseShown(BaseModel):
+    """Whether topom is paused."""
+
+    pause: Pause | None = Field(description="Null if it is not.")
+
+
+class LoopShown(BaseModel):
+    """Something that topom does by itself, and what it says of it."""
+
+    name: str
+    says: str = Field(description="One sentence.")
+    since: float = Field(description="Since when it says that, in seconds since 1970, UTC.")
+
+
 class Status(BaseModel):
     """The whole cluster at a glance."""
 
@@ -48,10 +82,17 @@ class Status(BaseModel):
     leaving: list[Leaving]
     migration: Migration
     protection: Protection
+    pause: Pause | None = Field(description="Null unless an operator has paused topom.")
     topoms: list[TopomShown] = Field(default_factory=list, description="Where several share a store: the leader first.")
-    sentinels: str = Field(default="", description="Why Sentinels could replace no master that fails, if they are to.")
-    failing: dict[str, str] = Field(
+    sentinels: Reason | None = Field(
+        default=None, description="Why Sentinels could replace no master that fails, if they are to."
+    )
+    failing: dict[str, Reason] = Field(
         default_factory=dict,
         description="What goes on by itself, failed lately and was started again, by name: why. topom's log has more.",
     )
-    problem: str = Field(default="", description="Why nothing can be changed now.")
+    loops: list[LoopShown] = Field(
+        default_factory=list,
+        description="What topom does by itself, where there is something to say of it and nothing holds it.",
+    )
+    reason: Reason | None = Field(default=None, description="Why nothing can be changed now.")

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from topom.reasons import Reason
+
 Instance = Annotated[str, Field(pattern="^[0-9a-f]{32}$", description="Made by the process at its start.")]
 
 
@@ -11,7 +13,7 @@ class Health(BaseModel):
     """Whether topom serves."""
 
     ok: bool
-    reason: str | None = Field(default=None, description="Why not.")
+    reason: Reason | None = Field(default=None, description="Why not.")
     leads: bool | None = Field(default=None, description="Of a topom that shares its store: whether it leads.")
 
 
@@ -24,7 +26,7 @@ class TopomShown(BaseModel):
     term: int | None = Field(default=None, description="Of the leader; it grows with every election.")
     epoch: int | None = Field(default=None, description="Of the table that it knows.")
     version: str = ""
-    problem: str = Field(default="", description="Why it is of no use as it is.")
+    reason: Reason | None = Field(default=None, description="Why it is of no use as it is.")
 
 
 class Topoms(BaseModel):

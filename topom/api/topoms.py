@@ -29,12 +29,12 @@ def describe(node: Node | None) -> list[models.TopomShown]:
                 state="follows",
                 epoch=topom.ledger.table.epoch,
                 version=program_version(),
-                problem=node.problem,
+                reason=node.reason,
             )
         )
         return shown
     shown[0].epoch, shown[0].version = node.leading.ledger.table.epoch, program_version()
-    shown[0].problem = node.misplaced
+    shown[0].reason = node.unfit.get("misplaced")
     for follower, heard in node.roster.followers():
         if follower.instance != node.instance and follower.url != node.url:
             shown.append(

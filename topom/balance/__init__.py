@@ -1,11 +1,11 @@
 """Balance: which slots should be in which group, by number or by bytes, and their moves put on their way.
 
-May import: errors, store, cluster, servers, migration, placement.
+May import: reasons, errors, periodic, store, cluster, servers, migration, placement.
 
 To change
 
 - a policy, or to add one: :mod:`topom.balance.planners`, pure functions;
-- when a plan is made and begun: :mod:`~topom.balance.rebalancing`;
+- when a plan is made and begun, and which policy needs sizes: :mod:`~topom.balance.rebalancing`;
 - what is known of the sizes of slots: :mod:`~topom.balance.sizes`; where that is kept: :mod:`~topom.balance.sizebook`,
   :mod:`~topom.balance.size_records`;
 - the layout of a cluster that has none: :mod:`~topom.balance.firstlayout`.

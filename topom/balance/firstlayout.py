@@ -7,7 +7,6 @@ can be. A master that holds keys holds the layout up: nobody but the operator kn
 there is no former owner whom one could still be using. So no proxy has to be waited for.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -16,10 +15,12 @@ import structlog
 from slots.table import Slot
 from topom.cluster import topology
 from topom.cluster.events import Said, What
-from topom.cluster.ledger import Ledger, LostPlace
+from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import all_servers
-from topom.errors import TopomError, Unavailable
+from topom.errors import TopomError
+from topom.periodic import Look, Loop, never_held
+from topom.reasons import Reason
 from topom.servers.redis_servers import RedisServers
 
 log = structlog.get_logger(__name__)
@@ -34,8 +35,10 @@ def even_ranges(number_of_slots: int, group_ids: Sequence[int]) -> list[Slot]:
     return [Slot(slot, group_ids[slot * count // number_of_slots]) for slot in range(number_of_slots)]
 
 
-class FirstLayout:
+class FirstLayout(Loop):
     """Lays the slots out once ``min_groups`` groups can take them; never if that is 0."""
+
+    name = "first layout"
 
     def __init__(
         self,
@@ -43,29 +46,27 @@ class FirstLayout:
         servers: RedisServers,
         min_groups: int,
         require_apart: Callable[..., None] = lambda *servers: None,
+        held: Callable[[], Reason | None] = never_held,
     ) -> None:
-        """``require_apart``: raises a TopomError if one of these may be another server by a second name."""
+        """
+        Args:
+            require_apart: raises a TopomError if one of these may be another server by a second name.
+            held: as for :class:`topom.periodic.Loop`.
+        """
+        super().__init__(held)
         self._require_apart = require_apart
         self._ledger = ledger
         self._servers = servers
         self._min_groups = min_groups
-        self._waits_for = ""
 
-    async def run(self) -> None:
-        """Look every :data:`LOOK_SECONDS` until the slots are laid out, by this or by an operator."""
-        while self._min_groups and not self._ledger.state.assigned:
-            try:
-                reason = await self.look()
-            except LostPlace:
-                return
-            except Unavailable as error:
-                reason = str(error)
-            if reason and reason != self._waits_for:
-                log.info("first_layout_waits", reason=reason)
-            self._waits_for = reason
-            await asyncio.sleep(LOOK_SECONDS)
+    async def look(self) -> Look:
+        """Look until the slots are laid out, by this or by an operator."""
+        if not self._min_groups or self._ledger.state.assigned:
+            return Look(over=True)
+        waits_for = await self.lay_out()
+        return Look(waits_for or "laid the slots out", LOOK_SECONDS)
 
-    async def look(self) -> str:
+    async def lay_out(self) -> str:
         """Lay the slots out if that can be done now; else a sentence about what is missing.
 
         Raises:

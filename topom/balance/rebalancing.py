@@ -5,7 +5,7 @@ the table in the ledger is still one that it fits (**epochs**): else it is made 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -15,7 +15,7 @@ from topom.balance import planners
 from topom.balance.planners.forecast import Forecast, forecast
 from topom.balance.planners.request import DEFAULT_TOLERANCE, Plan, PlanRequest
 from topom.balance.sizebook import SizeBook
-from topom.balance.sizes import HOW_TO_MEASURE, Freshness, KnownSizes, NoSizes
+from topom.balance.sizes import HOW_TO_MEASURE, KnownSizes, NoSizes
 from topom.cluster import cancelling as interventions
 from topom.cluster import topology
 from topom.cluster.events import Said, What
@@ -82,14 +82,12 @@ class Rebalancing:
 
     Args:
         sizes: of slots.
-        freshness: says how far they can be trusted.
         actions: know how fast keys move, and the limits of that.
     """
 
-    def __init__(self, ledger: Ledger, sizes: SizeBook, freshness: Callable[[], Freshness], actions: Actions) -> None:
+    def __init__(self, ledger: Ledger, sizes: SizeBook, actions: Actions) -> None:
         self._ledger = ledger
         self._sizes = sizes
-        self._freshness = freshness
         self._actions = actions
         self._one_plan = asyncio.Lock()
 
@@ -170,7 +168,9 @@ class Rebalancing:
             return plan, rate, cost
 
         plan, rate, cost = await asyncio.to_thread(work)
-        return Planned(plan, table, cost, rate, tuple(self._freshness().warnings) if known.slots else ())
+        return Planned(
+            plan, table, cost, rate, tuple(self._sizes.freshness(self._ledger.state).warnings) if known.slots else ()
+        )
 
     async def _begin(self, planned: Planned, policy: str) -> bool:
         fits = False

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from topom.balance import size_records
-from topom.balance.sizes import KnownSizes, SlotSize, Taking, with_measurement
+from topom.balance.sizes import Freshness, KnownSizes, SlotSize, Taking, freshness, with_measurement
+from topom.cluster.state import ClusterState
 from topom.store import SIZES, Store, StoreDamaged, StoreError
 
 log = structlog.get_logger(__name__)
@@ -24,22 +25,30 @@ class SizeBook:
     Args:
         store: keeps them.
         number_of_slots: of the product.
+        stale_seconds: how old the size of a slot may be that a plan relies on without a warning.
         clock: seconds since 1970.
     """
 
-    def __init__(self, store: Store, number_of_slots: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, number_of_slots: int, stale_seconds: float, clock: Callable[[], float] = time.time
+    ) -> None:
         self._book = store.book(SIZES)
         self._number_of_slots = number_of_slots
         self._lock = asyncio.Lock()
         self._version = 0
         self._unsure = False  # a write failed in a way that leaves open whether it is in the store
         self._known = KnownSizes()
+        self._stale_seconds = stale_seconds
         self.clock = clock
 
     @property
     def known(self) -> KnownSizes:
         """What is stored; it is replaced, never changed."""
         return self._known
+
+    def freshness(self, state: ClusterState) -> Freshness:
+        """How far the sizes can be trusted now, for the slots of this state."""
+        return freshness(self._known, state.table, state.moved, self.clock(), self._stale_seconds)
 
     async def start(self) -> None:
         """Read the store. What cannot be read counts as not measured. Raises :class:`~topom.store.StoreError`."""

@@ -112,7 +112,10 @@ def with_measurement(
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """What a group's slots take together, as far as it is known: each counts where it comes to rest."""
+    """What a group's slots take together; a slot that is moving counts where it is on its way to.
+
+    ``bytes`` of memory, and ``keys``, are as far as they are known.
+    """
 
     group_id: int
     slots: int

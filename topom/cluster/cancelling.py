@@ -24,6 +24,7 @@ from slots.states import UNTOUCHED, Course, SlotState
 from slots.table import Slot, SlotTable
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import with_slots
+from topom.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def cancel(state: ClusterState, epoch: int, slots: Collection[int]) -> tuple[Clu
     return unskipped(state, {*outcome.ended, *outcome.returning}), outcome
 
 
-def skip(state: ClusterState, epoch: int, reasons: Mapping[int, str]) -> ClusterState:
+def skip(state: ClusterState, epoch: int, reasons: Mapping[int, Reason]) -> ClusterState:
     """Have these slots step aside, for these reasons; those at rest and those as good as there are left as they are."""
     new: list[Slot] = []
     skipped = dict(state.skipped)

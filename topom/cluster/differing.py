@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from slots import ranges
 from topom.cluster.state import ClusterState, Differs, Joining
+from topom.reasons import Kind, Reason
 
 MOST_NAMED = 16
 """Slots that are named of those in which a replica differs; of others only the number is kept."""
@@ -85,8 +86,41 @@ def without(state: ClusterState, servers: Collection[str]) -> ClusterState:
     return replace(state, differing={name: entry for name, entry in state.differing.items() if name not in servers})
 
 
+@dataclass(frozen=True, slots=True)
+class Against:
+    """Why a replica's copy is not to be relied on, in words, and what to do. ``filled``: it is being filled anew."""
+
+    what: str
+    to_do: str
+    filled: bool = False
+
+
+def against(state: ClusterState, server: str) -> Against | None:
+    """Why a replica's copy is not to be relied on; None if nothing is known against it."""
+    if is_filled(state, server):
+        return Against(f"{server} is being filled anew by its master", "promote it when it is", filled=True)
+    entry = state.differing.get(server)
+    if entry is None:
+        return None
+    told = f"{server} differs from its master in {entry.keys} keys"
+    if entry.slots:
+        told += f", in {entry.slots} slots ({entry.named}{', ...' if entry.slots > MOST_NAMED else ''})"
+    resync = f"'slotferry digest {entry.group} --resync'"
+    return Against(
+        f"{told}, as a digest check found",
+        "find out which of the two is right: it may be the master that lost something. If the master is, fill "
+        f"{server} anew with {resync}, then promote it",
+    )
+
+
+def is_filled(state: ClusterState, server: str) -> bool:
+    """Whether a replica is being filled anew, or is to be."""
+    entry = state.joining.get(server)
+    return entry is not None and entry.anew
+
+
 class Differing:
-    """What is known, for those who choose masters.
+    """What is known, for those who show it, and for whoever begins a check.
 
     Args:
         state: gives what is stored now.
@@ -94,6 +128,10 @@ class Differing:
 
     def __init__(self, state: Callable[[], ClusterState]) -> None:
         self._state = state
+
+    def differs(self, server: str) -> bool:
+        """Whether something is known against a server."""
+        return self.of(server) is not None
 
     def of(self, server: str) -> Differs | None:
         """What is known against a server; None if nothing is."""
@@ -106,21 +144,18 @@ class Differing:
 
     def is_filled(self, server: str) -> bool:
         """Whether a replica is being filled anew, or is to be."""
-        entry = self._state().joining.get(server)
-        return entry is not None and entry.anew
+        return is_filled(self._state(), server)
 
     def problem(self, server: str) -> str | None:
-        """Why a server is not to be promoted; None if nothing is known against it."""
-        if self.is_filled(server):
-            return f"{server} is being filled anew by its master; promote it when it is"
-        entry = self.of(server)
-        if entry is None:
+        """As :meth:`reason`, in words."""
+        reason = self.reason(server)
+        return None if reason is None else str(reason)
+
+    def reason(self, server: str) -> Reason | None:
+        """Why a server's copy is not to be relied on, and what to do; None if nothing is known against it."""
+        found = against(self._state(), server)
+        if found is None:
             return None
-        told = f"{server} differs from its master in {entry.keys} keys"
-        if entry.slots:
-            told += f", in {entry.slots} slots ({entry.named}{', ...' if entry.slots > MOST_NAMED else ''})"
-        resync = f"'slotferry digest {entry.group} --resync'"
-        return (
-            f"{told}, as a digest check found. Find out which of the two is right: it may be the master that lost "
-            f"something. If the master is, fill {server} anew with {resync}, then promote it"
-        )
+        entry = self.of(server)
+        since = entry.at if entry is not None else 0.0
+        return Reason(Kind.BUSY if found.filled else Kind.DATA, found.what, since, found.to_do)

@@ -90,7 +90,7 @@ def recorded(
     last = before[-1].id if before else 0
     epochs = (old.table.epoch if old else 0, new.table.epoch)
     added = tuple(
-        Event(last + place, round(one.at or at, 3), who, one.what, shortened(one.text, MOST_TEXT), *epochs)
+        Event(last + place, round(one.at or at, 3), who, one.what, shortened(one.text, MOST_TEXT), *epochs, one.reason)
         for place, one in enumerate(found, 1)
     )
     events = before + added
@@ -297,7 +297,9 @@ def _placement(old: ClusterState, new: ClusterState) -> Iterator[Said]:
     elif before.run is not None and after.run is not None:
         for was, now in zip(before.run.steps, after.run.steps, strict=False):
             if was.state != now.state:
-                yield Said(What.PLACEMENT_STEP, f"{_PLACED[now.state]}: {now.text}{f' ({now.why})' if now.why else ''}")
+                yield Said(
+                    What.PLACEMENT_STEP, f"{_PLACED[now.state]}: {now.text}{f' ({now.refusal})' if now.refusal else ''}"
+                )
 
 
 _PLACED = {
@@ -335,6 +337,14 @@ def _protection(old: ClusterState, new: ClusterState) -> Iterator[Said]:
         yield Said(What.PROTECTION_RESTORED, "enough members are back, so protection holds again for the next loss")
 
 
+def _pause(old: ClusterState, new: ClusterState) -> Iterator[Said]:
+    if new.pause is not None:
+        why = f": {new.pause.why}" if new.pause.why else ""
+        yield Said(What.PAUSED, f"topom does nothing by itself from now on{why}")
+    else:
+        yield Said(What.RESUMED, "topom acts by itself again")
+
+
 _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] = {
     "table": _table,
     "proxies": _proxies,
@@ -345,5 +355,6 @@ _TELLERS: Mapping[str, Callable[[ClusterState, ClusterState], Iterator[Said]]] =
     "placement": _placement,
     "sentinels": _sentinels,
     "protection_lifted": _protection,
+    "pause": _pause,
 }
 """By the field of the state that changed."""

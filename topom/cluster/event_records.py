@@ -5,27 +5,29 @@ two small documents however many events are kept.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
 from topom.cluster.events import Event
+from topom.reasons import Reason
 
 PREFIX = "events/"
 EVENTS_A_DOCUMENT = 32
 FIELDS = len(fields(Event))
 """Values of a stored event that this version knows; those of a newer one may be followed by more."""
-_fields = attrgetter(*(field.name for field in fields(Event)))
+_fields = attrgetter(*(field.name for field in fields(Event) if field.name != "reason"))
 
 
-def decode(documents: Mapping[str, Any]) -> tuple[Event, ...]:
-    """Every event of the parsed documents, by id.
+def events_of(raw: Iterable[Sequence[Any]]) -> list[Event]:
+    """The events of one parsed document. Raises TypeError or ValueError for what is none."""
+    return [_event(one) for one in raw]
 
-    Raises TypeError or ValueError for what are none.
-    """
-    found = [Event(*raw[:FIELDS]) for name, events in documents.items() if name.startswith(PREFIX) for raw in events]
-    return tuple(sorted(found, key=lambda event: event.id))
+
+def in_order(parts: Iterable[Iterable[Event]]) -> tuple[Event, ...]:
+    """Every event of all documents, by id."""
+    return tuple(sorted((event for part in parts for event in part), key=attrgetter("id")))
 
 
 def differences(old: Sequence[Event], new: Sequence[Event]) -> dict[str, bytes | None]:
@@ -42,10 +44,21 @@ def differences(old: Sequence[Event], new: Sequence[Event]) -> dict[str, bytes |
         first = page * EVENTS_A_DOCUMENT + 1
         place = first - new[0].id  # ids have no gaps
         held = new[max(0, place) : place + EVENTS_A_DOCUMENT]
-        documents[_name(page)] = json.dumps([_fields(event) for event in held], separators=(",", ":")).encode()
+        documents[_name(page)] = json.dumps([_values(event) for event in held], separators=(",", ":")).encode()
     for page in range(_page(old[0]), _page(new[0])) if old else ():
         documents[_name(page)] = None
     return documents
+
+
+def _event(raw: Any) -> Event:
+    event = Event(*raw[: FIELDS - 1])
+    reason = raw[FIELDS - 1] if len(raw) >= FIELDS else None
+    return event if reason is None else replace(event, reason=Reason.from_document(reason))
+
+
+def _values(event: Event) -> tuple[Any, ...]:
+    reason = event.reason
+    return (*_fields(event), None if reason is None else reason.to_document())
 
 
 def _page(event: Event) -> int:

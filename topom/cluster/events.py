@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 
+from topom.reasons import Reason
+
 MOST_TEXT = 500
 """Characters of an event's sentence."""
 NAMED_BY = 8
@@ -87,16 +89,20 @@ class What(StrEnum):
     SENTINEL_REMOVED = "sentinel_removed"
     SENTINELS_SET = "sentinels_set"
     SENTINELS_RESYNCED = "sentinels_resynced"
+    PAUSED = "paused"
+    RESUMED = "resumed"
     STATE_CHANGED = "state_changed"
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is to become an event: its kind, a sentence for the operator, and when it was, if not when it is stored."""
+    """What is to become an event: its kind, a sentence for the operator, when it was, if not when it is stored, and, of
+    what waits, why it does."""
 
     what: What
     text: str
     at: float | None = None
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,7 @@ class Event:
         text: a sentence, of :data:`MOST_TEXT` characters at most.
         epoch_before: the slot table's, before the change; the same as ``epoch_after`` if it did not change the table.
         epoch_after: the slot table's, after it.
+        reason: of an event that tells of something that waits: why it does, which the text says, too.
     """
 
     id: int
@@ -121,6 +128,7 @@ class Event:
     text: str
     epoch_before: int
     epoch_after: int
+    reason: Reason | None = None
 
 
 def operator(name: str | None) -> str:

@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from topom.errors import InvalidHours
+from topom.reasons import Kind
 
 DAY_MINUTES = 24 * 60
 MOST_SPANS = 24
@@ -101,32 +102,38 @@ class Halt:
     """Why no keys move but those that clients ask for.
 
     Attributes:
-        reason: a clause for the operator.
+        kind: that an operator has paused it, or that it is not the hour, or that nobody can say whether it is.
+        what, to_do: as :class:`topom.reasons.Reason` has them.
         until: when it ends by itself, in ISO 8601 with the distance from UTC; None if it does not.
+        since: when it began, in seconds since 1970, UTC; 0.0 where nobody has kept that.
     """
 
-    reason: str
+    kind: Kind
+    what: str
+    to_do: str = ""
     until: str | None = None
+    since: float = 0.0
 
 
 def halt(paused: bool, hours: str, zone: str, now: float | None = None) -> Halt | None:
     """What keeps keys from moving at a moment, by default now; None if nothing does."""
     if paused:
-        return Halt("migration is paused")
+        return Halt(Kind.PAUSED, "migration is paused", "slotferry migration resume")
     try:
         allowed = Hours.parse(hours, zone)
     except InvalidHours as error:  # set where this could be read, on another computer
-        return Halt(f"the hours of migration cannot be read ({error}); set them anew")
+        return Halt(Kind.OPERATOR, f"the hours of migration cannot be read ({error})", "set them anew")
     moment = time.time() if now is None else now
     if allowed.include(moment):
         return None
     beginning = allowed.next_beginning(moment)
     if beginning is None:  # within three days it begins, but for hours that the clock leaps over
-        return Halt(f"migration is outside its hours, {hours}")
+        return Halt(Kind.HOURS, f"migration is outside its hours, {hours}")
     until = datetime.fromtimestamp(beginning, allowed.zone).astimezone(allowed.zone)
     return Halt(
+        Kind.HOURS,
         f"migration is outside its hours, {hours}; it goes on at {until.isoformat(sep=' ', timespec='minutes')}",
-        until.isoformat(timespec="seconds"),
+        until=until.isoformat(timespec="seconds"),
     )
 
 

@@ -20,11 +20,13 @@ from slots.backoff import Backoff
 from slots.table import SlotTable
 from topom.cluster import event_finding as telling
 from topom.cluster import records, rules
+from topom.cluster.event_sinks import newest_event
 from topom.cluster.events import NAMED_BY, Said, What, actor
 from topom.cluster.notes import Notes
 from topom.cluster.state import ClusterState, Product, known_servers
 from topom.cluster.topology import taken_over, unlock_all
 from topom.errors import NotLeading, TopomError, Unavailable
+from topom.reasons import Kind, Reason
 from topom.store import STATE, Store, StoreConflict, StoreDamaged, StoreError
 
 log = structlog.get_logger(__name__)
@@ -45,6 +47,8 @@ class LostPlace(Unavailable):
 
 class ProductMismatch(Unavailable):
     """The configuration describes another product than the store holds."""
+
+    kind = Kind.OPERATOR
 
 
 def require_addresses(state: ClusterState) -> None:
@@ -104,6 +108,8 @@ class Ledger:
         self._unknown = False  # a write failed in a way that leaves open whether it is in the store
         self._tasks: set[asyncio.Task[ClusterState] | asyncio.Task[None]] = set()
         self._state: ClusterState | None = None
+        self.began_after = 0
+        """Id of the newest event when :meth:`start` took the writer's place."""
         self.lost = asyncio.Event()
         """Set when another topom has taken over the store."""
 
@@ -117,6 +123,11 @@ class Ledger:
     def table(self) -> SlotTable:
         """The slot table that is stored."""
         return self.state.table
+
+    @property
+    def may_change(self) -> bool:
+        """Whether this topom may change anything at this instant, as far as it knows."""
+        return self._leads() and not self.lost.is_set()
 
     def listen(self, listener: Listener) -> None:
         """Have ``listener`` called after each change; once, however often it is said."""
@@ -151,6 +162,7 @@ class Ledger:
         new = self._recorded(old, new)
         await self._book.write(old.version if old else 0, new.version, records.differences(old, new))
         self._state = new
+        self.began_after = newest_event(old)
         log.info("store_opened", epoch=new.table.epoch, version=new.version, proxies=len(new.proxies))
 
     def show(self, state: ClusterState) -> None:
@@ -179,14 +191,15 @@ class Ledger:
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
-    def note(self, what: What, text: str, by: str = "", wait: float = 0.0) -> None:
+    def note(self, what: What, text: str, by: str = "", wait: float = 0.0, reason: Reason | None = None) -> None:
         """Have an event stored that tells of no change of the state (:mod:`topom.cluster.notes`).
 
         Args:
             by: who did it, as :data:`topom.cluster.events.actor` has it.
+            reason: of what waits, why it does.
             wait: seconds in which some other write may take it along, before it gets one of its own.
         """
-        if not self._notes.add(by, Said(what, text, time.time())):
+        if not self._notes.add(by, Said(what, text, time.time(), reason)):
             log.warning("event_not_stored", what=what, text=text, reason="too many are waiting")
             return
         self._attend_to_notes(wait)

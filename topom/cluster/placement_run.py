@@ -6,8 +6,10 @@ A step's state is stored before it is acted on, so that another topom goes on wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
+
+from topom.reasons import Reason
 
 Kind = Literal["copy", "promote", "retire"]
 Progress = Literal["waiting", "copying", "joined", "done", "dropped"]
@@ -28,7 +30,7 @@ class Step:
         instead_of: of a copy: servers that go to the pool once it is whole, unless one is the master then.
         keep: of ``retire``: on how many other nodes the group has to have whole copies before.
         state: ``copying``: it was told to follow; ``joined``: it is in the group, and is yet to lead it.
-        why: why it was dropped; empty if it was not.
+        refusal: why it was dropped; None if it was not.
     """
 
     round: int
@@ -40,7 +42,7 @@ class Step:
     instead_of: tuple[str, ...] = ()
     keep: int = 1
     state: Progress = "waiting"
-    why: str = ""
+    refusal: Reason | None = None
 
     @property
     def over(self) -> bool:
@@ -89,7 +91,7 @@ class Kept:
         """As the store has it."""
         if self.run is None:
             return {"auto": self.auto}
-        steps = [{field.name: getattr(step, field.name) for field in fields(Step)} for step in self.run.steps]
+        steps = [asdict(step) for step in self.run.steps]
         return {"auto": self.auto, "run": {"since": self.run.since, "who": self.run.who, "steps": steps}}
 
     @classmethod
@@ -105,7 +107,8 @@ class Kept:
         steps = []
         for one in run["steps"]:
             step = {name: value for name, value in one.items() if name in known}
-            steps.append(Step(**{**step, "instead_of": tuple(one.get("instead_of", ()))}))
+            refusal = None if one.get("refusal") is None else Reason.from_document(one["refusal"])
+            steps.append(Step(**{**step, "instead_of": tuple(one.get("instead_of", ())), "refusal": refusal}))
         return cls(bool(raw["auto"]), Run(float(run["since"]), str(run["who"]), tuple(steps)))
 
 

@@ -9,7 +9,7 @@
 | ``fenced/<instance>`` | one fenced proxy, until its fence is up everywhere |
 | ``fences`` | the newest fence's number, and by number which servers have fences; missing until there was one |
 | ``migration`` | migration settings that an operator changed |
-| ``skipped`` | slots that step aside, and why, by slot; missing until there was one |
+| ``skipped`` | slots that step aside, and why, by ranges of slots; missing until there was one |
 | ``moved`` | when slots last came to rest after a move: slots that did so together, by time; missing at first |
 | ``leaving`` | what is on its way out, why and since when; missing until there was something |
 | ``pool`` | servers that are in no group; missing until there was one |
@@ -24,17 +24,18 @@
 | ``data`` | the id that each group's data is known by; missing until there was one |
 | ``offsets/0000`` | how far masters were in their streams of writes: groups 0 to 63, and so on |
 | ``protection`` | that an operator has lifted protection mode: who, when; missing while it is not lifted |
+| ``pause`` | that an operator has paused topom: who, when, why; missing while none has |
 | ``events/00000000`` | events, 32 a document (:mod:`topom.cluster.event_records`) |
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from slots import ranges
-from slots.table import Group, Slot, SlotTable, slots_from_wire, slots_to_wire
+from slots.table import MAXIMUM_SLOTS, Group, SlotTable, slots_from_wire, slots_to_wire
 from topom.cluster import event_records
 from topom.cluster.placement_run import Kept
 from topom.cluster.speed import PairSpeed
@@ -47,88 +48,175 @@ from topom.cluster.state import (
     Lifting,
     Marked,
     Noted,
+    Pause,
     PoolServer,
     Product,
     Promotion,
     ProxyRecord,
 )
+from topom.reasons import Reason
 from topom.store import Stored, StoreDamaged
 from topom.store.known import made
 
 SLOTS_A_DOCUMENT = 256
 OFFSETS_A_DOCUMENT = 64
+MISSING: Any = object()
+Addressed = TypeVar("Addressed", Joining, PoolServer)
 
 
 def decode(stored: Stored) -> ClusterState | None:
     """What the documents say; None for a store never written to. Raises :class:`StoreDamaged`."""
-    if stored.version == 0:
-        return None
-    try:
-        documents = {name: json.loads(value) for name, value in stored.documents.items()}
-        cluster = documents["cluster"]
+    return Reader().decode(stored)
+
+
+class Reader:
+    """Reads states one after the other. What a document holds that has not changed is not built anew: it is the same
+    object in the next state. So what reading costs grows with what changes, and who compares states sees it at once."""
+
+    def __init__(self) -> None:
+        self._stored: Mapping[str, bytes] = {}
+        self._built: dict[str, tuple[bytes, Any]] = {}
+        self._joined: dict[str, tuple[tuple[Any, ...], Any]] = {}
+        self._table_read: SlotTable | None = None
+
+    def decode(self, stored: Stored) -> ClusterState | None:
+        """As :func:`decode`, the function."""
+        if stored.version == 0:
+            return None
+        try:
+            self._stored = stored.documents
+            self._built = {name: built for name, built in self._built.items() if name in stored.documents}
+            return self._state(stored.version)
+        except Exception as error:  # whatever is odd in there: nothing may be built upon it
+            self._built, self._joined = {}, {}
+            raise StoreDamaged(
+                f"what the store holds at version {stored.version} cannot be read ({error!r}); restore it from a backup"
+            ) from error
+
+    def _state(self, version: int) -> ClusterState:
+        cluster = self._one("cluster", _object)
         product = made(Product, cluster["product"])
-        slots: list[Slot] = []
-        for first in range(0, product.number_of_slots, SLOTS_A_DOCUMENT):
-            slots += slots_from_wire(documents[_slots_name(first)])
-        slots.sort(key=lambda slot: slot.id)
-        groups = [Group.from_wire(raw) for raw in documents["groups"]]
-        proxies = [made(ProxyRecord, raw) for name, raw in documents.items() if name.startswith("proxies/")]
-        fences = _fences(documents, {server for group in groups for server in group.servers})
+        table = self._table(cluster["epoch"], product.number_of_slots)
+        servers = {server for group in table.groups.values() for server in group.servers}
+        fences = self._joint(
+            "fences",
+            lambda: _fences(self._named("fenced/"), self._one("fences", _object, None), servers),
+            *self._parts("fenced/", _object),
+            self._one("fences", _object, None),
+            table.groups,
+        )
         state = ClusterState(
-            version=stored.version,
+            version=version,
             writer=cluster["writer"],
             term=cluster.get("term", 0),
             product=product,
-            table=SlotTable(cluster["epoch"], tuple(slots), {group.id: group for group in groups}),
+            table=table,
             next_proxy_id=cluster["next_proxy_id"],
-            proxies={proxy.id: proxy for proxy in proxies},
+            proxies=self._together("proxies/", lambda raw: made(ProxyRecord, raw), _by_id),
             **fences,
-            migration_changes=_object(documents["migration"]),
-            skipped={int(slot): str(reason) for slot, reason in documents.get("skipped", {}).items()},
-            moved={
-                slot: _time(at)
-                for at, text in documents.get("moved", {}).items()
-                for slot in ranges.parse(text, product.number_of_slots)
-            },
-            speed=made(PairSpeed, documents["speed"]) if "speed" in documents else None,
-            promotions={int(group): made(Promotion, raw) for group, raw in documents.get("promotions", {}).items()},
-            sentinels=tuple(documents["sentinels"]) if "sentinels" in documents else None,
-            events=event_records.decode(documents),
+            migration_changes=self._one("migration", _object),
+            skipped=self._one("skipped", _skipped, {}),
+            moved=self._one("moved", lambda raw: _moved(raw, product.number_of_slots), {}),
+            speed=self._one("speed", lambda raw: made(PairSpeed, raw), None),
+            promotions=self._one(
+                "promotions", lambda raw: {int(group): made(Promotion, one) for group, one in raw.items()}, {}
+            ),
+            sentinels=self._one("sentinels", tuple, None),
+            events=self._together(event_records.PREFIX, event_records.events_of, event_records.in_order),
             assigned=cluster.get("assigned", False),
-            protection_lifted=made(Lifting, documents["protection"]) if "protection" in documents else None,
-            leaving={entry.key: entry for entry in (made(Leaving, raw) for raw in documents.get("leaving", []))},
-            joining={entry.address: entry for entry in (made(Joining, raw) for raw in documents.get("joining", []))},
-            pool={entry.address: entry for entry in (made(PoolServer, raw) for raw in documents.get("pool", []))},
-            run_ids={str(server): str(run_id) for server, run_id in documents.get("run_ids", {}).items()},
-            priorities={str(server): int(value) for server, value in documents.get("priorities", {}).items()},
-            # What an earlier version kept of replicas that it had filled says nothing against them.
-            differing={
-                entry.server: entry
-                for entry in (
-                    made(Differs, raw) for raw in documents.get("differing", []) if raw.get("stage") != "filled"
-                )
-            },
-            offsets={
-                int(raw["group"]): made(Noted, raw)
-                for name, found in documents.items()
-                if name.startswith("offsets/")
-                for raw in found
-            },
-            placement=Kept.from_document(documents["placement"]) if "placement" in documents else Kept(),
+            protection_lifted=self._one("protection", lambda raw: made(Lifting, raw), None),
+            pause=self._one("pause", lambda raw: made(Pause, raw), None),
+            leaving=self._one(
+                "leaving", lambda raw: {one.key: one for one in (made(Leaving, each) for each in raw)}, {}
+            ),
+            joining=self._one("joining", lambda raw: _by_address(made(Joining, each) for each in raw), {}),
+            pool=self._one("pool", lambda raw: _by_address(made(PoolServer, each) for each in raw), {}),
+            run_ids=self._one("run_ids", lambda raw: {str(server): str(run_id) for server, run_id in raw.items()}, {}),
+            priorities=self._one("priorities", lambda raw: {str(server): int(one) for server, one in raw.items()}, {}),
+            differing=self._one("differing", _differing, {}),
+            offsets=self._together(
+                "offsets/", lambda raw: {int(one["group"]): made(Noted, one) for one in raw}, _all_of
+            ),
+            placement=self._one("placement", Kept.from_document, Kept()),
             # A version that does not keep these may have taken slots offline.
-            data_ids={int(group): str(data) for group, data in documents.get("data", {}).items()}
+            data_ids=self._one("data", lambda raw: {int(group): str(data) for group, data in raw.items()}, {})
             if "sweeping" in cluster
             else {},
             sweeping={str(server): str(sweep) for server, sweep in cluster.get("sweeping", ())},
             # A version that does not keep it, and may have written last, leaves it out of what it writes each time.
-            unwatched=frozenset(cluster.get("unwatched", [server for group in groups for server in group.servers])),
+            unwatched=frozenset(cluster.get("unwatched", servers)),
         )
         # Stores of versions that did not keep it say it by their tables.
         return state if "assigned" in cluster else state.with_assigned()
-    except Exception as error:  # whatever is odd in there: nothing may be built upon it
-        raise StoreDamaged(
-            f"what the store holds at version {stored.version} cannot be read ({error!r}); restore it from a backup"
-        ) from error
+
+    def _table(self, epoch: int, number_of_slots: int) -> SlotTable:
+        parts = [
+            self._one(_slots_name(first), slots_from_wire) for first in range(0, number_of_slots, SLOTS_A_DOCUMENT)
+        ]
+        groups = self._one("groups", lambda raw: {group.id: group for group in map(Group.from_wire, raw)})
+
+        slots = self._joint(
+            "slots", lambda: tuple(sorted((slot for part in parts for slot in part), key=lambda slot: slot.id)), *parts
+        )
+        known = self._table_read
+        if known is None or known.epoch != epoch or known.slots is not slots or known.groups is not groups:
+            known = self._table_read = SlotTable(epoch, slots, groups)
+        return known
+
+    def _one(self, name: str, build: Callable[[Any], Any], otherwise: Any = MISSING) -> Any:
+        """What a document holds; ``otherwise`` if it is not there, KeyError without."""
+        if otherwise is not MISSING and name not in self._stored:
+            return self._joint(f"no {name}", lambda: otherwise)
+        value = self._stored[name]
+        built = self._built.get(name)
+        if built is None or built[0] != value:
+            built = self._built[name] = value, build(json.loads(value))
+        return built[1]
+
+    def _parts(self, prefix: str, build: Callable[[Any], Any]) -> list[Any]:
+        """What the documents hold whose names begin so."""
+        return [self._one(name, build) for name in sorted(self._stored) if name.startswith(prefix)]
+
+    def _named(self, prefix: str) -> list[Any]:
+        return self._parts(prefix, _object)
+
+    def _together(self, prefix: str, build: Callable[[Any], Any], join: Callable[[list[Any]], Any]) -> Any:
+        """What :func:`join` makes of :meth:`_parts`."""
+        parts = self._parts(prefix, build)
+        return self._joint(prefix, lambda: join(parts), *parts)
+
+    def _joint(self, name: str, build: Callable[[], Any], *parts: Any) -> Any:
+        """What ``build`` makes of these parts; the same as before if they are the very same."""
+        known = self._joined.get(name)
+        if (
+            known is None
+            or len(known[0]) != len(parts)
+            or any(a is not b for a, b in zip(known[0], parts, strict=True))
+        ):
+            known = self._joined[name] = parts, build()
+        return known[1]
+
+
+def _by_id(records: Iterable[ProxyRecord]) -> dict[int, ProxyRecord]:
+    return {record.id: record for record in records}
+
+
+def _by_address(entries: Iterable[Addressed]) -> dict[str, Addressed]:
+    return {entry.address: entry for entry in entries}
+
+
+def _all_of(parts: Iterable[Mapping[int, Noted]]) -> dict[int, Noted]:
+    return {number: noted for part in parts for number, noted in part.items()}
+
+
+def _moved(raw: Mapping[str, str], number_of_slots: int) -> dict[int, float]:
+    return {slot: _time(at) for at, text in raw.items() for slot in ranges.parse(text, number_of_slots)}
+
+
+def _differing(raw: Iterable[Mapping[str, Any]]) -> dict[str, Differs]:
+    # What an earlier version kept of replicas that it had filled says nothing against them.
+    entries = (made(Differs, one) for one in raw if one.get("stage") != "filled")
+    return {entry.server: entry for entry in entries}
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -168,7 +256,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
     if old is None or old.migration_changes != new.migration_changes:
         documents["migration"] = _encode(dict(new.migration_changes))
     if new.skipped != ({} if old is None else old.skipped):
-        documents["skipped"] = _encode(dict(new.skipped))
+        documents["skipped"] = _encode(_by_reason(new.skipped))
     if (old is None or old.moved is not new.moved) and new.moved:
         documents["moved"] = _encode(_by_time(new.moved))
     if new.leaving != ({} if old is None else old.leaving):
@@ -195,6 +283,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
         documents["data"] = _encode(dict(new.data_ids))
     if new.protection_lifted != (None if old is None else old.protection_lifted):
         documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
+    if new.pause != (None if old is None else old.pause):
+        documents["pause"] = _encode(asdict(new.pause)) if new.pause else None
     fences = new.last_fence, new.marked, new.came
     if fences != ((0, {}, {}) if old is None else (old.last_fence, old.marked, old.came)):
         marked = {server: asdict(one) for server, one in new.marked.items()}
@@ -209,9 +299,8 @@ def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes 
     return documents
 
 
-def _fences(documents: Mapping[str, Any], servers: set[str]) -> dict[str, Any]:
+def _fences(found: list[Any], kept: Mapping[str, Any] | None, servers: set[str]) -> dict[str, Any]:
     """The fields of the state that are about fences."""
-    found = [raw for name, raw in documents.items() if name.startswith("fenced/")]
     if any("number" not in raw for raw in found):
         # A version before this one has stored at which servers each is up, and not at which process of theirs. It is
         # put up again; who stands down is not sure to watch anybody.
@@ -223,7 +312,7 @@ def _fences(documents: Mapping[str, Any], servers: set[str]) -> dict[str, Any]:
         last, marked, came = len(entries), {}, dict.fromkeys(servers, len(entries))
     else:
         entries = [made(Fenced, raw) for raw in found]
-        said = documents.get("fences", {"last": 0, "marked": {}, "came": {}})
+        said: Mapping[str, Any] = kept if kept is not None else {"last": 0, "marked": {}, "came": {}}
         last, came = int(said["last"]), {str(server): int(number) for server, number in said["came"].items()}
         marked = {str(server): made(Marked, one) for server, one in said["marked"].items()}
     return {
@@ -240,7 +329,7 @@ def _differ(documents: dict[str, bytes | None], name: str, old: Mapping[Any, Any
     for key in old.keys() - new.keys():
         documents[name.format(key)] = None
     for key, value in new.items():
-        if old.get(key) != value:
+        if (before := old.get(key)) is not value and before != value:
             documents[name.format(key)] = _encode(asdict(value))
 
 
@@ -272,3 +361,16 @@ def _sorted_set(value: Any) -> list[str]:
     if isinstance(value, frozenset):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} cannot be stored")
+
+
+def _by_reason(skipped: Mapping[int, Reason]) -> dict[str, Any]:
+    """Why slots were skipped, by ranges of those that have a reason in common: they are many, and the same for most."""
+    together: dict[Reason, list[int]] = {}
+    for slot, reason in skipped.items():
+        together.setdefault(reason, []).append(slot)
+    return {ranges.show(sorted(slots)): reason.to_document() for reason, slots in together.items()}
+
+
+def _skipped(document: Mapping[str, Any]) -> dict[int, Reason]:
+    found = ((text, Reason.from_document(raw)) for text, raw in document.items())
+    return {slot: reason for text, reason in found for slot in ranges.parse(text, MAXIMUM_SLOTS)}

@@ -3,9 +3,9 @@
 A rule gets the state that is stored and the one that is to replace it. It refuses the change, or gives the new state,
 with what follows from the change. So no writer can forget one, and nobody has to know who else writes.
 
-Refusals come first: of **owned** (a server at which keys are deleted gets no slots), of what is on its way out (it gets
-nothing new), and of the pool (no server is in it and in a group). A change that was checked by an operator's request
-already, against an older state, is checked once more here.
+Refusals come first: of more than a store holds, of **owned** (a server at which keys are deleted gets no slots), of
+what is on its way out (it gets nothing new), and of the pool (no server is in it and in a group). A change that was
+checked by an operator's request already, against an older state, is checked once more here.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,13 @@ from slots.states import SlotState
 from slots.table import OFFLINE, Slot, SlotTable
 from topom.cluster import differing
 from topom.cluster.state import ClusterState, known_servers, leaving_groups, leaving_nodes
-from topom.errors import GroupLeaving, InPool, NodeLeaving, SweepUnderWay
+from topom.errors import GroupLeaving, InPool, NodeLeaving, SweepUnderWay, TooMany
+
+MOST_GROUPS = 1024
+MOST_SERVERS = 4096
+"""In groups and in the pool."""
+MOST_PROXIES = 2048
+"""Members, with those that are lost and not forgotten yet: of a thousand, all may be started anew at a time."""
 
 Rule = Callable[[ClusterState, ClusterState], ClusterState]
 """From the stored state and the new one, whose version is set, to the new one as it is stored.
@@ -29,6 +35,26 @@ def ruled(old: ClusterState, new: ClusterState) -> ClusterState:
     """The new state as it is stored. Raises what the first rule raises that refuses it; nothing is stored then."""
     for rule in RULES:
         new = rule(old, new)
+    return new
+
+
+def no_more_than_a_store_holds(old: ClusterState, new: ClusterState) -> ClusterState:
+    """**bounded**: documents are written whole, and a store takes no large ones. Raises TooMany for newcomers."""
+    groups, proxies = len(new.table.groups), len(new.proxies)
+    if groups > MOST_GROUPS and groups > len(old.table.groups):
+        raise TooMany(f"there are {MOST_GROUPS} groups already, which is as many as there may be; remove one first")
+    if proxies > MOST_PROXIES and proxies > len(old.proxies):
+        raise TooMany(
+            f"there are {MOST_PROXIES} proxies already, which is as many as there may be; "
+            "stop some, or remove lost ones first"
+        )
+    if new.table.groups is not old.table.groups or new.pool is not old.pool:
+        servers = len(known_servers(new))
+        if servers > MOST_SERVERS and servers > len(known_servers(old)):
+            raise TooMany(
+                f"there are {MOST_SERVERS} servers in groups and pool already, which is as many as there may be; "
+                "remove some first"
+            )
     return new
 
 
@@ -161,6 +187,7 @@ def run_ids_of_known_servers(old: ClusterState, new: ClusterState) -> ClusterSta
 
 
 RULES: tuple[Rule, ...] = (
+    no_more_than_a_store_holds,
     no_slot_for_a_server_that_is_swept,
     nothing_new_for_a_group_that_leaves,
     nothing_new_on_a_node_that_leaves,

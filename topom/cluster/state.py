@@ -15,6 +15,7 @@ from topom.cluster.events import Event
 from topom.cluster.hours import Halt
 from topom.cluster.placement_run import NOTHING_KEPT, Kept
 from topom.cluster.speed import PairSpeed
+from topom.reasons import Kind, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Lifting:
-    """That an operator lifted protection mode (:mod:`topom.masters.protection`), until the members lost then are back.
+    """That an operator lifted protection mode (:mod:`topom.cluster.protection`), until the members lost then are back.
 
     ``by`` is who, as events name them, ``at`` when (1970, UTC); ``lost`` of ``members`` were lost.
     """
@@ -195,6 +196,25 @@ class Lifting:
     at: float
     lost: int
     members: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """That an operator has topom do nothing by itself (:mod:`topom.cluster.hands_off`): who, when (1970, UTC), and why.
+
+    ``why`` is empty where nobody said.
+    """
+
+    by: str
+    at: float
+    why: str
+
+    @property
+    def reason(self) -> Reason:
+        """It as what everything waits for that topom does by itself."""
+        why = f" ({self.why})" if self.why else ""
+        to_do = "'slotferry resume' lets it act by itself again"
+        return Reason(Kind.PAUSED, f"{self.by} has paused topom{why}", self.at, to_do)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +237,6 @@ class MigrationSettings:
     min_replicas: int = 0
     replica_seconds: float = 2.0
 
-    def halt(self) -> Halt | None:
-        """Why no keys move now but those that clients ask for; None if they may."""
-        return hours.halt(self.paused, self.hours, self.time_zone)
-
 
 @dataclass(frozen=True)
 class ClusterState:
@@ -239,17 +255,17 @@ class ClusterState:
     ``leaving`` lists what is on its way out. ``sentinels`` are the addresses of the Sentinels, once an operator has
     added or removed one; None until then, while those in the settings count. ``pool`` holds the servers that are in no
     group, by address; none of them is in a group of the table. ``joining`` has the replicas that were not seen whole
-    yet. ``protection_lifted`` says that an operator has lifted protection mode, while that holds. ``placement`` is what
-    is being applied of one, and whether that is done by itself (:mod:`topom.placement`). ``priorities`` has, by
-    address, the ``replica-priority`` that servers had which Sentinels are kept from electing
-    (:mod:`topom.masters.sentinels.electable`). ``last_fence`` is the number of the newest fence; ``marked`` says which
-    servers have fences, and ``came`` up to which fence no proxy is sure to have a server in its table, by address
-    (:mod:`topom.cluster.fences`). ``differing`` has, by address, what is known against replicas, and ``offsets`` how
-    far the masters of groups were. ``data_ids`` has, by group, what its data is known by once it has no keys of others,
-    and ``sweeping``, by address, the sweeps that may be deleting such keys (:mod:`topom.migration.sweeping`).
-    ``unwatched`` has the servers that came to their groups since every proxy was last known to have the table
-    (:mod:`topom.proxies.standdown`). ``run_ids`` has, by address, the run id under which each known server was last
-    seen (:mod:`topom.servers.identities`).
+    yet. ``protection_lifted`` says that an operator has lifted protection mode, while that holds, and ``pause`` that
+    one has paused topom. ``placement`` is what is being applied of one, and whether that is done by itself
+    (:mod:`topom.placement`). ``priorities`` has, by address, the ``replica-priority`` that servers had which Sentinels
+    are kept from electing (:mod:`topom.masters.sentinels.electable`). ``last_fence`` is the number of the newest fence;
+    ``marked`` says which servers have fences, and ``came`` up to which fence no proxy is sure to have a server in its
+    table, by address (:mod:`topom.cluster.fences`). ``differing`` has, by address, what is known against replicas, and
+    ``offsets`` how far the masters of groups were. ``data_ids`` has, by group, what its data is known by once it has no
+    keys of others, and ``sweeping``, by address, the sweeps that may be deleting such keys
+    (:mod:`topom.migration.sweeping`). ``unwatched`` has the servers that came to their groups since every proxy was
+    last known to have the table (:mod:`topom.proxies.standdown`). ``run_ids`` has, by address, the run id under which
+    each known server was last seen (:mod:`topom.servers.identities`).
     """
 
     version: int
@@ -261,7 +277,7 @@ class ClusterState:
     proxies: Mapping[int, ProxyRecord] = field(default_factory=dict)
     fenced: Mapping[str, Fenced] = field(default_factory=dict)
     migration_changes: Mapping[str, Any] = field(default_factory=dict)
-    skipped: Mapping[int, str] = field(default_factory=dict)
+    skipped: Mapping[int, Reason] = field(default_factory=dict)
     moved: Mapping[int, float] = field(default_factory=dict)
     speed: PairSpeed | None = None
     promotions: Mapping[int, Promotion] = field(default_factory=dict)
@@ -272,6 +288,7 @@ class ClusterState:
     pool: Mapping[str, PoolServer] = field(default_factory=dict)
     joining: Mapping[str, Joining] = field(default_factory=dict)
     protection_lifted: Lifting | None = None
+    pause: Pause | None = None
     placement: Kept = NOTHING_KEPT
     priorities: Mapping[str, int] = field(default_factory=dict)
     differing: Mapping[str, Differs] = field(default_factory=dict)
@@ -296,6 +313,14 @@ class ClusterState:
         """
         held = asdict(configured)
         return MigrationSettings(**{name: self.migration_changes.get(name, held[name]) for name in held})
+
+    def halt(self, configured: MigrationSettings) -> Halt | None:
+        """Why no keys move now but those that clients ask for; None if they may."""
+        if self.pause is not None:
+            why = self.pause.reason
+            return Halt(why.kind, why.what, why.to_do, since=why.since)
+        settings = self.migration(configured)
+        return hours.halt(settings.paused, settings.hours, settings.time_zone)
 
 
 def leaving_nodes(state: ClusterState) -> frozenset[str]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slots.table import Group, Slot, SlotTable
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState
 
 TABLES_KEPT = 64
 """Tables from which changes can be told; from older ones, the whole table is."""
@@ -14,19 +16,21 @@ TABLES_KEPT = 64
 class TableHistory:
     """The last tables of this topom, the newest last. Each answer is put into words once, however many ask for it."""
 
-    def __init__(self, table: SlotTable) -> None:
-        self._tables = deque([table], maxlen=TABLES_KEPT)
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._before: deque[SlotTable] = deque(maxlen=TABLES_KEPT - 1)
         self._answers: dict[int | None, str] = {}  # by the epoch that is known
+        ledger.listen(self._changed)
 
     @property
     def table(self) -> SlotTable:
         """The newest one."""
-        return self._tables[-1]
+        return self._ledger.table
 
-    def publish(self, table: SlotTable) -> None:
-        """From now on, answers lead to ``table``."""
-        self._tables.append(table)
-        self._answers.clear()
+    def _changed(self, old: ClusterState, new: ClusterState) -> None:
+        if old.table is not new.table:
+            self._before.append(old.table)
+            self._answers.clear()
 
     def answer(self, epoch: int) -> str:
         """What makes the newest table of the one of ``epoch``, as JSON.
@@ -35,7 +39,7 @@ class TableHistory:
         and ids of groups that are gone. ``since`` is ``epoch``; or, if a table of that epoch is not known, None, and
         all slots and groups are given.
         """
-        old = next((table for table in self._tables if table.epoch == epoch), None)
+        old = next((table for table in (*self._before, self.table) if table.epoch == epoch), None)
         since = old.epoch if old else None
         found = self._answers.get(since)
         if found is None:

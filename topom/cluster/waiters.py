@@ -6,6 +6,7 @@ from collections.abc import Callable
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 from topom.errors import Unavailable
+from topom.reasons import Kind
 
 LONGEST_SECONDS = 60.0
 """Most seconds that a request may wait."""
@@ -13,6 +14,8 @@ LONGEST_SECONDS = 60.0
 
 class TooManyWaiters(Unavailable):
     """As many requests wait already as may."""
+
+    kind = Kind.BUSY
 
 
 class Waiters:

@@ -1,6 +1,6 @@
 """Copies of a group: how a server is filled, when it counts as whole, and whether it holds what its master holds.
 
-May import: errors, cluster, servers, proxies.
+May import: reasons, errors, periodic, cluster, servers, proxies.
 
 To change
 

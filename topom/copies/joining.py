@@ -19,16 +19,19 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from slots.table import Group, SlotTable
+from slots.table import Group
 from topom.cluster import differing
 from topom.cluster.events import Said, What
+from topom.cluster.joins import homes, without
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Joining
 from topom.copies.filling import Filling, FillingOvertaken
-from topom.errors import Conflict, TopomError
+from topom.errors import TopomError
+from topom.reasons import Kind, Reason, Reasons
 from topom.servers.lastcopy import As, ServerFailed
 from topom.servers.readings import Reading, Replication
-from topom.servers.replication import ServerReplication, obstacle
+from topom.servers.replication import ServerReplication
+from topom.servers.whole import copy_refused
 
 log = structlog.get_logger(__name__)
 
@@ -43,35 +46,6 @@ FOREIGN_SECONDS = 3.0
 """For how long a replica has to follow another server than the master, as it seems, before it is told to follow it."""
 FILLING_SECONDS = 10.0
 """For how long others wait for a server that was told to follow and has not begun to be filled."""
-
-
-class NotWhole(Conflict):
-    """The server was never seen to hold a whole copy of its group's data."""
-
-
-def homes(table: SlotTable) -> dict[str, Group]:
-    """By address of each replica, its group."""
-    return {server: group for group in table.groups.values() for server in group.replicas}
-
-
-def with_new(old: ClusterState, new: ClusterState, wipe: bool = False) -> ClusterState:
-    """``new``, in which those are joining that are replicas there and were in no group of ``old``.
-
-    Args:
-        wipe: whether the keys that they have may be lost.
-    """
-    if old.table.groups is new.table.groups:
-        return new
-    known = {server for group in old.table.groups.values() for server in group.servers}
-    added = {server: Joining(server, wipe) for server in homes(new.table) if server not in known}
-    return replace(new, joining={**new.joining, **added}) if added else new
-
-
-def without(state: ClusterState, servers: set[str]) -> ClusterState:
-    """The state in which these are whole, and those are not joining that are no replicas any more."""
-    staying = homes(state.table).keys() - servers
-    left = {server: entry for server, entry in state.joining.items() if server in staying}
-    return state if left.keys() == state.joining.keys() else replace(state, joining=left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +87,6 @@ def _is_still(state: ClusterState, groups: Mapping[str, Group], server: str, see
     return same and state.joining.get(server) is seen.entry
 
 
-def require_whole(state: ClusterState, address: str) -> None:
-    """Raises NotWhole for a server that is joining: as a master it would have nothing, or something else.
-
-    One that joins again was whole.
-    """
-    entry = state.joining.get(address)
-    if entry is not None and not entry.again:
-        raise NotWhole(
-            f"{address} joins its group and was not seen whole since, so it may hold nothing, or old data; bring the "
-            "master back. If it is gone for good and this is to be its successor all the same, take the group's slots "
-            "offline and assign them to a new group with this server"
-        )
-
-
 def is_foreign(said: Replication, master: str) -> bool:
     """Whether a replica seems to follow another server than its master, and is not just being filled.
 
@@ -150,7 +110,7 @@ class Joins:
         self._told: dict[str, float] = {}
         self._noted: set[str] = set()
         self._foreign: dict[str, float] = {}
-        self.reasons: dict[str, str] = {}
+        self.reasons = Reasons[str]("server_not_whole", level="info")
         """By address: why a server that joins is not whole yet."""
 
     async def run(self) -> None:
@@ -175,7 +135,8 @@ class Joins:
     async def _look(self) -> bool:
         """Whether any of those that are not whole answers, and its master too."""
         state = self._ledger.state
-        for known in (self.reasons, self._told, self._foreign):
+        self.reasons.keep_only(state.joining.keys())
+        for known in (self._told, self._foreign):
             for server in known.keys() - state.joining.keys():
                 del known[server]
         for server in self._noted - state.joining.keys():
@@ -202,7 +163,8 @@ class Joins:
             self._note(server, groups[server] if is_filled else None)
         for server in servers:
             if server not in whole:
-                self.reasons[server] = await self._see_to(groups[server], server, looks[server])
+                why = await self._see_to(groups[server], server, looks[server])
+                self.reasons.waits(server, why, server=server, group=groups[server].id)
         return any(not isinstance(looks[server], ServerFailed) for server in servers if server not in whole)
 
     async def _ask(self, group: Group, server: str) -> Look | ServerFailed:
@@ -215,7 +177,7 @@ class Joins:
     def _is_whole(self, group: Group, server: str, entry: Joining, look: Look | ServerFailed) -> bool:
         if isinstance(look, ServerFailed) or _is_to_forget(entry, look[1]):
             return False
-        return obstacle(server, group.servers[0], look[0], look[1].replication) is None
+        return copy_refused(server, group.servers[0], look[0], look[1].replication) is None
 
     def _is_filled(self, look: Look | ServerFailed, server: str) -> bool:
         """Whether it is just being filled, or will be at any moment."""
@@ -224,37 +186,38 @@ class Joins:
         now = asyncio.get_running_loop().time()
         return look[1].replication.filling or now < self._told.get(server, -FILLING_SECONDS) + FILLING_SECONDS
 
-    async def _see_to(self, group: Group, server: str, look: Look | ServerFailed) -> str:
+    async def _see_to(self, group: Group, server: str, look: Look | ServerFailed) -> Reason | TopomError:
         """Have a server follow its master if it does not; why it is not whole yet."""
         if isinstance(look, ServerFailed):
-            return str(look)
+            return look
         master, ahead, said = group.servers[0], look[0], look[1].replication
         entry = self._ledger.state.joining.get(server)
         if entry is None:
-            return "its group was changed just now"
+            return Reason(Kind.BUSY, "its group was changed just now")
         if not ahead.is_master:
-            return f"{master}, its master by the table, is a replica itself"
+            return Reason(Kind.SERVER, f"{master}, its master by the table, is a replica itself")
         now = asyncio.get_running_loop().time()
         if not said.is_master and not _is_to_forget(entry, look[1]):
             since = self._foreign.setdefault(server, now)
             if not is_foreign(said, master):
                 del self._foreign[server]
-                return f"it is being filled by {master}" if said.filling else f"it has no link to {master} yet"
+                filled = f"it is being filled by {master}" if said.filling else f"it has no link to {master} yet"
+                return Reason(Kind.BUSY, filled)
             if now < since + FOREIGN_SECONDS:
-                return f"it follows another server than {master}, as it seems"
+                return Reason(Kind.SERVER, f"it follows another server than {master}, as it seems")
         try:
             await self._replication.require(server, master, as_what(entry))
             self._require_free(group, server)
             return await self._tell(group, server, entry)
         except TopomError as error:
-            return str(error)
+            return error
 
     def _require_free(self, group: Group, server: str) -> None:
         """Raises FillingOvertaken while another server of the same nodes is being filled."""
         if other := self._filling.in_the_way(server, nodes_of(group, server)):
             raise FillingOvertaken(f"another server of its node, or of its master's, is being filled: {other}")
 
-    async def _tell(self, group: Group, server: str, entry: Joining) -> str:
+    async def _tell(self, group: Group, server: str, entry: Joining) -> Reason:
         master = group.servers[0]
 
         def require() -> None:
@@ -277,7 +240,7 @@ class Joins:
         self._foreign.pop(server, None)
         if entry.anew:
             await self._ledger.change(lambda state, epoch: with_told(state, server, entry, run_id))
-        return f"it was told to follow {master}"
+        return Reason(Kind.BUSY, f"it was told to follow {master}")
 
     def _note(self, server: str, group: Group | None) -> None:
         """A server is being filled by its group's master, or not any more."""

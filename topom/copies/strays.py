@@ -25,9 +25,11 @@ import structlog
 
 from slots.table import Group
 from topom.cluster.events import Said, What
+from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Joining
 from topom.errors import TopomError
+from topom.reasons import Kind, Reason, Reasons
 from topom.servers.readings import Replication
 from topom.servers.replication import ServerReplication, look_at_all
 
@@ -35,6 +37,8 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
 """Between two looks at all replicas."""
+LATELY_SECONDS = 1.5
+"""How old what servers have said may be: they are asked as often in any case (:mod:`topom.servers.health`)."""
 STRAY_SECONDS = 3.0
 """For how long a replica has to be astray before anything is done: changes of masters may just be under way."""
 
@@ -74,7 +78,6 @@ class Strays:
 
     Args:
         is_alive: whether a server answers everybody (:mod:`topom.servers.detector`).
-        protected: whether so many members are lost that nothing is to be done by itself.
         others_decide: whether Redis Sentinels say who is master.
     """
 
@@ -83,16 +86,16 @@ class Strays:
         ledger: Ledger,
         replication: ServerReplication,
         is_alive: Callable[[str], bool],
-        protected: Callable[[], bool],
+        hands_off: HandsOff,
         others_decide: bool,
     ) -> None:
         self._ledger = ledger
         self._replication = replication
         self._is_alive = is_alive
-        self._protected = protected
+        self._hands_off = hands_off
         self._others_decide = others_decide
         self._since: dict[tuple[str, str], float] = {}
-        self.reasons: dict[str, str] = {}
+        self.reasons = Reasons[str]("server_strayed")
         """By address: how a replica does not follow its master, and what is done about it."""
 
     async def run(self) -> None:
@@ -108,19 +111,17 @@ class Strays:
         found = await self._find()
         self._since = {key: since for key, since in self._since.items() if key in found}
         now = asyncio.get_running_loop().time()
-        reasons: dict[str, str] = {}
+        reasons: dict[str, Reason] = {}
         for (server, master), (group, how) in found.items():
             if now < self._since.setdefault((server, master), now) + STRAY_SECONDS:
                 continue
             if self._others_decide:
-                reasons[server] = f"it {how}; the Sentinels make it a replica of {master} again"
-            elif self._protected():
-                reasons[server] = f"it {how}, and is left so in protection mode"
-            else:
+                reasons[server] = Reason(Kind.SENTINEL, f"it {how}; the Sentinels make it a replica of {master} again")
+            elif (held := self._hands_off.reason()) is not None:
+                reasons[server] = replace(held, what=f"it {how}, and is left so: {held.what}")
+            elif await self._is_so_now(server, group):
                 await self._take_back(server, group, how)
-        for server in reasons.keys() - self.reasons.keys():
-            log.warning("server_strayed", server=server, reason=reasons[server])
-        self.reasons = reasons
+        self.reasons.are(reasons)
 
     async def _find(self) -> dict[tuple[str, str], tuple[Group, str]]:
         """The replicas that are astray now, with the masters that they should follow: their groups, and how."""
@@ -128,7 +129,7 @@ class Strays:
         groups = [group for group in state.table.groups.values() if group.replicas and self._is_alive(group.servers[0])]
         asked = [(group, server) for group in groups for server in candidates(state, group) if self._is_alive(server)]
         masters = sorted({group.servers[0] for group, _ in asked})
-        said = await look_at_all(self._replication, [*masters, *(server for _, server in asked)])
+        said = await look_at_all(self._replication, [*masters, *(server for _, server in asked)], LATELY_SECONDS)
         found = {}
         for group, server in asked:
             ahead, mine = said[group.servers[0]], said[server]
@@ -137,6 +138,14 @@ class Strays:
             if how := astray(mine, group.servers[0], ahead):
                 found[server, group.servers[0]] = group, how
         return found
+
+    async def _is_so_now(self, server: str, group: Group) -> bool:
+        """Whether a replica is astray, asked at this instant: nothing is done on what it said before."""
+        said = await look_at_all(self._replication, [group.servers[0], server])
+        ahead, mine = said[group.servers[0]], said[server]
+        if not (isinstance(ahead, Replication) and isinstance(mine, Replication) and ahead.is_master):
+            return False
+        return bool(astray(mine, group.servers[0], ahead))
 
     async def _take_back(self, server: str, group: Group, how: str) -> None:
         text = f"server {server} of group {group.id} {how}; it joins again as a replica of {group.master}, if it may"

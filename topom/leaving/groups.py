@@ -6,8 +6,8 @@ back is taken off it: moves that only wait are called off, those under way go on
 **epochs**: each step is a change of the state as it is then, made anew if the table has changed meanwhile.
 """
 
-import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -20,7 +20,8 @@ from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Leaving, leaving_groups
 from topom.errors import Conflict
-from topom.periodic import keep_looking
+from topom.periodic import Look, Loop, never_held
+from topom.reasons import Kind, Reason
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +31,8 @@ DRAINED = "an operator drains it"
 
 class LastGroup(Conflict):
     """No other group could take what this one has."""
+
+    kind = Kind.OPERATOR
 
 
 def with_group(state: ClusterState, epoch: int, group_id: int, why: str, now: float) -> ClusterState:
@@ -91,13 +94,18 @@ def off_the_list(state: ClusterState, key: str) -> ClusterState:
     return replace(state, leaving={name: entry for name, entry in state.leaving.items() if name != key})
 
 
-class Departures:
-    """Sees to what is on the list, for as long as :meth:`run` runs."""
+class Departures(Loop):
+    """Plans moves for the groups on the list, and removes those that are empty."""
 
-    def __init__(self, ledger: Ledger, rebalancing: Rebalancing) -> None:
+    name = "leaving groups"
+
+    def __init__(
+        self, ledger: Ledger, rebalancing: Rebalancing, held: Callable[[], Reason | None] = never_held
+    ) -> None:
+        super().__init__(held)
         self._ledger = ledger
         self._rebalancing = rebalancing
-        self._news = asyncio.Event()
+        ledger.listen(self._changed)
 
     async def drain(self, group_id: int, why: str) -> None:
         """Put a group on the list. Raises as :func:`with_group`, and StoreError."""
@@ -109,22 +117,20 @@ class Departures:
         await self._ledger.change(lambda state, epoch: without_group(state, epoch, group_id))
         log.info("group_stays", group=group_id)
 
-    async def run(self) -> None:
-        """Plan moves for what is on the list, again and again, and remove what is empty; for ever."""
-        self._ledger.listen(self._changed)
-        # Every step of a batch changes the state.
-        await keep_looking(self._news, self._look, "groups_cannot_leave_yet")
-
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
-        self._news.set()
+        # Every step of a batch changes the state.
+        self.wake()
 
-    async def _look(self) -> None:
+    async def look(self) -> Look:
+        """Plan moves for what is on the list, and remove what is empty. Raises as ``empty`` of the rebalancing."""
         leaving = leaving_groups(self._ledger.state)
         if not leaving:
-            return
+            return Look()
         state = await self._ledger.change(without_empty)
         if gone := leaving - leaving_groups(state):
             log.info("groups_gone", groups=ranges.show(gone))
         resting = {slot.group_id for slot in state.table.slots if slot.action is None}
         if resting & leaving_groups(state):
             await self._rebalancing.empty(leaving_groups(state))
+        left = leaving_groups(state)
+        return Look(f"groups {ranges.show(left)} leave as their slots move away" if left else "")

@@ -14,7 +14,7 @@ another one is taken in for them, one at a time.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import structlog
@@ -27,9 +27,10 @@ from topom.cluster.state import ClusterState, Joining, Leaving, leaving_groups, 
 from topom.errors import NotFound, NotReady, TopomError
 from topom.leaving.groups import DRAINED, off_the_list
 from topom.placement.pool import Pool
+from topom.reasons import Kind, Reason
 from topom.servers.lastcopy import ServerFailed
 from topom.servers.readings import Replication
-from topom.servers.replication import shortcomings
+from topom.servers.whole import copies_refused, together
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +46,8 @@ class NodeNotFound(NotFound):
 
 class ShortOfCopies(NotReady):
     """The server's group has not enough whole copies without it."""
+
+    kind = Kind.DATA
 
 
 def servers_on(table: SlotTable, node: str) -> list[str]:
@@ -145,7 +148,9 @@ def taken(state: ClusterState, epoch: int, group_id: int, leaver: str, address: 
     """The state in which a server of the pool joins a group, for one that leaves. Raises NotReady if it cannot."""
     group = topology.group_of(state.table, group_id)
     if address not in candidates(state, group, leaver):
-        raise NotReady(f"{address} was to be taken from the pool, which has changed; it is looked at again soon")
+        raise NotReady(
+            f"{address} was to be taken from the pool, which has changed; it is looked at again soon", kind=Kind.BUSY
+        )
     entry = state.pool[address]
     table = topology.add_server(state.table, epoch, group_id, address, entry.datacenter, entry.node)
     new = replace(state, pool={name: one for name, one in state.pool.items() if name != address})
@@ -153,13 +158,17 @@ def taken(state: ClusterState, epoch: int, group_id: int, leaver: str, address: 
     return interventions.with_table(new, table)
 
 
-def waits_for(state: ClusterState, node: str, reasons: Mapping[str, str]) -> str:
-    """What a node on the list waits for, by what its servers do."""
-    servers = servers_on(state.table, node)
-    said = [f"{server}: {reasons[server]}" for server in servers if reasons.get(server)]
+def waits_for(state: ClusterState, entry: Leaving, reasons: Mapping[str, Reason]) -> Reason | None:
+    """What a node on the list waits for, by what its servers do; None if for nothing."""
+    servers = servers_on(state.table, entry.id)
+    if not servers:
+        return None
+    said = [(server, reasons[server]) for server in servers if server in reasons]
+    named = "; ".join(f"{server}: {reason.what}" for server, reason in said[:MOST_REASONS])
     more = f"; and {len(said) - MOST_REASONS} more" if len(said) > MOST_REASONS else ""
-    details = f" ({'; '.join(said[:MOST_REASONS])}{more})" if said else ""
-    return f"{len(servers)} of its servers are in groups{details}" if servers else ""
+    to_do = "; ".join(dict.fromkeys(reason.to_do for _, reason in said[:MOST_REASONS] if reason.to_do))
+    what = f"{len(servers)} of its servers are in groups{f' ({named}{more})' if said else ''}"
+    return Reason(said[0][1].kind if said else Kind.BUSY, what, said[0][1].since if said else entry.since, to_do)
 
 
 def _key(node: str) -> str:
@@ -167,16 +176,11 @@ def _key(node: str) -> str:
 
 
 class NodeDepartures:
-    """Puts nodes on the list and takes them off it, and has their servers replaced from the pool.
+    """Puts nodes on the list and takes them off it, and has their servers replaced from the pool."""
 
-    Args:
-        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
-    """
-
-    def __init__(self, ledger: Ledger, pool: Pool, problem_of: Callable[[str], str | None]) -> None:
+    def __init__(self, ledger: Ledger, pool: Pool) -> None:
         self._ledger = ledger
         self._pool = pool
-        self._problem_of = problem_of
         self._short_since: dict[str, float] = {}
 
     async def drain(self, node: str, why: str, fewer_copies: bool) -> None:
@@ -211,49 +215,54 @@ class NodeDepartures:
             NotReady: it has not; the message says what is missing.
         """
         state = self._ledger.state
-        problems = shortcomings(group, said, self._problem_of)
+        refused = copies_refused(state, group, said)
         needed = copies_needed(state, group)
-        whole = staying_copies(state, group, [server for server, problem in problems.items() if problem is None])
+        whole = staying_copies(state, group, [server for server, refusal in refused.items() if refusal is None])
         if len(whole) >= needed:
             return
         if group.id in leaving_groups(state):
-            raise NotReady(f"it goes with group {group.id}, which is on its way out")
+            raise NotReady(f"it goes with group {group.id}, which is on its way out", kind=Kind.BUSY)
         if state.placement.run is not None or state.placement.auto:
             # Both would take servers of the pool for the same copy.
-            raise NotReady(f"group {group.id} gets copies elsewhere by placement: slotferry placement show")
+            raise NotReady(
+                f"group {group.id} gets copies elsewhere by placement", "slotferry placement show", kind=Kind.BUSY
+            )
         leaving = leaving_servers(state)
         joining = [server for server in group.servers if server in state.joining and server not in leaving]
         answering = [server for server in joining if not isinstance(said[server], ServerFailed)]
         if answering:
-            raise NotReady(f"{', '.join(answering)} joins group {group.id} in its place and is not whole yet")
+            raise NotReady(
+                f"{', '.join(answering)} joins group {group.id} in its place and is not whole yet", kind=Kind.BUSY
+            )
         staying = staying_copies(state, group, group.servers)
-        lacking = "; ".join(
-            problems[server] or "" for server in group.servers if server in {*staying, *joining} - {*whole}
-        )
+        short = [refused[server] for server in group.servers if server in {*staying, *joining} - {*whole}]
+        lacking, to_do = together(refusal for refusal in short if refusal is not None)
         now = asyncio.get_running_loop().time()
         lasts = now >= self._short_since.setdefault(leaver, now) + PATIENCE_SECONDS
         if len(staying) + len(joining) >= needed and not lasts:
             raise ShortOfCopies(
                 f"group {group.id} would have {len(whole)} whole copies of {needed} without it: {lacking}. Another "
-                f"server is taken in if that lasts for {PATIENCE_SECONDS:g} s"
+                f"server is taken in if that lasts for {PATIENCE_SECONDS:g} s",
+                to_do,
             )
         unfit = []
         for address in candidates(state, group, leaver):
-            if problem := await self._unfit(state, address):
-                unfit.append(problem)
+            if refusal := await self._unfit(state, address):
+                unfit.append(refusal)
                 continue
             await self._ledger.change(
                 lambda state, epoch, address=address: taken(state, epoch, group.id, leaver, address)  # type: ignore[misc]
             )
             log.info("server_taken", group=group.id, server=address, instead_of=leaver)
-            raise NotReady(f"{address} was taken from the pool into group {group.id} in its place")
+            raise NotReady(f"{address} was taken from the pool into group {group.id} in its place", kind=Kind.BUSY)
         missing = "; ".join(unfit) or "the pool has none on another node"
         details = f" ({lacking})" if lacking else ""
         raise ShortOfCopies(
             f"group {group.id} would have {len(whole)} whole copies of {needed} without it{details}, and no server can "
-            f"be taken in: {missing}. Add a replica (slotferry server add {group.id} HOST:PORT) or a server to the "
+            f"be taken in: {missing}",
+            f"add a replica (slotferry server add {group.id} HOST:PORT) or a server to the "
             "pool (slotferry pool add HOST:PORT), or say that fewer copies will do: slotferry node drain NODE "
-            "--fewer-copies"
+            "--fewer-copies",
         )
 
     async def _unfit(self, state: ClusterState, address: str) -> str:

@@ -1,7 +1,7 @@
 """Servers on their way out, by themselves or with their nodes, and not with their groups.
 
 A replica is gone at once, unless the master is not there and the group may lose data with it
-(:mod:`topom.servers.lastcopy`).
+(:mod:`topom.masters.choice`).
 The master of a group has what nobody else may have: it is put on the list of what leaves, which is stored, and another
 server of the group takes its place by a planned promotion (:mod:`topom.masters.promotions`), which loses nothing. Once
 the former master follows the new one, it is removed. What that waits for is said in words. Whoever is on the list is
@@ -17,7 +17,7 @@ wait: whoever leads next finds by the list, the table and the servers where it w
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -28,14 +28,16 @@ from topom.cluster import cancelling as interventions
 from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Leaving, leaving_nodes, leaving_servers
-from topom.errors import Conflict, NodeLeaving, NotReady, ServerNotFound, TopomError
+from topom.errors import NodeLeaving, NotReady, ServerNotFound, TopomError
 from topom.leaving import nodes as leavingnodes
 from topom.leaving.groups import off_the_list
 from topom.leaving.nodes import NodeDepartures, ShortOfCopies
+from topom.masters.choice import departure, error_of, planned
 from topom.masters.promotions import Promotions
-from topom.servers.lastcopy import ServerFailed, require_copy
-from topom.servers.readings import Replication
-from topom.servers.replication import ServerReplication, look_at_all, obstacle, shortcomings
+from topom.reasons import Kind, Reason, Reasons
+from topom.servers.lastcopy import ServerFailed
+from topom.servers.replication import ServerReplication, look_at_all
+from topom.servers.whole import Said, Why, copies_refused, no_master, together
 
 log = structlog.get_logger(__name__)
 
@@ -44,10 +46,6 @@ LOOK_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
 """Between two promotions that come to nothing."""
-
-
-class ServerLeaving(Conflict):
-    """The server is on its way out and is made the master of nothing."""
 
 
 def group_with(table: SlotTable, address: str) -> Group | None:
@@ -112,77 +110,56 @@ def removed(state: ClusterState, epoch: int, address: str) -> ClusterState:
     return off_the_list(_without(state, epoch, group.id, address), _key(address))
 
 
-def require_staying(state: ClusterState, address: str) -> None:
-    """Raises ServerLeaving for a server on the list: it is not to be made a master."""
-    if address in leaving_servers(state):
-        raise ServerLeaving(
-            f"{address} is on its way out, or its node is, and is made no master; choose another server, or have it "
-            f"stay: slotferry server drain GROUP {address} --cancel, or slotferry node drain NODE --cancel"
-        )
-
-
-def successor(
-    group: Group,
-    said: Mapping[str, Replication | ServerFailed],
-    leaving: frozenset[str],
-    problem_of: Callable[[str], str | None],
-) -> str:
-    """The replica that is to take the place of a master on the list: of those that are whole, the one that has most.
+def successor(state: ClusterState, group: Group, said: Said) -> str:
+    """The replica that is to take the place of a master on the list (:mod:`topom.masters.choice`).
 
     Args:
         group: with that master.
         said: by each of the group's servers.
-        leaving: servers on the list.
-        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
 
     Raises:
         NotReady: there is none; the message says what is missing.
     """
-    staying = [server for server in group.replicas if server not in leaving]
-    if not staying:
-        raise NotReady(nobody_else(group))
+    choice = planned(state, group, said)
+    if choice.chosen is not None:
+        return choice.chosen
+    refused = [refusal for refusal in choice.refused.values() if refusal.kind is not Why.LEAVING]
+    if not refused:
+        raise nobody_else(group, 0.0).to(NotReady)
     ahead = said[group.servers[0]]
     if isinstance(ahead, ServerFailed):
-        raise NotReady(f"it cannot hand over to another server: {ahead}")
-    offsets: dict[str, int] = {}
-    problems = []
-    for server in staying:
-        behind = said[server]
-        if isinstance(behind, ServerFailed):
-            problems.append(str(behind))
-            continue
-        problem = problem_of(server) or obstacle(server, group.servers[0], ahead, behind)
-        if problem is None:
-            offsets[server] = behind.offset
-        else:
-            problems.append(problem)
-    if not offsets:
-        raise NotReady(f"no other server of group {group.id} can take over yet: {'; '.join(problems)}")
-    return max(offsets, key=lambda server: offsets[server])
+        raise NotReady(f"it cannot hand over to another server: {ahead.what}", ahead.to_do)
+    what, to_do = together(refused)
+    raise NotReady(f"no other server of group {group.id} can take over yet: {what}", to_do, kind=Kind.DATA)
 
 
-def nobody_else(group: Group) -> str:
+def nobody_else(group: Group, since: float) -> Reason:
     """What is missing where a group has no server that stays."""
-    return (
-        f"group {group.id} has no other server that stays: add a replica (slotferry server add {group.id} HOST:PORT), "
-        f"or, if the whole group is to go, slotferry group drain {group.id}"
+    return Reason(
+        Kind.OPERATOR,
+        f"group {group.id} has no other server that stays",
+        since,
+        f"add a replica (slotferry server add {group.id} HOST:PORT), or, if the whole group is to go, slotferry group "
+        f"drain {group.id}",
     )
 
 
-def waits_for(state: ClusterState, entry: Leaving) -> str:
-    """What somebody on the list waits for, as far as what is stored says so."""
+def waits_for(state: ClusterState, entry: Leaving) -> Reason | None:
+    """What somebody on the list waits for, as far as what is stored says so; None if for nothing."""
     table = state.table
     if entry.kind == "group":
         number = _slots_of(table, int(entry.id))
-        return f"{number} slots have to move to other groups first" if number else ""
+        what = f"{number} slots have to move to other groups first"
+        return Reason(Kind.BUSY, what, entry.since) if number else None
     group = group_with(table, entry.id)
     if entry.kind == "node" or group is None:
-        return leavingnodes.waits_for(state, entry.id, {}) if entry.kind == "node" else ""
+        return leavingnodes.waits_for(state, entry, {}) if entry.kind == "node" else None
     if entry.id != group.master:
-        return f"it is a replica of {group.master} now, and is removed once it follows it"
+        what = f"it is a replica of {group.master} now, and is removed once it follows it"
+        return Reason(Kind.BUSY, what, entry.since)
     if all(server in leaving_servers(state) for server in group.servers):
-        return nobody_else(group)
-    return f"another server of group {group.id} has to take over as its master"
+        return nobody_else(group, entry.since)
+    return Reason(Kind.BUSY, f"another server of group {group.id} has to take over as its master", entry.since)
 
 
 def _require(table: SlotTable, group_id: int, address: str) -> Group:
@@ -215,7 +192,6 @@ class ServerDepartures:
 
     Args:
         nodes: replaces servers of nodes that leave.
-        problem_of: as for :func:`successor`.
         has_failed: whether a server counts as failed (:mod:`topom.servers.detector`).
     """
 
@@ -225,31 +201,30 @@ class ServerDepartures:
         promotions: Promotions,
         replication: ServerReplication,
         nodes: NodeDepartures,
-        problem_of: Callable[[str], str | None],
         has_failed: Callable[[str], bool],
     ) -> None:
         self._ledger = ledger
         self._promotions = promotions
         self._replication = replication
         self._nodes = nodes
-        self._problem_of = problem_of
         self._has_failed = has_failed
         self._news = asyncio.Event()
         self._backoffs: dict[str, Backoff] = {}
         self._not_before: dict[str, float] = {}
-        self._reasons: dict[str, str] = {}
+        self._reasons = Reasons[str]("server_cannot_leave_yet", level="info")
 
     async def drain(self, group_id: int, address: str, why: str) -> SlotTable:
         """Have a server leave; the table that then holds.
 
-        Raises as :func:`with_server`, :func:`topom.servers.lastcopy.require_copy`, and StoreError.
+        Raises as :func:`with_server`, and StoreError; LastCopy: as :func:`topom.masters.choice.departure`.
         """
         now = time.time()
         state = self._ledger.state
         group = _require(state.table, group_id, address)
         if address in group.replicas and address not in state.joining and _slots_of(state.table, group_id):
             said = await look_at_all(self._replication, list(group.servers))
-            require_copy(group, address, said, state.joining.keys(), self._problem_of)
+            if (refusal := departure(state, group, address, said)) is not None:
+                raise error_of(refusal)
         state = await self._ledger.change(lambda state, epoch: with_server(state, epoch, group_id, address, why, now))
         log.info("server_leaves", group=group_id, server=address, why=why)
         return state.table
@@ -263,10 +238,10 @@ class ServerDepartures:
         log.info("server_stays", group=group_id, server=address)
         return state.table
 
-    def waits_for(self, entry: Leaving) -> str:
-        """What somebody on the list waits for, in words; empty if nothing."""
+    def waits_for(self, entry: Leaving) -> Reason | None:
+        """What somebody on the list waits for; None if for nothing."""
         if entry.kind == "node":
-            return leavingnodes.waits_for(self._ledger.state, entry.id, self._reasons)
+            return leavingnodes.waits_for(self._ledger.state, entry, self._reasons)
         seen = self._reasons.get(entry.id) if entry.kind == "server" else None
         return seen or waits_for(self._ledger.state, entry)
 
@@ -276,7 +251,8 @@ class ServerDepartures:
         while True:
             self._news.clear()
             listed = leaving_servers(self._ledger.state)
-            for known in (self._reasons, self._not_before, self._backoffs):
+            self._reasons.keep_only(listed)
+            for known in (self._not_before, self._backoffs):
                 for address in known.keys() - listed:
                     del known[address]
             self._nodes.keep_only(listed)
@@ -308,12 +284,10 @@ class ServerDepartures:
         except TopomError as error:
             if not isinstance(error, ShortOfCopies):
                 self._nodes.not_short(address)
-            if self._reasons.get(address) != str(error):
-                log.info("server_cannot_leave_yet", server=address, reason=str(error))
-            self._reasons[address] = str(error)
+            self._reasons.waits(address, error, server=address)
         else:
             self._nodes.not_short(address)
-            self._reasons.pop(address, None)
+            self._reasons.over(address)
 
     async def _replace(self, group: Group) -> None:
         """Have another server take a master's place. Raises what says why that cannot be now."""
@@ -321,14 +295,14 @@ class ServerDepartures:
         state = self._ledger.state
         said = await look_at_all(self._replication, list(group.servers))
         if _key(master) not in state.leaving:
-            problems = shortcomings(group, said, self._problem_of)
-            whole = [server for server, problem in problems.items() if problem is None]
+            refused = copies_refused(state, group, said)
+            whole = [server for server, refusal in refused.items() if refusal is None]
             if whole and not leavingnodes.staying_copies(state, group, whole):
                 await self._nodes.replenish(group, master, said)
-        chosen = successor(group, said, leaving_servers(self._ledger.state), self._problem_of)
+        chosen = successor(self._ledger.state, group, said)
         loop = asyncio.get_running_loop()
         if loop.time() < self._not_before.get(master, 0.0):
-            raise NotReady(self._reasons.get(master, "it is tried again soon"))
+            raise self._reasons.get(master, Reason(Kind.BUSY, "it is tried again soon")).to(NotReady)
         try:
             await self._promotions.promote(group.id, chosen)
         except TopomError:
@@ -342,23 +316,25 @@ class ServerDepartures:
         master = group.servers[0]
         said = await look_at_all(self._replication, list(group.servers))
         if group.locked:
-            raise NotReady(f"group {group.id} is being given another master")
+            raise NotReady(f"group {group.id} is being given another master", kind=Kind.BUSY)
         # Neither its copy nor another one's can be judged without the master's word.
-        if (trouble := shortcomings(group, said, self._problem_of)[master]) is not None:
-            raise NotReady(f"nobody can be spared: {trouble}")
+        if (trouble := no_master(master, said[master])) is not None:
+            raise NotReady(f"nobody can be spared: {trouble.what}", trouble.to_do, kind=trouble.reason.kind)
         if _key(address) not in self._ledger.state.leaving:
             await self._nodes.replenish(group, address, said)
         behind = said[address]
         if isinstance(behind, ServerFailed):
             if not self._has_failed(address):
-                raise NotReady(f"{behind}; it is removed once it counts as failed")
+                raise NotReady(f"{behind.what}; it is removed once it counts as failed")
         elif behind.is_master or not behind.follows(master):
-            raise NotReady(f"it does not follow {group.master} yet, which is the master of group {group.id} now")
+            raise NotReady(
+                f"it does not follow {group.master} yet, which is the master of group {group.id} now", kind=Kind.BUSY
+            )
 
         def remove(state: ClusterState, epoch: int) -> ClusterState:
             # What was seen says nothing of a group that is another one by now.
             if group_with(state.table, address) != group:
-                raise NotReady(f"group {group.id} was changed just now; it is looked at again soon")
+                raise NotReady(f"group {group.id} was changed just now; it is looked at again soon", kind=Kind.BUSY)
             return removed(state, epoch, address)
 
         await self._ledger.change(remove)

@@ -1,14 +1,17 @@
 """Who is a group's master: planned changes, failover by topom, and failover by Redis Sentinel.
 
-May import: errors, periodic, cluster, servers, proxies.
+May import: reasons, errors, periodic, cluster, servers, proxies.
 
 To change
 
-- which replica takes the place of a failed master, and when: :mod:`~topom.masters.failover`;
-- how a change of masters is carried out: :mod:`~topom.masters.promotions`;
+- who may become, or stay, a master, why not, and who is chosen of several: :mod:`~topom.masters.choice`, for all who
+  change one; rule by rule: :mod:`~topom.masters.choicerules`;
+- when a failed master is replaced: :mod:`~topom.masters.failover`;
+- how a change of masters is carried out: :mod:`~topom.masters.promotions`; its lock: :mod:`~topom.masters.grouplocks`;
+  how it ends, and goes on afterwards: :mod:`~topom.masters.endings`; by force, of a group that stays locked:
+  :mod:`~topom.masters.lockedgroups`;
 - who follows the new master: :mod:`~topom.masters.followers`;
-- how far behind a replica may be: :mod:`~topom.masters.offsets`, :mod:`~topom.masters.failover`;
-- when nothing is done by itself because many are lost: :mod:`~topom.masters.protection`;
+- what is known of how far masters are: :mod:`~topom.masters.offsets`;
 - what is counted of changes of masters: :mod:`~topom.masters.outcomes`;
 - what Sentinels are told, and how they are followed: :mod:`topom.masters.sentinels`.
 """

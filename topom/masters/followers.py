@@ -19,6 +19,7 @@ from slots.table import Group
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import Promotion
 from topom.proxies.barrier import Barrier
+from topom.reasons import Reasons
 from topom.servers.lastcopy import As, NotToFollow, ServerFailed
 from topom.servers.replication import ServerReplication
 
@@ -32,7 +33,7 @@ class Followers:
         self._ledger = ledger
         self._replication = replication
         self._barrier = barrier
-        self.reasons: dict[str, str] = {}
+        self.reasons = Reasons[str]("server_not_told_to_follow")
         """By address: why a server is not told to follow its group's master."""
 
     async def all_follow(self, group_id: int, promotion: Promotion) -> bool:
@@ -77,7 +78,7 @@ class Followers:
         """Whether a server is a replica of its master with its link up; it is told to be one if it is not."""
         master = group.servers[0]
         sure = promotion.run_id if promotion.server == master else ""
-        reason = ""
+        reason: NotToFollow | None = None
         try:
             reading = await self._replication.read(server)
             said = reading.replication
@@ -92,14 +93,14 @@ class Followers:
                     await self._replication.follow(server, master, As.MEMBER, sure, decided=reading.run_id)
                     log.info("server_told_to_follow", server=server, master=master)
         except NotToFollow as error:
-            reason = str(error)
+            reason = error
         except ServerFailed as error:
             log.debug("server_does_not_follow", server=server, reason=str(error))
         finally:
-            if reason:
-                self.reasons[server] = reason
+            if reason is not None:
+                self.reasons.waits(server, reason, server=server, master=master)
             else:
-                self.reasons.pop(server, None)
+                self.reasons.over(server)
         return False
 
     def _holds(self, group: Group, server: str) -> bool:

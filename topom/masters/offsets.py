@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 NOTE_SECONDS = 1.0
 """Between two questions to all masters, where no group changes."""
+LATELY_SECONDS = 1.5
+"""How old what they have said may be then: they are asked as often in any case (:mod:`topom.servers.health`)."""
 PAUSE_SECONDS = 0.1
 """Between two of them at least."""
 SHARE = 8
@@ -84,9 +86,10 @@ class Offsets:
         """Ask again and again; for ever."""
         self._ledger.listen(self._changed)
         while True:
+            changed = self._news.is_set()
             self._news.clear()
             try:
-                await self.look()
+                await self.look(0.0 if changed else LATELY_SECONDS)
             except TopomError as error:
                 log.warning("offsets_not_stored", reason=str(error))
             await asyncio.sleep(PAUSE_SECONDS)
@@ -99,16 +102,23 @@ class Offsets:
         if old.table.groups != new.table.groups or old.joining != new.joining:
             self._news.set()
 
-    async def look(self) -> None:
-        """Ask all masters that answer, and store what is news. Raises as :meth:`topom.cluster.ledger.Ledger.change`."""
+    async def look(self, seconds: float = 0.0) -> None:
+        """Ask all masters that answer, and store what is news. Raises as :meth:`topom.cluster.ledger.Ledger.change`.
+
+        Args:
+            seconds: how long ago they may have been asked.
+        """
         groups = [group for group in self._ledger.table.groups.values() if group.replicas]
         self._seen = {group.id: self._seen[group.id] for group in groups if group.id in self._seen}
         self._asked_at = {number: self._asked_at[number] for number in self._seen}
         asked = {group.id: group.servers[0] for group in groups if self._hears(group.servers[0])}
-        began = asyncio.get_running_loop().time()
-        said = await look_at_all(self._replication, sorted(set(asked.values())))
+        began = asyncio.get_running_loop().time() - seconds
+        said = await look_at_all(self._replication, sorted(set(asked.values())), seconds)
         for number, server in asked.items():
             found = said[server]
+            known = self._seen.get(number)
+            if known is not None and known.server == server and self._asked_at[number] > began:
+                continue  # what is known may be newer
             if isinstance(found, Replication) and found.is_master and found.stream:
                 self._seen[number] = Noted(server, found.stream, found.offset)
                 self._asked_at[number] = began

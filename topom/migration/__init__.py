@@ -1,6 +1,6 @@
 """Slots on their way from one group to another, in batches, through the barrier (**drained**, **complete**).
 
-May import: errors, store, cluster, servers, proxies.
+May import: reasons, errors, periodic, store, cluster, servers, proxies.
 
 To change
 
@@ -8,6 +8,8 @@ To change
 - what becomes of a batch that fails: :mod:`~topom.migration.actions`;
 - the steps of one batch: :mod:`~topom.migration.steps`;
 - why a pair waits, and how long: :mod:`~topom.migration.deferral`;
+- what operators order while slots move: :mod:`~topom.migration.orders`; how offline slots are given to a group:
+  :mod:`~topom.migration.assigning`;
 - what topom wants of the migrator: :mod:`~topom.migration.mover`; how keys are moved is in the folder ``migrator``;
 - when keys of slots that a server does not own are deleted there: :mod:`~topom.migration.sweeping` (**owned**).
 """

@@ -25,6 +25,7 @@ from migrator.progress import Progress, Totals, summed
 from slots import ranges
 from slots.backoff import Backoff
 from slots.states import SlotState
+from topom.cluster.hours import Halt
 from topom.cluster.ledger import Ledger, LostPlace
 from topom.cluster.speed import PairSpeed
 from topom.cluster.state import ClusterState, MigrationSettings
@@ -32,11 +33,14 @@ from topom.migration.batches import Batch, Pair, next_batches, pending_slots
 from topom.migration.deferral import Deferral
 from topom.migration.steps import CheckFailed, Mover, Observer, Steps, Sweep
 from topom.proxies.barrier import Barrier, BarrierFailed
+from topom.reasons import Kind, Reason, Reasons
 
 log = structlog.get_logger(__name__)
 
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 10.0
+CLOCK_SECONDS = 1.0
+"""How often it is looked whether the hours of migration have come or are over."""
 
 
 class Actions:
@@ -57,11 +61,13 @@ class Actions:
         self._configured = configured
         self._not_halted = asyncio.Event()
         self.steps = Steps(
-            ledger, barrier, mover, barrier_seconds, self._not_halted, self._why_halted, on_step, sweep=sweep
+            ledger, barrier, mover, barrier_seconds, self._not_halted, self.halted, self._waits, on_step, sweep=sweep
         )
         self._running: dict[asyncio.Task[None], Batch] = {}
         self._wake = asyncio.Event()
         self._deferral = Deferral(self._wake.set)
+        self._reasons = Reasons[Batch]("batch_waits")
+        self._halts = Reasons[str]("migration_halted", level="info")
         self._settled = Totals(0, 0, 0.0, 0)
         self.last_batch_seconds: float | None = None
         """How long the latest batch took that came to its end; None before the first."""
@@ -77,18 +83,23 @@ class Actions:
         return self._ledger.state.migration(self._configured)
 
     @property
+    def halt(self) -> Halt | None:
+        """Why no keys move now but those that clients ask for; None if they may."""
+        return self._ledger.state.halt(self._configured)
+
+    @property
     def batches(self) -> list[Batch]:
         """Those under way."""
         return sorted(self._running.values(), key=lambda batch: batch.slots)
 
     @property
-    def deferred(self) -> list[tuple[Pair, list[int], str]]:
+    def deferred(self) -> list[tuple[Pair, list[int], Reason]]:
         """Pairs of groups whose target cannot take slots, those that wait for it, and why; no batch is under way."""
         running = {batch.pair for batch in self._running.values()}
         found = (
-            (pair, pending_slots(self._ledger.state, pair), self._deferral.reason(pair))
+            (pair, pending_slots(self._ledger.state, pair), reason)
             for pair in self._deferral.pairs()
-            if pair not in running
+            if pair not in running and (reason := self._deferral.reason(pair)) is not None
         )
         return [entry for entry in found if entry[1]]
 
@@ -97,13 +108,26 @@ class Actions:
         """How fast a pair of groups moved keys lately, if not by this topom then before; None while that is unknown."""
         return self.steps.speed.measured or self._ledger.state.speed
 
-    def reasons(self) -> dict[int, str]:
+    def reason(self, batch: Batch) -> Reason | None:
+        """What a batch waits for, if it does."""
+        known = self._reasons.get(batch)
+        return known or (self._deferral.reason(batch.pair) if batch.state is SlotState.PENDING else None)
+
+    def reasons(self) -> dict[int, Reason]:
         """Why actions do not go on, by slot; those that do, or wait for their turn, are left out."""
         found = {slot: reason for _, slots, reason in self.deferred for slot in slots}
         for batch in self._running.values():
-            if batch.message:
-                found.update(dict.fromkeys(batch.slots, batch.message))
+            if (reason := self.reason(batch)) is not None:
+                found.update(dict.fromkeys(batch.slots, reason))
         return found | dict(self._ledger.state.skipped)
+
+    def halted(self) -> Reason | None:
+        """As :attr:`halt`, with since when that is so."""
+        halt = self.halt
+        if halt is None:
+            self._halts.over("")
+            return None
+        return self._halts.waits("", Reason(halt.kind, halt.what, halt.since, halt.to_do), until=halt.until)
 
     def retry(self) -> None:
         """Try at once whatever failed and waits to be tried again."""
@@ -153,18 +177,18 @@ class Actions:
             begin=self._not_halted.is_set(),
             deferred=self._deferral.waiting,
         ):
-            batch.message = self._deferral.reason(batch.pair) if batch.state is SlotState.PENDING else ""
             task = asyncio.create_task(self._carry(batch), name=f"batch {batch.source_id}-{batch.target_id}")
             self._running[task] = batch
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         batch = self._running.pop(task)
+        self._reasons.over(batch)
         self._settled = summed_with(self._settled, batch.progress)
         self._wake.set()
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
-        if old.migration_changes is not new.migration_changes:
+        if old.migration_changes is not new.migration_changes or old.pause is not new.pause:
             self._apply_settings()
         if old.table is not new.table or old.skipped is not new.skipped:
             for batch in self._running.values():
@@ -178,24 +202,29 @@ class Actions:
         self._wake.set()
 
     def _apply_settings(self) -> None:
-        settings = self.settings
-        halted = settings.halt() is not None
-        self._mover.set_pace(replace(settings, paused=halted))
+        halted = self.halted() is not None
+        self._mover.set_pace(replace(self.settings, paused=halted))
         if halted:
             self._not_halted.clear()
         else:
             self._not_halted.set()
 
-    def _why_halted(self) -> str:
-        halt = self.settings.halt()
-        return halt.reason if halt else ""
+    def _waits(self, batch: Batch, why: Reason | BaseException) -> Reason:
+        return self._reasons.waits(batch, why, state=batch.state, **_described(batch))
+
+    async def watch_clock(self) -> None:
+        """Let moving halt or go on as the hours say, and measure how fast it goes, until cancelled."""
+        while True:
+            self.follow_clock()
+            await asyncio.sleep(CLOCK_SECONDS)
 
     def follow_clock(self) -> None:
-        """Let moving halt or go on as the hours say, and measure how fast it goes; to be called often."""
-        halt = self.settings.halt()
-        self.steps.speed.look(halted=halt is not None)
-        if self._not_halted.is_set() == (halt is not None):
-            log.info("migration_halted" if halt else "migration_goes_on", reason=halt.reason if halt else "the hours")
+        """One look of :meth:`watch_clock`."""
+        halted = self.halted() is not None
+        self.steps.speed.look(halted=halted)
+        if self._not_halted.is_set() == halted:
+            if not halted:
+                log.info("migration_goes_on")
             self._apply_settings()
             self._wake.set()
 
@@ -212,34 +241,27 @@ class Actions:
                     batch, self.steps.take(batch)
                 )
             except LostPlace:
-                batch.message = "another topom has taken over"
                 return
             except CheckFailed as error:
-                seconds = self._deferral.defer(batch.pair, str(error))
-                log.warning("check_failed", reason=str(error), retry_seconds=round(seconds, 1), **_described(batch))
+                self._deferral.defer(batch.pair, error, **_described(batch))
                 return
             except BarrierFailed as error:
-                batch.message = f"unlocked again, will be tried anew: {error}"
-                log.warning("slots_unlocked", reason=str(error), **_described(batch))
+                what = f"unlocked again, will be tried anew: {error.what}"
+                self._waits(batch, Reason(error.kind, what, to_do=error.to_do))
                 await self._rest(batch, backoff.next())
             except Exception as error:
                 # Errors of the store and of the migrator are for the operator to see and mostly pass; nothing
                 # else is expected, and an action must not stop silently whatever it is.
-                batch.message = str(error) or type(error).__name__
-                log.error(
-                    "batch_failed",
-                    state=batch.state,
-                    reason=batch.message,
-                    kind=type(error).__name__,
-                    **_described(batch),
-                )
+                reason = self._waits(batch, error)
+                if reason.kind is Kind.FAULT:
+                    log.error("batch_failed", exc_info=error, **_described(batch))
                 await self._rest(batch, backoff.next())
             else:
                 if not going_on:
                     self.last_batch_seconds = loop.time() - began
                     log.info("batch_ended", keys_moved=batch.progress.keys_moved, **_described(batch))
                     return
-                batch.message = ""
+                self._reasons.over(batch)
                 self._deferral.passed(batch.pair)
                 if batch.state != SlotState.PREPARING:  # unlocking, to lock again, is no progress
                     backoff.reset()

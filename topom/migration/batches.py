@@ -37,7 +37,6 @@ class Batch:
     """Slots on their way together.
 
     Attributes:
-        message: what it waits for, if it does, for the operator.
         notes: what the operator should know of its servers.
         changed: set when its slots may have been given another way, or are to be tried again at once.
         writing: whether the next change of the state is this batch's own.
@@ -49,7 +48,6 @@ class Batch:
     slots: tuple[int, ...]
     state: SlotState
     course: Course = Course.FORWARD
-    message: str = ""
     notes: tuple[str, ...] = ()
     progress: Progress = field(default_factory=Progress)
     changed: asyncio.Event = field(default_factory=asyncio.Event)

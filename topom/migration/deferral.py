@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from slots.backoff import Backoff
+from topom.errors import TopomError
 from topom.migration.batches import Pair
+from topom.reasons import Reason, Reasons
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
@@ -19,7 +21,7 @@ class Deferral:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._reasons: dict[Pair, str] = {}
+        self._reasons = Reasons[Pair]("check_failed")
         self._backoffs: dict[Pair, Backoff] = {}
         self._timers: dict[Pair, asyncio.TimerHandle] = {}
 
@@ -28,18 +30,18 @@ class Deferral:
         """Those that are not to be tried now."""
         return self._timers.keys()
 
-    def reason(self, pair: Pair) -> str:
-        """Why the last check of the pair failed; empty if it did not."""
-        return self._reasons.get(pair, "")
+    def reason(self, pair: Pair) -> Reason | None:
+        """Why the last check of the pair failed; None if it did not."""
+        return self._reasons.get(pair)
 
     def pairs(self) -> list[Pair]:
         """All whose last check failed."""
         return sorted(self._reasons)
 
-    def defer(self, pair: Pair, reason: str) -> float:
-        """Note that a check failed; the seconds until the next."""
+    def defer(self, pair: Pair, error: TopomError, **said: object) -> float:
+        """A check failed; the seconds until the next. ``said`` is for the log."""
         seconds = self._backoffs.setdefault(pair, Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)).next()
-        self._reasons[pair] = reason
+        self._reasons.waits(pair, error, retry_seconds=round(seconds, 1), **said)
         self._stop(pair)
         self._timers[pair] = asyncio.get_running_loop().call_later(seconds, self._due, pair)
         return seconds
@@ -47,7 +49,7 @@ class Deferral:
     def passed(self, pair: Pair) -> None:
         """A check passed, or nothing waits any more to go this way."""
         self._stop(pair)
-        self._reasons.pop(pair, None)
+        self._reasons.over(pair)
         self._backoffs.pop(pair, None)
 
     def retry(self) -> None:

@@ -15,6 +15,7 @@ from slots.access import ServerAccess
 from slots.beginning import Beginning
 from topom.cluster.state import MigrationSettings, Product
 from topom.errors import NotLeading
+from topom.reasons import Reason
 from topom.store.leading import OVER
 
 
@@ -28,13 +29,13 @@ class RedisMover:
         instance: str,
         leads: Callable[[], bool] = lambda: True,
         term: int = 0,
-        conflict: Callable[[str], str] = lambda server: "",
-        doubt: Callable[[str], str] = lambda server: "",
+        conflict: Callable[[str], Reason | None] = lambda server: None,
+        doubt: Callable[[str], Reason | None] = lambda server: None,
     ) -> None:
         """
         Args:
             leads, term: as :class:`topom.term.service.Topom` has them.
-            conflict: why nothing may be done to a server; empty if anything may be done
+            conflict: why nothing may be done to a server; None if anything may be done
                 (:mod:`topom.servers.identities`).
             doubt: why nothing is to be begun there, likewise.
         """
@@ -131,12 +132,12 @@ class RedisMover:
         # run-id: of a server by two names nobody knows which slots it has, and keys that are moved to itself are gone.
         for server in servers:
             if reason := self._conflict(server):
-                raise NotApart(reason)
+                raise reason.to(NotApart)
 
     def _require_known(self, server: str) -> None:
         # run-id: what is begun is begun at a server that was compared with all others.
         if reason := self._doubt(server):
-            raise NotApart(reason)
+            raise reason.to(NotApart)
 
     def set_pace(self, settings: MigrationSettings) -> None:
         """Let these settings hold from the next batch of keys on, those of big keys and replicas from the next call on.

@@ -20,6 +20,7 @@ broken off anywhere, and an operator may take slots from the batch at any time.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -40,9 +41,10 @@ from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.speed import Speed
 from topom.cluster.state import ClusterState, MigrationSettings
-from topom.errors import Conflict, Unavailable
+from topom.errors import Conflict, TopomError, Unavailable
 from topom.migration.batches import Batch, servers_of, share_of
 from topom.proxies.barrier import Barrier, BarrierFailed
+from topom.reasons import Kind, Reason
 
 log = structlog.get_logger(__name__)
 
@@ -57,17 +59,25 @@ Sweep = Callable[[int], Awaitable[None]]
 class TargetWithoutServer(Unavailable):
     """Slots are on their way to a group that has lost its servers."""
 
+    kind = Kind.OPERATOR
+
 
 class MasterChanged(Unavailable):
     """A group has another master than the one whose keys were moved."""
+
+    kind = Kind.BUSY
 
 
 class TurnTimeout(Unavailable):
     """Slots that were locked to be turned round had to be unlocked before that was done."""
 
+    kind = Kind.SERVER
+
 
 class CheckFailed(Unavailable):
     """The slots cannot be taken to their target now; none was touched."""
+
+    kind = Kind.SERVER
 
 
 class Mover(Protocol):
@@ -126,7 +136,8 @@ class Steps:
     Args:
         barrier_seconds: how long slots may stay locked, and how long a barrier is waited for at a time.
         not_halted: set unless an operator has paused the migration, or it is not the hour.
-        why_halted: says which.
+        halt: gives which.
+        waits: told of a batch that waits, and for what.
         on_step: told of each step.
         clock: seconds since 1970.
         sweep: has a target swept.
@@ -139,7 +150,8 @@ class Steps:
         mover: Mover,
         barrier_seconds: float,
         not_halted: asyncio.Event,
-        why_halted: Callable[[], str],
+        halt: Callable[[], Reason | None],
+        waits: Callable[[Batch, Reason | TopomError], object],
         on_step: Observer | None = None,
         clock: Callable[[], float] = time.time,
         sweep: Sweep | None = None,
@@ -149,7 +161,8 @@ class Steps:
         self._mover = mover
         self._barrier_seconds = barrier_seconds
         self._not_halted = not_halted
-        self._why_halted = why_halted
+        self._halt = halt
+        self._waits = waits
         self._clock = clock
         self._sweep = sweep or _nothing_to_sweep
         self.on_step = on_step
@@ -208,7 +221,8 @@ class Steps:
                 await self._wait_for_everyone(batch)
                 await self._observe("preparing acknowledged")
                 if not self._not_halted.is_set():
-                    batch.message = self._why_halted()
+                    if (halt := self._halt()) is not None:
+                        self._waits(batch, halt)
                     await self._not_halted.wait()
                 source = self._ledger.table.master_of(batch.source_id)
                 async with self._mover.watch(source, self._target_of(batch)) as watch:
@@ -249,7 +263,7 @@ class Steps:
             # owned: what it has of these slots is from before, and would be alive again.
             await self._sweep(batch.target_id)
         except (MigrationError, TargetWithoutServer) as error:
-            raise CheckFailed(str(error)) from error
+            raise CheckFailed(error.what, error.to_do, kind=error.kind) from error
         batch.notes = found.notes
         await self._observe("checked")
 
@@ -426,7 +440,7 @@ class Steps:
         target = self._ledger.table.master_of(batch.target_id)
         if target is None:
             raise TargetWithoutServer(
-                f"group {batch.target_id} has no server to take the slots; give it one with 'slotferry server add'"
+                f"group {batch.target_id} has no server to take the slots", "give it one with 'slotferry server add'"
             )
         return target
 
@@ -438,8 +452,7 @@ class Steps:
             try:
                 await self._barrier.reach(table.epoch, servers, self._barrier_seconds, stop_at_refusal=False)
             except BarrierFailed as error:
-                batch.message = str(error)
-                log.warning("batch_waits", state=batch.state, slots=ranges.show(batch.slots), reason=str(error))
+                self._waits(batch, error)
             else:
                 return
 
@@ -483,7 +496,7 @@ class Steps:
             batch.writing = True
             new = replace(state, table=table)
             if arrives:
-                moved = {**state.moved, **dict.fromkeys(batch.slots, round(self._clock(), 3))}
+                moved = {**state.moved, **dict.fromkeys(batch.slots, math.ceil(self._clock()))}
                 new = replace(new, moved=moved, speed=self.speed.measured or state.speed)
             return new
 

@@ -36,11 +36,13 @@ from slots.backoff import Backoff
 from slots.states import SlotState
 from slots.table import SlotTable
 from topom.cluster.events import Said, What
+from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger, LostPlace
 from topom.cluster.rules import locked_for
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import group_of
 from topom.errors import Conflict, ServersUnreachable, TopomError, Unavailable
+from topom.reasons import Kind, Reason, Reasons
 from topom.servers.detector import Condition, Judgement
 from topom.servers.redis_servers import RedisServers
 
@@ -60,6 +62,8 @@ ALLOW_SECONDS = 15.0
 
 class SweepBrokenOff(Unavailable):
     """What was to be swept of a server has changed."""
+
+    kind = Kind.BUSY
 
 
 class NotMaster(Conflict):
@@ -108,8 +112,7 @@ class Sweeps:
     """The sweeps of one topom.
 
     Args:
-        barred: whether nothing is to be done by itself now.
-        conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.servers.identities`).
+        conflict: why nothing may be done to a server; None if anything may be done (:mod:`topom.servers.identities`).
     """
 
     def __init__(
@@ -118,22 +121,22 @@ class Sweeps:
         sweeper: Sweeper,
         servers: RedisServers,
         health: Conditions,
-        barred: Callable[[], bool],
-        conflict: Callable[[str], str] = lambda server: "",
+        hands_off: HandsOff,
+        conflict: Callable[[str], Reason | None] = lambda server: None,
     ) -> None:
         self._conflict = conflict
         self._ledger = ledger
         self._sweeper = sweeper
         self._servers = servers
         self._health = health
-        self._barred = barred
+        self._hands_off = hands_off
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._asked_for: set[asyncio.Task[int]] = set()
         self._backoffs: dict[str, tuple[tuple[str, str], Backoff]] = {}
         self._due: dict[str, float] = {}
         self._turn = 0
-        self.reasons: dict[str, str] = {}
-        """By address of a master: what is the matter with it."""
+        self.reasons = Reasons[str]("server_not_swept")
+        """By address of a master: why it is not swept."""
 
     async def ensure(self, group_id: int) -> None:
         """Return once a group's master is swept, at once if it is.
@@ -164,7 +167,7 @@ class Sweeps:
         try:
             return task.result()
         except MigrationError as error:
-            raise SweepBrokenOff(str(error)) from error
+            raise SweepBrokenOff(error.what, error.to_do, kind=error.kind) from error
 
     async def stop(self, server: str | None) -> None:
         """Return once nothing is being deleted at a server, by which sweep ever; unless another one begins meanwhile.
@@ -178,7 +181,8 @@ class Sweeps:
             # owned: its token is gone, so it deletes nothing from here on, and what is late does not either.
             await self._sweeper.stop_sweeping(server)
         except MigrationError as error:
-            raise ServersUnreachable(f"keys of other slots are being removed at {server}: {error}") from error
+            what = f"keys of other slots are being removed at {server}: {error.what}"
+            raise ServersUnreachable(what, error.to_do, kind=error.kind) from error
         await self._over(server, under_way)
 
     async def run(self) -> None:
@@ -202,7 +206,7 @@ class Sweeps:
             task.exception()  # whoever asked may have gone; it is in the log, and tried again
 
     async def _look(self) -> None:
-        if self._barred():
+        if self._hands_off.reason():
             return
         masters = masters_at_rest(self._ledger.table)
         self._forget_others()
@@ -223,13 +227,15 @@ class Sweeps:
     def _forget_others(self) -> None:
         """Forget what is known of servers that are no masters any more."""
         masters = {group.master for group in self._ledger.table.groups.values()}
-        books: list[dict[str, Any]] = [self.reasons, self._due, self._backoffs, self._turns]
+        books: list[dict[str, Any]] = [self._due, self._backoffs, self._turns]
+        kept = {server for server in {*self.reasons, *self._turns} if server in masters or self._turns[server].locked()}
+        self.reasons.keep_only(kept)
         for book in books:
-            for server in [server for server in book if server not in masters and not self._turns[server].locked()]:
+            for server in [server for server in book if server not in masters and server not in kept]:
                 book.pop(server, None)
 
     def _found_swept(self, server: str) -> None:
-        self.reasons.pop(server, None)
+        self.reasons.over(server)
         if asyncio.get_running_loop().time() > self._due.get(server, 0.0) + LONGEST_WAIT_SECONDS:
             self._backoffs.pop(server, None)
 
@@ -257,7 +263,6 @@ class Sweeps:
         except LostPlace:
             raise
         except (MigrationError, TopomError) as error:
-            log.warning("server_not_swept", server=server, group=group_id, reason=str(error))
             if not isinstance(error, (ForeignKeys, KeysRemain)):  # those end when somebody does something
                 seconds = min(seconds, FAILED_WAIT_SECONDS)
         self._due[server] = asyncio.get_running_loop().time() + seconds
@@ -280,13 +285,14 @@ class Sweeps:
                     f"{swept.removed} keys of slots that it does not own were removed from {server} of group {group_id}"
                 )
                 await self._over(server, under_way, [Said(What.SERVER_SWEPT, text)] if swept.removed else ())
-            self.reasons.pop(server, None)
+            self.reasons.over(server)
             return swept.removed
 
     def _note(self, group_id: int, server: str, error: Exception) -> None:
-        if isinstance(error, ForeignKeys) and self.reasons.get(server) != str(error):
-            self._ledger.note(What.FOREIGN_KEYS, str(error))
-        self.reasons[server] = str(error)
+        before = self.reasons.get(server)
+        reason = self.reasons.waits(server, error, server=server, group=group_id)
+        if isinstance(error, ForeignKeys) and not reason.says(before):
+            self._ledger.note(What.FOREIGN_KEYS, str(reason), reason=reason)
 
     async def _data_id(self, group_id: int) -> str:
         if group_id not in self._ledger.state.data_ids:
@@ -314,8 +320,8 @@ class _Warrant:
     def __init__(
         self,
         ledger: Ledger,
-        reasons: dict[str, str],
-        conflict: Callable[[str], str],
+        reasons: Reasons[str],
+        conflict: Callable[[str], Reason | None],
         group_id: int,
         server: str,
         data: str,
@@ -339,8 +345,8 @@ class _Warrant:
         if not known and not self._allowed:
             raise ForeignKeys(
                 f"server {self._server} of group {self._group_id} holds {keys} keys of slots that belong to other "
-                "groups, and was never seen without them, so nobody but you knows whether they are needed; save what "
-                f"is, and have them removed: slotferry server sweep {self._group_id} {self._server}"
+                "groups, and was never seen without them, so nobody but you knows whether they are needed",
+                f"save what is, and have them removed: slotferry server sweep {self._group_id} {self._server}",
             )
 
         def begin(state: ClusterState, epoch: int) -> ClusterState:
@@ -360,12 +366,13 @@ class _Warrant:
             if any(_lost(self._begun, self._foreign(self._ledger.state))):
                 raise SweepBrokenOff(f"slots whose keys were being removed at {self._server} are in doubt by now")
             self._held = table
-        self._reasons[self._server] = f"keys of slots that it does not own are being removed, {removed} so far"
+        what = f"keys of slots that {self._server} does not own are being removed, {removed} so far"
+        self._reasons.waits(self._server, Reason.now(Kind.BUSY, what), server=self._server, group=self._group_id)
 
     def _require_one_name(self) -> None:
         # run-id: what a server does not own by one name it may own by another.
         if reason := self._conflict(self._server):
-            raise SweepBrokenOff(reason)
+            raise reason.to(SweepBrokenOff)
 
     def _foreign(self, state: ClusterState) -> bytes:
         group = state.table.groups.get(self._group_id)

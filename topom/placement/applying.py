@@ -11,18 +11,19 @@ looks again every ``settle_seconds``: a server of the pool may have been emptied
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from topom.cluster.events import actor
+from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
 from topom.cluster.placement_run import Run
 from topom.cluster.state import ClusterState, known_servers
 from topom.errors import TopomError
-from topom.masters.protection import Protection
-from topom.periodic import keep_looking
+from topom.periodic import Look, Loop
 from topom.placement import changes
 from topom.placement.beginnings import Beginning, Beginnings
 from topom.placement.changes import AllInPlace, NothingToPlace
@@ -31,6 +32,7 @@ from topom.placement.plan import Planned, plan
 from topom.placement.planner import Rules
 from topom.placement.pool import Pool
 from topom.placement.stepping import Stepping
+from topom.reasons import Kind, Reason, Reasons
 from topom.servers.detector import Condition
 from topom.servers.health import Health
 
@@ -54,50 +56,58 @@ class Shown:
     run: Run | None
 
 
-class Placements:
+class Placements(Loop):
     """Placement for one topom.
 
     Args:
         settle_seconds: for how long nothing has to have changed before something is done by itself.
     """
 
+    name = "placement"
+
     def __init__(
         self,
         ledger: Ledger,
         health: Health,
         pool: Pool,
-        protection: Protection,
+        hands_off: HandsOff,
         stepping: Stepping,
         rules: Rules,
         settle_seconds: float,
     ) -> None:
+        super().__init__()
         self._ledger = ledger
         self._health = health
         self._pool = pool
-        self._protection = protection
+        self._hands_off = hands_off
         self._stepping = stepping
         self.rules = rules
         self._settle_seconds = settle_seconds
-        self._news = asyncio.Event()
+        ledger.listen(self._changed)
         self._seen: object = None
         self._seen_at = 0.0
         self._looked_at: object = None
         self._looked_last = 0.0
-        self._lacks = ""
+        self._missing: Reason | None = None
         self._beginnings = Beginnings(settle_seconds)
-        self.waits_for = ""
-        """Why nothing is done now: of what is under way, or by itself."""
+        self._waiting = Reasons[None]()
+        self._seen_missing = Reasons[tuple[str, str | int]]()
 
     @property
-    def reasons(self) -> dict[tuple[int, int, str, str], str]:
+    def reason(self) -> Reason | None:
+        """Why nothing is done now: of what is under way, or by itself; None if it is."""
+        return self._waiting.get(None)
+
+    @property
+    def reasons(self) -> Mapping[tuple[int, int, str, str], Reason]:
         """What the steps under way wait for, by :func:`topom.placement.stepping.key_of`."""
         return self._stepping.reasons
 
     async def show(self) -> Shown:
         """How it stands. Servers of the pool are asked whether they may be taken."""
-        problems = await self._pool_problems()
+        refusals = await self._pool_refusals()
         state = self._ledger.state
-        picture = draw(state, self._condition, problems)
+        picture = self._dated(draw(state, self._condition, refusals))
         # Over thousands of groups it takes the better part of a second, in which others are to be served.
         planned = await asyncio.to_thread(plan, state, picture, self.rules)
         return Shown(picture, planned, self._ledger.state.placement.run)
@@ -118,7 +128,8 @@ class Placements:
         if shown.run is None and not shown.planned.steps:
             if not shown.planned.missing:
                 raise AllInPlace("everything is as it should be")
-            raise NothingToPlace(f"nothing can be changed: {'; '.join(shown.planned.missing)}")
+            missing = _together(shown.planned.missing)
+            raise NothingToPlace(f"nothing can be changed: {missing.what}", missing.to_do, kind=missing.kind)
         steps = shown.planned.steps[:MOST_STEPS]
         who = actor.get() or "topom"
         state = await self._ledger.change(lambda state, epoch: changes.begun(state, steps, who, time.time()))
@@ -136,8 +147,8 @@ class Placements:
 
         await self._ledger.change(end)
         log.info("placement_cancelled")
-        copying = [step.server for run in ended for step in run.steps if step.state == "copying"]
-        await self._stepping.detach([server for server in copying if server in self._ledger.state.pool])
+        for run in ended:
+            await self._stepping.let_go(run)
 
     async def set_auto(self, on: bool) -> None:
         """Have topom place by itself, or not any more; what is under way goes on."""
@@ -145,30 +156,27 @@ class Placements:
         await self._ledger.change(lambda state, epoch: changes.with_auto(state, on))
         log.info("placement_auto", on=on)
 
-    async def run(self) -> None:
-        """Do what is to be done, until cancelled."""
-        self._ledger.listen(self._changed)
-
-        async def look() -> float | None:
-            await self._look()
-            kept = self._ledger.state.placement
-            if kept.run is not None:
-                return 0.0
-            return IDLE_SECONDS if kept.auto else None
-
-        await keep_looking(self._news, look, "placement_waits")
-
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
-        self._news.set()
+        self.wake()
+
+    async def look(self) -> Look:
+        """Do what can be done now of what is under way, or by itself."""
+        await self._look()
+        kept = self._ledger.state.placement
+        if kept.run is not None:
+            done = sum(step.over for step in kept.run.steps)
+            return Look(str(self.reason or f"{done} of {len(kept.run.steps)} steps are done"), 0.0)
+        return Look(str(self.reason or ""), IDLE_SECONDS if kept.auto else None)
 
     async def _look(self) -> None:
         kept = self._ledger.state.placement
         if kept.run is None:
             self._stepping.forget()
-            self.waits_for = await self._by_itself() if kept.auto else ""
+            self._wait(await self._by_itself() if kept.auto else None)
             return
-        self.waits_for = self._protected()
-        if self.waits_for:
+        held = self._hands_off.reason()
+        self._wait(held)
+        if held is not None:
             return
         if kept.run.current:
             await self._stepping.look(kept.run)
@@ -180,59 +188,79 @@ class Placements:
         )
         log.info("placement_ended")
 
-    async def _by_itself(self) -> str:
-        """Begin a placement if one is due; else why not, empty if everything is as it should be."""
+    def _wait(self, reason: Reason | None) -> None:
+        self._waiting.are({} if reason is None else {None: reason})
+
+    def _dated(self, picture: Picture) -> Picture:
+        """The picture, with since when each reason in it holds; of what was drawn before, by what was seen then."""
+        seen = self._seen_missing
+        books: dict[str, Mapping[str, Reason] | Mapping[int, Reason]] = {
+            "absent": picture.absent,
+            "left_out": picture.left_out,
+            "unusable": picture.unusable,
+        }
+        seen.are({(book, key): reason for book, found in books.items() for key, reason in found.items()})
+        return replace(
+            picture,
+            absent={name: seen["absent", name] for name in picture.absent},
+            left_out={group_id: seen["left_out", group_id] for group_id in picture.left_out},
+            unusable={address: seen["unusable", address] for address in picture.unusable},
+        )
+
+    async def _by_itself(self) -> Reason | None:
+        """Begin a placement if one is due; else why not, None if everything is as it should be."""
         state = self._ledger.state
         now = asyncio.get_running_loop().time()
         picture = draw(state, self._condition)
         seen = (tuple(picture.nodes.values()), picture.table, picture.free, picture.left_out, picture.gone)
         if seen != self._seen:
             self._seen, self._seen_at, self._looked_at = seen, now, None
-        if reason := self._protected():
-            return reason
+        if (held := self._hands_off.reason()) is not None:
+            return held
         if self._unknown():
-            return "topom has not looked at all servers yet"
+            return Reason(Kind.BUSY, "topom has not looked at all servers yet")
         if any(group.locked for group in state.table.groups.values()):
-            return "a group is getting another master"
+            return Reason(Kind.BUSY, "a group is getting another master")
         begins: Beginning = (tuple(picture.nodes), tuple(picture.table.items()))
         if now - self._seen_at < self._settle_seconds or not self._beginnings.allow(begins, now):
-            return "waits until things have settled"
+            return Reason(Kind.BUSY, "waits until things have settled")
         if self._looked_at == seen and now - self._looked_last < self._settle_seconds:
-            return self._lacks
+            return self._missing
         shown = await self.show()
         self._looked_at, self._looked_last = seen, now
         if not shown.planned.steps:
-            self._lacks = "; ".join(shown.planned.missing)
-            return self._lacks
+            self._missing = _together(shown.planned.missing) if shown.planned.missing else None
+            return self._missing
         self._beginnings.note(begins, now)
         self._looked_at = None
         await self.apply()
-        return ""
+        return None
 
     def _unknown(self) -> bool:
         return any(self._condition(one) is Condition.UNKNOWN for one in known_servers(self._ledger.state))
 
-    def _protected(self) -> str:
-        if not self._protection.active:
-            return ""
-        return (
-            f"{self._protection.lost} of {self._protection.members} members are lost at a time, so nothing is done; "
-            "bring them back, or say 'slotferry protection off'"
-        )
-
     def _condition(self, server: str) -> Condition:
         return self._health.of(server).condition
 
-    async def _pool_problems(self) -> dict[str, str]:
+    async def _pool_refusals(self) -> dict[str, Reason]:
         """Why servers of the pool may not be taken, by address; of those that answer."""
         entries = [entry for entry in self._ledger.state.pool.values() if not entry.wipe]
 
-        async def problem(address: str) -> str:
+        async def refusal(address: str) -> Reason | None:
             try:
                 found = (await self._pool.content(address)).why_not_wipe(address)
             except TopomError as error:
-                return str(error)
-            return f"{found}, and nobody said that it may be wiped" if found else ""
+                return Reason.of(error)
+            if not found:
+                return None
+            to_do = "empty it, or remove it and add it again with --wipe"
+            return Reason(Kind.DATA, f"{found}, and nobody said that it may be wiped", to_do=to_do)
 
-        found = await asyncio.gather(*(problem(entry.address) for entry in entries))
-        return {entry.address: text for entry, text in zip(entries, found, strict=True) if text}
+        found = await asyncio.gather(*(refusal(entry.address) for entry in entries))
+        return {entry.address: one for entry, one in zip(entries, found, strict=True) if one is not None}
+
+
+def _together(missing: Sequence[Reason]) -> Reason:
+    """Several reasons as one, of the kind of the first."""
+    to_do = "; ".join(dict.fromkeys(one.to_do for one in missing if one.to_do))
+    return Reason(missing[0].kind, "; ".join(one.what for one in missing), to_do=to_do)

@@ -15,6 +15,7 @@ from topom.cluster.cancelling import with_table
 from topom.cluster.placement_run import Kept, Progress, Run, Step
 from topom.cluster.state import ClusterState, Leaving, PoolServer, leaving_servers
 from topom.errors import Conflict, GroupLocked
+from topom.reasons import Kind, Reason
 
 
 class PlacementRuns(Conflict):
@@ -62,26 +63,26 @@ def with_auto(state: ClusterState, auto: bool) -> ClusterState:
     return replace(state, placement=replace(state.placement, auto=auto))
 
 
-def advanced(state: ClusterState, step: Step, progress: Progress, why: str = "") -> ClusterState:
+def advanced(state: ClusterState, step: Step, progress: Progress) -> ClusterState:
     """The state in which a step is so far. Raises :class:`StepOvertaken` if it is none any more."""
     run = _run_with(state, step)
-    steps = tuple(replace(one, state=progress, why=why) if one.is_same(step) else one for one in run.steps)
+    steps = tuple(replace(one, state=progress) if one.is_same(step) else one for one in run.steps)
     return replace(state, placement=replace(state.placement, run=replace(run, steps=steps)))
 
 
-def dropped(state: ClusterState, step: Step, why: str) -> ClusterState:
+def dropped(state: ClusterState, step: Step, refusal: Reason) -> ClusterState:
     """The state in which a step is not done, nor what comes after it for its group."""
     run = _run_with(state, step)
-    after = f"{step.server} could not be placed"
-    steps = tuple(_dropped(one, step, why, after) for one in run.steps)
+    after = replace(refusal, kind=Kind.BUSY, what=f"{step.server} could not be placed", to_do="")
+    steps = tuple(_dropped(one, step, refusal, after) for one in run.steps)
     return replace(state, placement=replace(state.placement, run=replace(run, steps=steps)))
 
 
-def _dropped(one: Step, step: Step, why: str, after: str) -> Step:
+def _dropped(one: Step, step: Step, refusal: Reason, after: Reason) -> Step:
     if one.is_same(step):
-        return replace(one, state="dropped", why=why)
+        return replace(one, state="dropped", refusal=refusal)
     if one.group == step.group and one.round > step.round and not one.over:
-        return replace(one, state="dropped", why=after)
+        return replace(one, state="dropped", refusal=after)
     return one
 
 

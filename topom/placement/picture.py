@@ -2,7 +2,7 @@
 
 In the planner's words (:mod:`topom.placement.planner`) a group is a slot, and its nodes are those of its servers. A
 node is not there while it is on its way out, or while all its servers have failed. Pure: whoever draws it brings what
-is thought of the servers.
+is thought of the servers. It is one of a moment, so its reasons do not say since when.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from slots.table import Group
 from topom.cluster.state import ClusterState, PoolServer, leaving_groups
 from topom.placement.planner import Copies, Node
+from topom.reasons import Kind, Reason
 from topom.servers.detector import Condition
 
 ConditionOf = Callable[[str], Condition]
+LEAVES = Reason(Kind.OPERATOR, "it is on its way out")
+SILENT = Reason(Kind.SERVER, "none of its servers answers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +37,21 @@ class Picture:
     """
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
-    absent: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, Reason] = field(default_factory=dict)
     table: Mapping[int, Copies] = field(default_factory=dict)
-    left_out: Mapping[int, str] = field(default_factory=dict)
+    left_out: Mapping[int, Reason] = field(default_factory=dict)
     free: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unusable: Mapping[str, str] = field(default_factory=dict)
+    unusable: Mapping[str, Reason] = field(default_factory=dict)
     gone: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-def draw(state: ClusterState, condition_of: ConditionOf, problems: Mapping[str, str] | None = None) -> Picture:
+def draw(state: ClusterState, condition_of: ConditionOf, refusals: Mapping[str, Reason] | None = None) -> Picture:
     """The picture of a state.
 
     Args:
         state: groups, the pool, and who is on the way out.
         condition_of: what is thought of a server.
-        problems: why servers of the pool may not be taken, by address, as far as they were asked.
+        refusals: why servers of the pool may not be taken, by address, as far as they were asked.
     """
     leaving_nodes = {entry.id for entry in state.leaving.values() if entry.kind == "node"}
     leaving_servers = {entry.id for entry in state.leaving.values() if entry.kind == "server"}
@@ -60,18 +63,19 @@ def draw(state: ClusterState, condition_of: ConditionOf, problems: Mapping[str, 
             known.add(name)
             if condition_of(server) is not Condition.FAILED:
                 alive.setdefault(name, []).append(group.datacenter_of(server))
-    unusable: dict[str, str] = {}
+    unusable: dict[str, Reason] = {}
     free: dict[str, list[str]] = {}
     for address, entry in sorted(state.pool.items()):
         known.add(entry.node_name)
         condition = condition_of(address)
         if condition is not Condition.ALIVE:
             unknown = condition is Condition.UNKNOWN
-            unusable[address] = f"{address} of the pool {'was not looked at yet' if unknown else 'does not answer'}"
+            what = f"{address} of the pool {'was not looked at yet' if unknown else 'does not answer'}"
+            unusable[address] = Reason(Kind.BUSY if unknown else Kind.SERVER, what)
             continue
         alive.setdefault(entry.node_name, []).append(entry.datacenter)
-        if (problem := _problem(entry, leaving_nodes, leaving_servers, problems or {})) is not None:
-            unusable[address] = problem
+        if (refusal := _refusal(entry, leaving_nodes, leaving_servers, refusals or {})) is not None:
+            unusable[address] = refusal
         else:
             free.setdefault(entry.node_name, []).append(address)
     nodes = {
@@ -80,12 +84,12 @@ def draw(state: ClusterState, condition_of: ConditionOf, problems: Mapping[str, 
         if name not in leaving_nodes
     }
     table: dict[int, Copies] = {}
-    left_out: dict[int, str] = {}
+    left_out: dict[int, Reason] = {}
     gone: dict[int, tuple[str, ...]] = {}
     for group_id, group in sorted(state.table.groups.items()):
-        problem = _group_problem(state, group, condition_of)
-        if problem is not None:
-            left_out[group_id] = problem
+        refusal = _refusal_of_group(state, group, condition_of)
+        if refusal is not None:
+            left_out[group_id] = refusal
             continue
         there = [
             server
@@ -98,10 +102,7 @@ def draw(state: ClusterState, condition_of: ConditionOf, problems: Mapping[str, 
         gone[group_id] = tuple(server for server in group.replicas if server not in there)
     return Picture(
         nodes,
-        {
-            name: "is on its way out" if name in leaving_nodes else "none of its servers answers"
-            for name in sorted(known - nodes.keys())
-        },
+        {name: LEAVES if name in leaving_nodes else SILENT for name in sorted(known - nodes.keys())},
         table,
         left_out,
         {name: tuple(servers) for name, servers in free.items()},
@@ -110,25 +111,26 @@ def draw(state: ClusterState, condition_of: ConditionOf, problems: Mapping[str, 
     )
 
 
-def _problem(
-    entry: PoolServer, leaving_nodes: set[str], leaving_servers: set[str], problems: Mapping[str, str]
-) -> str | None:
+def _refusal(
+    entry: PoolServer, leaving_nodes: set[str], leaving_servers: set[str], refusals: Mapping[str, Reason]
+) -> Reason | None:
     if entry.node_name in leaving_nodes:
-        return f"{entry.address} is on node {entry.node_name}, which is on its way out"
+        return Reason(Kind.OPERATOR, f"{entry.address} is on node {entry.node_name}, which is on its way out")
     if entry.address in leaving_servers:
-        return f"{entry.address} is on its way out"
-    return problems.get(entry.address)
+        return Reason(Kind.OPERATOR, f"{entry.address} is on its way out")
+    return refusals.get(entry.address)
 
 
-def _group_problem(state: ClusterState, group: Group, condition_of: ConditionOf) -> str | None:
+def _refusal_of_group(state: ClusterState, group: Group, condition_of: ConditionOf) -> Reason | None:
     if group.master is None:
-        return f"group {group.id} has no server, and nothing that a copy could be made of"
+        return Reason(Kind.OPERATOR, f"group {group.id} has no server, and nothing that a copy could be made of")
     if group.id in leaving_groups(state):
-        return f"group {group.id} is on its way out"
+        return Reason(Kind.OPERATOR, f"group {group.id} is on its way out")
     if condition_of(group.master) is Condition.FAILED:
-        return (
-            f"{group.master}, the master of group {group.id}, has failed; it has to be replaced first (ha, or "
-            f"slotferry group promote {group.id} HOST:PORT --force)"
+        return Reason(
+            Kind.SERVER,
+            f"{group.master}, the master of group {group.id}, has failed and has to be replaced first",
+            to_do=f"set ha, or slotferry group promote {group.id} HOST:PORT --force",
         )
     return None
 

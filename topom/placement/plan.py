@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from slots.table import Group
 from topom.cluster.placement_run import Step
 from topom.cluster.state import ClusterState
-from topom.placement.picture import Picture
+from topom.placement.picture import LEAVES, Picture
 from topom.placement.planner import Copies, Copy, Placement, Promotion, Round, Rules, place
+from topom.reasons import Kind, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,12 @@ class Planned:
 
     Attributes:
         steps: by round.
-        missing: what cannot be done, and what it takes, in sentences.
+        missing: what cannot be done, and what it takes.
         target: by group, its nodes when all of it is done.
     """
 
     steps: tuple[Step, ...] = ()
-    missing: tuple[str, ...] = ()
+    missing: tuple[Reason, ...] = ()
     target: Mapping[int, Copies] = field(default_factory=dict)
 
 
@@ -39,34 +40,37 @@ def plan(state: ClusterState, picture: Picture, rules: Rules) -> Planned:
     """The steps to a placement as the rules want it, as far as there are servers for it."""
     missing = list(picture.left_out.values())
     if not picture.nodes or not picture.table:
-        return Planned(missing=(*missing, "no group can be placed: there is none that could, or no node is there"))
+        nothing = Reason(Kind.OPERATOR, "no group can be placed: there is none that could, or no node is there")
+        return Planned(missing=(*missing, nothing))
     placed = place(list(picture.nodes.values()), picture.table, rules)
     making = _made(state, picture, missing, placed)
     partly = bool(making.steps) and making.target != placed.table
     if partly and _left(picture, making.target, rules) >= _left(picture, picture.table, rules):
         making = _made(state, picture, missing, _what_lacks(placed, picture))
-        missing.append(
-            "nothing is moved and nobody promoted as long as the rest cannot be done: it would have to be taken back"
-        )
+        what = "nothing is moved and nobody promoted as long as the rest cannot be done: it would have to be taken back"
+        missing.append(Reason(Kind.BUSY, what))
     making.retire(len(placed.rounds) + 1, placed, rules)
     nodes = len(picture.nodes)
     if rules.replicas > nodes:
-        missing.append(f"{rules.replicas} copies of each group are wanted, and only {nodes} nodes are there")
+        what = f"{rules.replicas} copies of each group are wanted, and only {nodes} nodes are there"
+        missing.append(Reason(Kind.OPERATOR, what))
     for group_id, copies in making.target.items():
         if len(copies.holders) > rules.replicas:
-            missing.append(
+            what = (
                 f"group {group_id} has copies on {len(copies.holders)} nodes, and {rules.replicas} are wanted; none is "
-                "removed by itself (slotferry server remove)"
+                "removed by itself"
             )
+            missing.append(Reason(Kind.OPERATOR, what, to_do="slotferry server remove"))
     if together := _together(picture, making.target):
-        missing.append(
+        what = (
             f"{'groups' if together[1:] else 'group'} {', '.join(map(str, together))}: copies share a datacenter, for "
             "in the others no node may be given more (placement_watermark_percent) or no server is left in the pool"
         )
+        missing.append(Reason(Kind.OPERATOR, what))
     return Planned(tuple(making.steps), tuple(dict.fromkeys(missing)), making.target)
 
 
-def _made(state: ClusterState, picture: Picture, missing: list[str], placed: Placement) -> _Making:
+def _made(state: ClusterState, picture: Picture, missing: list[Reason], placed: Placement) -> _Making:
     making = _Making(state, picture, missing)
     for number, one in enumerate(placed.rounds, 1):
         for promotion in one.promotions:
@@ -110,7 +114,7 @@ def _what_lacks(placed: Placement, picture: Picture) -> Placement:
 class _Making:
     """Steps as they are made, with what is left of the pool."""
 
-    def __init__(self, state: ClusterState, picture: Picture, missing: list[str]) -> None:
+    def __init__(self, state: ClusterState, picture: Picture, missing: list[Reason]) -> None:
         self.steps: list[Step] = []
         self.target = dict(picture.table)
         self._groups = state.table.groups
@@ -179,7 +183,7 @@ class _Making:
                 continue
             for server in (*former, *servers):
                 node = group.node_of(server)
-                if whole < rules.replicas and self._picture.absent.get(node) != "is on its way out":
+                if whole < rules.replicas and not LEAVES.says(self._picture.absent.get(node)):
                     # It may come back before there is another one, and then has most of what it takes.
                     continue
                 if not any(server in step.instead_of for step in self.steps):
@@ -215,6 +219,6 @@ class _Making:
             if copy.instead_of
             else f"group {copy.slot} lacks a copy, which is to be on node {copy.node}"
         )
-        self._missing.append(
-            f"{wish}, and no server is left in the pool there; add one: slotferry pool add HOST:PORT --node {copy.node}"
-        )
+        what = f"{wish}, and no server is left in the pool there"
+        to_do = f"add one: slotferry pool add HOST:PORT --node {copy.node}"
+        self._missing.append(Reason(Kind.OPERATOR, what, to_do=to_do))

@@ -15,6 +15,7 @@ from topom.cluster import topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, PoolServer, leaving_nodes
 from topom.errors import Conflict, NodeLeaving, NotFound, ServerInUse, ServersUnreachable
+from topom.reasons import Kind
 from topom.servers.identities import Identities, with_run_ids
 from topom.servers.lastcopy import HoldsKeys
 from topom.servers.readings import ProxyAnswers, Reading, read
@@ -27,6 +28,8 @@ class NotInPool(NotFound):
 
 class NoRedisServer(Conflict):
     """What answers at the address is a proxy: it holds nothing, and cannot be a server of a group."""
+
+    kind = Kind.SERVER
 
 
 def with_server(state: ClusterState, entry: PoolServer) -> ClusterState:

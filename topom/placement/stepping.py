@@ -14,7 +14,7 @@ Then the step is dropped, and what came after it for its group; another plan mak
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -28,20 +28,21 @@ from topom.errors import NotLeading, NotReady, ServersUnreachable, TopomError
 from topom.masters.promotions import Promotions
 from topom.placement import changes
 from topom.placement.changes import StepOvertaken
+from topom.placement.detaching import Detaching
 from topom.placement.picture import draw
 from topom.placement.pool import Pool
-from topom.proxies.barrier import Barrier
+from topom.reasons import Kind, Reason, Reasons
 from topom.servers.detector import Condition
 from topom.servers.health import Health
 from topom.servers.lastcopy import As, HoldsKeys, ServerFailed
-from topom.servers.replication import ServerReplication, look_at_all, obstacle, shortcomings
+from topom.servers.replication import ServerReplication, look_at_all
+from topom.servers.whole import copies_refused, copy_refused
 from topom.store import StoreError
 
 log = structlog.get_logger(__name__)
 
 PATIENCE_SECONDS = 60.0
 """For how long a step is tried that cannot be done."""
-DETACH_POLL_SECONDS = 0.05
 
 Key = tuple[int, int, str, str]
 
@@ -64,40 +65,40 @@ class SteppingSettings:
 class TooFewCopies(TopomError):
     """The group has fewer whole copies than it takes for one to be removed."""
 
+    kind = Kind.DATA
+
 
 class Stepping:
     """The steps of one topom.
 
     Args:
         filling: has servers filled.
-        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
+        detaching: has servers of the pool follow nobody.
     """
 
     def __init__(
         self,
         ledger: Ledger,
-        barrier: Barrier,
         health: Health,
         promotions: Promotions,
         replication: ServerReplication,
         pool: Pool,
         filling: Filling,
+        detaching: Detaching,
         settings: SteppingSettings,
-        problem_of: Callable[[str], str | None] = lambda server: None,
     ) -> None:
-        self._problem_of = problem_of
         self._ledger = ledger
-        self._barrier = barrier
         self._health = health
         self._promotions = promotions
         self._replication = replication
         self._pool = pool
         self._filling = filling
+        self._detach = detaching.detach
         self._settings = settings
         self._promoting: tuple[Run | None, frozenset[int]] = (None, frozenset())
         self._since: dict[Key, float] = {}
         self._copying_since: dict[Key, float] = {}
-        self.reasons: dict[Key, str] = {}
+        self.reasons = Reasons[Key]("placement_step_waits")
         """What steps wait for, by :func:`key_of`."""
 
     async def look(self, run: Run) -> None:
@@ -110,8 +111,7 @@ class Stepping:
         for times in (self._since, self._copying_since):
             for key in times.keys() - known:
                 del times[key]
-        for key in self.reasons.keys() - known:
-            del self.reasons[key]
+        self.reasons.keep_only(known)
         # What is whole makes room for what waits; promotions come before the copies of their round.
         order = {"promote": 0, "copy": 1, "retire": 2}
         for step in sorted(current, key=lambda step: (order[step.kind], step.state == "waiting")):
@@ -123,36 +123,12 @@ class Stepping:
         """Nothing is being applied any more."""
         self._since.clear()
         self._copying_since.clear()
-        self.reasons.clear()
+        self.reasons.keep_only(())
 
-    async def detach(self, servers: Collection[str]) -> None:
-        """Have servers of the pool follow nobody any more, once no proxy takes them for replicas. Raises nothing.
-
-        One that cannot be told now goes on following, which harms nobody: it is told again when it is taken.
-        """
-        alive = [server for server in servers if self._health.of(server).condition is Condition.ALIVE]
-        if not alive:
-            return
-        try:
-            async with asyncio.timeout(self._settings.barrier_seconds):
-                while not self._barrier.passed(self._ledger.table.epoch, ()):
-                    await asyncio.sleep(DETACH_POLL_SECONDS)
-        except TimeoutError:
-            return
-        for server in alive:
-            try:
-                async with self._barrier.locking():
-                    # run-id: by another name it may be in a group.
-                    in_doubt = bool(self._replication.conflict(server))
-                    if server in self._ledger.state.pool and not self._is_copying(server) and not in_doubt:
-                        await self._replication.make_master(server)
-                        await self._replication.keep(server)
-            except ServerFailed as error:
-                log.info("old_copy_still_follows", server=server, reason=str(error))
-
-    def _is_copying(self, server: str) -> bool:
-        run = self._ledger.state.placement.run
-        return run is not None and any(step.server == server and step.state == "copying" for step in run.steps)
+    async def let_go(self, run: Run) -> None:
+        """What was being copied by a run that is over follows nobody any more. Raises nothing."""
+        copying = [step.server for step in run.steps if step.state == "copying"]
+        await self._detach([server for server in copying if server in self._ledger.state.pool])
 
     def _is_promoting(self, group_id: int) -> bool:
         """Whether a promotion of this group is to come in the round; looked up once for each state of the steps."""
@@ -168,13 +144,13 @@ class Stepping:
         try:
             if unknown := self._unknown(step):
                 # Right after topom's start; nobody decides anything upon that.
-                self.reasons[key] = f"topom has not looked at {unknown} yet"
+                self.reasons.waits(key, Reason(Kind.BUSY, f"topom has not looked at {unknown} yet"), step=step.text)
             elif step.group not in self._ledger.table.groups:
                 await self._drop(step, f"group {step.group} is not there any more")
             elif step.kind != "retire" and changes.leaves(self._ledger.state, step):
                 await self._drop(step, f"{step.server} is on its way out, or its node is")
                 if step.state == "copying":
-                    await self.detach([step.server])
+                    await self._detach([step.server])
             elif step.kind == "promote":
                 await self._promote(step)
             elif step.kind == "retire":
@@ -184,13 +160,11 @@ class Stepping:
         except (StoreError, LostPlace, NotLeading):
             raise
         except HoldsKeys as error:
-            await self._drop(step, str(error))
+            await self._drop(step, error)
         except TopomError as error:
-            if self.reasons.get(key) != str(error):
-                log.warning("placement_step_waits", step=step.text, reason=str(error))
-            self.reasons[key] = str(error)
+            self.reasons.waits(key, error, step=step.text)
             if now - self._since.setdefault(key, now) > PATIENCE_SECONDS:
-                await self._drop(step, str(error))
+                await self._drop(step, error)
         else:
             self._since.pop(key, None)
 
@@ -226,7 +200,7 @@ class Stepping:
         """Have a server of the pool filled, if neither its node nor the master's makes another copy."""
         nodes = frozenset({step.node, group.node_of(master)})
         if other := self._filling.in_the_way(step.server, nodes):
-            self.reasons[key_of(step)] = f"waits until {other} is whole: one copy at a time on a node"
+            self._busy(step, f"waits until {other} is whole: one copy at a time on a node")
             return
         if self._health.of(step.server).condition is not Condition.ALIVE:
             raise ServersUnreachable(f"{step.server} does not answer")
@@ -258,7 +232,7 @@ class Stepping:
 
         told_as, copy_of = self._as_what(step), self._copy_of(step)
         await self._filling.tell(step.server, master, step.group, told_as, require, copy_of=copy_of)
-        self.reasons[key_of(step)] = f"is being filled by {master}"
+        self._busy(step, f"is being filled by {master}")
         log.info("placement_copy_begun", server=step.server, master=master, group=step.group)
         await self._ledger.change(lambda state, epoch: changes.told(state, step))
 
@@ -268,7 +242,7 @@ class Stepping:
         now = asyncio.get_running_loop().time()
         if now - self._copying_since.setdefault(key, now) > self._settings.copy_seconds:
             await self._drop(step, f"it was not whole within {self._settings.copy_seconds:g} s")
-            await self.detach([step.server])
+            await self._detach([step.server])
             return
         ahead, behind = await self._replication.look(master), await self._replication.look(step.server)
         if not behind.follows(master):
@@ -276,15 +250,15 @@ class Stepping:
             return
         # Whoever told it may not have lived to note so.
         await self._ledger.change(lambda state, epoch: changes.told(state, step))
-        problem = obstacle(step.server, master, ahead, behind, self._settings.lag_bytes)
-        if problem is not None:
-            self.reasons[key] = problem
+        refusal = copy_refused(step.server, master, ahead, behind, self._settings.lag_bytes)
+        if refusal is not None:
+            self.reasons.waits(key, refusal.reason, step=step.text)
             return
         await self._ledger.change(lambda state, epoch: changes.joined(state, epoch, step, master))
         with suppress(ServerFailed):
             await self._replication.keep(step.server)
         log.info("placement_copy_whole", server=step.server, group=step.group)
-        await self.detach([one for one in step.instead_of if one in self._ledger.state.pool])
+        await self._detach([one for one in step.instead_of if one in self._ledger.state.pool])
 
     async def _lead(self, step: Step) -> None:
         """A copy that is in its group becomes the master, and what it replaces goes to the pool."""
@@ -327,7 +301,7 @@ class Stepping:
                     if said.is_master or not said.follows(master):
                         raise NotReady(f"{server} does not follow {master} yet, the master of group {group.id} now")
         await self._ledger.change(lambda state, epoch: changes.left(state, epoch, step, servers, master))
-        await self.detach([one for one in servers if one in self._ledger.state.pool])
+        await self._detach([one for one in servers if one in self._ledger.state.pool])
 
     async def _whole_nodes(self, group: Group, without: str) -> set[str]:
         """Nodes with a whole copy of the group, the master's among them; servers that have failed are not asked."""
@@ -338,12 +312,16 @@ class Stepping:
         ]
         unasked = dict.fromkeys(group.servers, ServerFailed("it was not asked"))
         said = {**unasked, **await look_at_all(self._replication, asked)}
-        problems = shortcomings(group, said, self._problem_of, self._settings.lag_bytes)
-        return {group.node_of(server) for server, problem in problems.items() if problem is None}
+        refused = copies_refused(self._ledger.state, group, said, self._settings.lag_bytes)
+        return {group.node_of(server) for server, refusal in refused.items() if refusal is None}
 
-    async def _drop(self, step: Step, why: str) -> None:
-        log.warning("placement_step_dropped", step=step.text, reason=why)
-        await self._ledger.change(lambda state, epoch: changes.dropped(state, step, why))
+    def _busy(self, step: Step, what: str) -> None:
+        self.reasons.waits(key_of(step), Reason(Kind.BUSY, what), step=step.text)
+
+    async def _drop(self, step: Step, why: str | TopomError) -> None:
+        refusal = Reason.of(why) if isinstance(why, TopomError) else Reason.now(Kind.BUSY, why)
+        log.warning("placement_step_dropped", step=step.text, kind=refusal.kind, reason=str(refusal))
+        await self._ledger.change(lambda state, epoch: changes.dropped(state, step, refusal))
 
 
 def key_of(step: Step) -> Key:

@@ -1,6 +1,6 @@
 """Proxies: who is a member, what each has acknowledged, and how one that is lost is kept from doing harm.
 
-May import: errors, cluster, servers.
+May import: reasons, errors, periodic, cluster, servers.
 
 No two live proxies send a slot's commands to different masters (**one-owner**): a table holds once every member applies
 it, is fenced, or has stood down.
@@ -11,7 +11,8 @@ To change
 - what the barrier waits for, and how fences are put up: :mod:`~topom.proxies.barrier`;
 - when a proxy that cannot be fenced counts as standing down: :mod:`~topom.proxies.standdown` (the rule),
   :mod:`~topom.proxies.lost` (asking for it);
-- when a lost proxy is forgotten: :mod:`~topom.proxies.forgetting`;
+- when a lost proxy is forgotten: :mod:`~topom.proxies.forgetting`; how an operator removes one:
+  :mod:`~topom.proxies.removing`;
 - what becomes of our own keys at servers: :mod:`~topom.proxies.oldmarks`, :mod:`~topom.proxies.ownkeys`;
 - what proxies send and are sent: :mod:`~topom.proxies.frames`;
 - which proxies cluster clients are shown: :mod:`~topom.proxies.proxylist`.

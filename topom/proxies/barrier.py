@@ -23,6 +23,7 @@ from topom.cluster.state import Fenced, Marked
 from topom.cluster.topology import all_servers
 from topom.errors import ProxiesNotReady, Unavailable
 from topom.proxies.members import Members, Wait
+from topom.reasons import Kind
 from topom.servers.redis_servers import Fencing
 
 log = structlog.get_logger(__name__)
@@ -33,6 +34,8 @@ FINISH_SECONDS, LONGEST_FINISH_SECONDS = 1.0, 30.0
 
 class BarrierFailed(Unavailable):
     """Not every proxy acknowledged the table."""
+
+    kind = Kind.PROXY
 
 
 class BarrierRefused(BarrierFailed):
@@ -141,8 +144,8 @@ class Barrier:
         done: dict[str, Marked] = {}
         failures: dict[str, str] = {}
         for server, outcome in outcomes.items():
-            if outcome.problem is not None:
-                failures[server] = outcome.problem
+            if outcome.refusal is not None:
+                failures[server] = outcome.refusal
             elif before.get(server) != self._emptied.get(server):
                 failures[server] = "it was told to follow another server meanwhile"
             elif len(unfenced[server]) < every and known[server].process != outcome.process:

@@ -22,9 +22,10 @@ import structlog
 from slots.backoff import Backoff
 from topom.cluster.ledger import Ledger
 from topom.cluster.topology import all_servers
-from topom.errors import TopomError
+from topom.periodic import Look, Loop, never_held
 from topom.proxies.barrier import Barrier
 from topom.proxies.members import Member, Members
+from topom.reasons import Reason
 
 log = structlog.get_logger(__name__)
 
@@ -42,13 +43,16 @@ class Connections(Protocol):
         """Which proxies have connections, by server that answers. Does not raise; bounded in time."""
 
 
-class Gone:
+class Gone(Loop):
     """Looks for lost members of one topom whose processes have gone.
 
     Args:
         seconds: for which a member has not been heard of before it is looked for; 0 has it never looked for.
-        protected: whether so many members are lost that nothing is to be done by itself.
+        held: as for :class:`topom.periodic.Loop`.
     """
+
+    name = "lost proxies"
+    first_seconds = LOOK_SECONDS
 
     def __init__(
         self,
@@ -57,43 +61,43 @@ class Gone:
         barrier: Barrier,
         servers: Connections,
         seconds: float,
-        protected: Callable[[], bool],
+        held: Callable[[], Reason | None] = never_held,
     ) -> None:
+        super().__init__(held)
         self._ledger = ledger
         self._members = members
         self._barrier = barrier
         self._servers = servers
         self._seconds = seconds
-        self._protected = protected
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        self._looked_for: set[int] = set()
+        self._not_before = 0.0
 
-    async def run(self) -> None:
-        """Forget them, until cancelled; at once return if that is not wanted."""
+    async def look(self) -> Look:
+        """Forget those that have gone; this is the last look if that is not wanted."""
         if not self._seconds:
-            return
-        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
-        looked_for: set[int] = set()
-        not_before = 0.0
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            lost = self._long_lost()
-            ids = {member.record.id for member in lost}
-            if ids - looked_for:
-                backoff.reset()
-                not_before = 0.0
-            looked_for = ids
-            if not lost or loop.time() < not_before:
-                continue
-            not_before = loop.time() + backoff.next()
-            try:
-                await self.forget(lost)
-            except TopomError as error:
-                log.warning("proxies_not_forgotten", proxies=sorted(ids), reason=str(error))
+            return Look(over=True)
+        lost = self._long_lost()
+        ids = {member.record.id for member in lost}
+        if ids - self._looked_for:
+            self._backoff.reset()
+            self._not_before = 0.0
+        self._looked_for = ids
+        now = asyncio.get_running_loop().time()
+        if not lost:
+            return Look("", LOOK_SECONDS)
+        if now < self._not_before:
+            return Look(self.says, LOOK_SECONDS)
+        self._not_before = now + self._backoff.next()
+        gone = await self.forget(lost)
+        if staying := sorted(ids - {*gone}):
+            return Look(f"looks again and again whether lost proxies {_listed(staying)} have gone", LOOK_SECONDS)
+        return Look(f"forgot lost proxies {_listed(gone)}, of which no server had a connection", LOOK_SECONDS)
 
     async def forget(self, lost: Iterable[Member]) -> list[int]:
         """Fence and forget those of these lost members of which no server has a connection; their ids.
 
-        Nothing is done while a server does not answer, or while protection mode is on.
+        Nothing is done while a server does not answer, or the loop is held.
 
         Raises:
             StoreError, LostPlace, NotLeading: as :meth:`topom.cluster.ledger.Ledger.change`.
@@ -102,7 +106,7 @@ class Gone:
         by_instance = {member.record.instance: member.record.id for member in lost}
         found = await self._servers.connected(by_instance, servers)
         # A server that does not answer may have connections of it, and could not be given the fence.
-        if self._protected() or set(servers) - found.keys():
+        if self._held() is not None or set(servers) - found.keys():
             return []
         alive = {instance for there in found.values() for instance in there}
         gone = [proxy_id for instance, proxy_id in by_instance.items() if instance not in alive]
@@ -118,3 +122,7 @@ class Gone:
     def _long_lost(self) -> list[Member]:
         now = asyncio.get_running_loop().time()
         return [member for member in self._members.all() if member.lost and now - member.heard_at >= self._seconds]
+
+
+def _listed(ids: list[int]) -> str:
+    return ", ".join(map(str, ids))

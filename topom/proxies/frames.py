@@ -1,11 +1,18 @@
 """The frames of the control stream: what a proxy may send, and how tables are said to proxies."""
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from slots.table import SlotTable
+from topom.cluster.ledger import Ledger
+
+MOST_MADE_ANEW = 512
+"""Characters of a frame that is put on the wire anew for each proxy."""
+MOST_SERVERS = 100_000
+"""Of which one heartbeat may speak."""
 
 
 class _Frame(BaseModel):
@@ -46,7 +53,9 @@ class Register(_Frame):
 class Heartbeat(_Frame):
     """The proxy lives. ``counters`` are shown to operators as they are; ``draining``: it lets its clients go.
 
-    ``servers``: seconds since each server's latest answer to the proxy, by address (:mod:`topom.servers.detector`).
+    ``asked``: the epoch of the table whose servers it asks whether they answer; None while it has none. ``silent``:
+    seconds since the latest answer of those that have been silent for the ``quiet_seconds`` that it was told when it
+    registered, ``unanswered`` those that have never answered it (:mod:`topom.servers.detector`).
     ``stands_down``: as of :class:`Register`. One with a ``number`` is answered by ``heard`` with that number, by a
     topom that leads and has the proxy as a member.
     """
@@ -57,9 +66,11 @@ class Heartbeat(_Frame):
         default_factory=dict, max_length=100
     )
     draining: bool = False
-    servers: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
-        default_factory=dict, max_length=100_000
+    asked: int | None = Field(default=None, ge=0)
+    silent: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict, max_length=MOST_SERVERS
     )
+    unanswered: list[str] = Field(default_factory=list, max_length=MOST_SERVERS)
     number: int | None = Field(default=None, ge=0)
     stands_down: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
@@ -106,17 +117,21 @@ def parse(text: str) -> ProxyFrame:
 class TableFrames:
     """The frames that bring a proxy to the newest table, each put into words once however many proxies there are."""
 
-    def __init__(self, table: SlotTable) -> None:
-        self.table = table
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._of: SlotTable | None = None  # the table that the frames lead to
         self._frames: dict[int, str] = {}  # by the epoch that the proxy has; 0 for the whole table
+        self._framed: tuple[str, bytes] | None = None
 
-    def publish(self, table: SlotTable) -> None:
-        """From now on, frames lead to ``table``."""
-        self.table = table
-        self._frames = {}
+    @property
+    def table(self) -> SlotTable:
+        """The newest one, which frames lead to."""
+        return self._ledger.table
 
     def frame(self, sent: SlotTable | None) -> str:
         """What to send to a proxy that was last sent ``sent``; None for one that has nothing."""
+        if self.table is not self._of:
+            self._of, self._frames = self.table, {}
         since = sent.epoch if sent is not None else 0
         frame = self._frames.get(since)
         if frame is None:
@@ -124,3 +139,11 @@ class TableFrames:
             frame = json.dumps({"type": "table", **content}, separators=(",", ":"))
             self._frames[since] = frame
         return frame
+
+    def framed(self, text: str, make: Callable[[str], bytes]) -> bytes:
+        """A frame as ``make`` says it goes over the wire; of the table that most proxies get, made once."""
+        if len(text) < MOST_MADE_ANEW:
+            return make(text)
+        if self._framed is None or self._framed[0] is not text:
+            self._framed = text, make(text)
+        return self._framed[1]

@@ -13,12 +13,15 @@ from topom.cluster.state import Fenced
 from topom.errors import NotReady
 from topom.proxies.members import Members
 from topom.proxies.standdown import Marker, Marks, all_watched
+from topom.reasons import Kind
 
 MESSAGE = "nothing was heard of the proxy for longer than its lease, so it was fenced off the servers"
 
 
 class StandingDown(NotReady):
     """A proxy has not surely stood down yet, and nobody has to do anything about it. Try again in ``seconds``."""
+
+    kind = Kind.PROXY
 
     def __init__(self, message: str, seconds: float) -> None:
         super().__init__(message)
@@ -77,13 +80,19 @@ class LostProxies:
                 f"group promote {group.id} {server} --force'"
             )
             if entry.stand_down is None:
-                raise NotReady(f"{named} was not known to stand down by itself when it was lost; {otherwise}")
+                raise NotReady(
+                    f"{named} was not known to stand down by itself when it was lost", otherwise, kind=Kind.PROXY
+                )
             if not fences.watches(self._ledger.state, entry, server):
-                raise NotReady(f"{named} is not sure to know {server}, which was new in its group; {otherwise}")
+                raise NotReady(
+                    f"{named} is not sure to know {server}, which was new in its group", otherwise, kind=Kind.PROXY
+                )
             left = self._marks.left(entry, server)
             if left == math.inf:
                 raise NotReady(
-                    f"{named} cannot be fenced at {server}: {self._marks.problem(entry, server)}; {otherwise}"
+                    f"{named} cannot be fenced at {server}: {self._marks.refusal(entry, server)}",
+                    otherwise,
+                    kind=Kind.PROXY,
                 )
             if left > 0 and (longest is None or left > longest[0]):
                 longest = left, f"{named} stands down: that is sure in {left:.1f} s"

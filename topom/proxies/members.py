@@ -19,13 +19,11 @@ from topom.cluster import fences
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, Marked, ProxyRecord
-from topom.errors import ProxyNotFound
+from topom.errors import ProxyNotFound, TooMany
 from topom.proxies import standdown
 from topom.proxies.frames import ClusterAddress, Register
 
 log = structlog.get_logger(__name__)
-
-MAXIMUM_PROXIES = 10_000
 
 
 class Refused(Exception):
@@ -159,8 +157,6 @@ class Members:
             if known is None and frame.registered_before:
                 # final-fence: it is known by itself, so that fences that are done need not be remembered.
                 raise Refused("fenced", "this instance is no member any more; come back under a new one")
-            if known is None and len(state.proxies) >= MAXIMUM_PROXIES:
-                raise Refused("invalid", f"there are {MAXIMUM_PROXIES} proxies already; remove lost ones first")
             record = ProxyRecord(
                 id=known.id if known else state.next_proxy_id,
                 instance=frame.instance,
@@ -180,7 +176,10 @@ class Members:
                 next_proxy_id=max(state.next_proxy_id, record.id + 1),
             )
 
-        await self._ledger.change(join)
+        try:
+            await self._ledger.change(join)
+        except TooMany as error:
+            raise Refused("invalid", str(error)) from error
         member = next((one for one in self._members.values() if one.record.instance == frame.instance), None)
         if member is None:  # it was fenced or removed right after it was stored
             raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
@@ -194,6 +193,10 @@ class Members:
         self.heard(member)
         log.info("proxy_registered", proxy=member.record.id, address=frame.address, epoch=frame.epoch)
         return member
+
+    def counts(self, member: Member) -> bool:
+        """Whether a proxy may be told now that it is a member and not fenced (:mod:`topom.proxies.standdown`)."""
+        return self._ledger.may_change and member.record.id in self._ledger.state.proxies
 
     def missed(self, member: Member, seconds: float) -> bool:
         """Whether it is lost, or was not heard of for so long."""
@@ -235,6 +238,12 @@ class Members:
             if epoch >= wait.epoch and member.record.id in wait.pending:
                 wait.refusals[member.record.id] = reason
                 wait.event.set()
+
+    def is_news(self, member: Member, draining: bool, stand_down: float | None) -> bool:
+        """Whether something of what a proxy says in a heartbeat is to be stored."""
+        if draining and not (member.drains_itself and member.record.draining):
+            return True
+        return stand_down is not None and stand_down == self.stand_down != member.record.stand_down
 
     async def stands_down(self, member: Member, seconds: float | None) -> None:
         """A proxy says that it stands down by this allowance: once that is the one it was told, it is counted on."""

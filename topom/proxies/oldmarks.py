@@ -13,7 +13,6 @@ where none leads for long the marks stay, which does no harm.
 :class:`topom.servers.redis_servers.RedisServers`.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
 
@@ -23,6 +22,8 @@ from redis.asyncio import Redis
 from slots.connections import forget_marks, marks_of
 from topom.cluster.ledger import Ledger
 from topom.cluster.topology import all_servers
+from topom.periodic import Look, Loop, never_held
+from topom.reasons import Reason
 from topom.servers.replication import Servers
 
 log = structlog.get_logger(__name__)
@@ -31,33 +32,40 @@ EVERY_SECONDS = 3600.0
 FORGET_SECONDS = 14 * 86_400.0
 
 
-class OldMarks:
+class OldMarks(Loop):
     """The marks at the servers of one topom, in one term of leading.
 
     Args:
+        held: as for :class:`topom.periodic.Loop`.
         clock: one that no operator sets.
     """
 
-    def __init__(self, ledger: Ledger, servers: Servers, clock: Callable[[], float] = time.monotonic) -> None:
+    name = "old marks"
+    first_seconds = EVERY_SECONDS
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        servers: Servers,
+        held: Callable[[], Reason | None] = never_held,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(held)
         self._ledger = ledger
         self._servers = servers
         self._clock = clock
         self._since: dict[str, float] = {}
         """When the mark of each instance was first seen."""
 
-    async def run(self) -> None:
-        """Look every hour, until cancelled."""
-        while True:
-            await asyncio.sleep(EVERY_SECONDS)
-            await self.look()
-
-    async def look(self) -> None:
+    async def look(self) -> Look:
         """Have every server forget. One that refuses, as servers without ACL do, is left as it is."""
         servers = all_servers(self._ledger.table)
         found = [await self._forget(server) for server in servers]
         if None not in found:
             there = {instance for marks in found for instance in marks or ()}
             self._since = {instance: since for instance, since in self._since.items() if instance in there}
+        silent = sum(marks is None for marks in found)
+        return Look(f"{silent} of {len(servers)} servers keep their old marks" if silent else "", EVERY_SECONDS)
 
     async def _forget(self, server: str) -> set[str] | None:
         """The marks that a server has; None if it does not say."""

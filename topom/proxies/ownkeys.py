@@ -18,8 +18,9 @@ from slots.moving import ASIDE
 from topom.cluster import fences
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
-from topom.errors import TopomError
+from topom.periodic import Look, Loop, never_held
 from topom.proxies.barrier import Barrier
+from topom.reasons import Reason
 
 log = structlog.get_logger(__name__)
 
@@ -33,36 +34,40 @@ class Servers(Protocol):
         """Put aside what has a wrong type under a name of ours; the names. Does not raise."""
 
 
-class OwnKeys:
+class OwnKeys(Loop):
     """The keys of ours at one topom's masters.
 
     Args:
         hears: whether a server has answered this topom just now.
+        held: as for :class:`topom.periodic.Loop`.
     """
 
-    def __init__(self, ledger: Ledger, barrier: Barrier, servers: Servers, hears: Callable[[str], bool]) -> None:
+    name = "own keys"
+    first_seconds = LOOK_SECONDS
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        servers: Servers,
+        hears: Callable[[str], bool],
+        held: Callable[[], Reason | None] = never_held,
+    ) -> None:
+        super().__init__(held)
         self._ledger = ledger
         self._barrier = barrier
         self._servers = servers
         self._hears = hears
 
-    async def run(self) -> None:
-        """Look again and again; for ever."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self.look()
-            except TopomError as error:
-                log.warning("fences_not_set_again", reason=str(error))
-
-    async def look(self) -> None:
+    async def look(self) -> Look:
         """Look at every master that answers. Raises as :meth:`topom.cluster.ledger.Ledger.change`."""
         groups = self._ledger.table.groups.values()
         masters = [group.master for group in groups if group.master is not None and self._hears(group.master)]
         found = await asyncio.gather(*(self._servers.put_aside(master) for master in masters))
-        for master, names in zip(masters, found, strict=True):
-            if names:
-                await self._tell(master, names)
+        there = {master: names for master, names in zip(masters, found, strict=True) if names}
+        for master, names in there.items():
+            await self._tell(master, names)
+        return Look(f"put aside what was under Slotferry's names at {', '.join(there)}" if there else "", LOOK_SECONDS)
 
     async def _tell(self, master: str, names: Collection[bytes]) -> None:
         shown = ", ".join(sorted(name.decode() for name in names))

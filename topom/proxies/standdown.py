@@ -70,7 +70,7 @@ class Marks:
     def __init__(self, marker: Marker) -> None:
         self._marker = marker
         self._since: dict[tuple[str, str], float] = {}
-        self._problems: dict[tuple[str, str], str] = {}
+        self._unset: dict[tuple[str, str], str] = {}
 
     async def set(self, group: Group, entries: Collection[Fenced]) -> None:
         """Set the marks of these proxies at all replicas of the group where that was not done yet."""
@@ -82,20 +82,20 @@ class Marks:
         }
         for server, outcome in (await self._marker.fence(wanted)).items():
             for instance in wanted[server]:
-                if outcome.problem is None:
+                if outcome.refusal is None:
                     # Not before the answer: the mark was there by then.
                     self._since[instance, server] = self._now()
                 else:
-                    self._problems[instance, server] = outcome.problem
-            if outcome.problem is None:
+                    self._unset[instance, server] = outcome.refusal
+            if outcome.refusal is None:
                 log.info("proxies_marked", proxies=sorted(wanted[server]), group=group.id, server=server)
 
     async def confirm(self, server: str, entries: Iterable[Fenced]) -> None:
         """Forget the marks of these proxies at a server that are not sure to be there any more."""
         gone = await self._marker.unmarked([entry.instance for entry in entries], server)
-        for instance, problem in gone.items():
+        for instance, refusal in gone.items():
             self._since.pop((instance, server), None)
-            self._problems[instance, server] = problem
+            self._unset[instance, server] = refusal
 
     def left(self, entry: Fenced, server: str) -> float:
         """Seconds until a proxy has surely stood down because of its mark there; infinity if it has none."""
@@ -104,14 +104,14 @@ class Marks:
             return math.inf
         return since + seconds_of(entry.stand_down) - self._now()
 
-    def problem(self, entry: Fenced, server: str) -> str:
+    def refusal(self, entry: Fenced, server: str) -> str:
         """Why there is no mark."""
-        return self._problems.get((entry.instance, server), "that was not tried yet")
+        return self._unset.get((entry.instance, server), "that was not tried yet")
 
     def keep_only(self, instances: Iterable[str]) -> None:
         """Forget all proxies but these."""
         kept = set(instances)
-        for known in (self._since, self._problems):
+        for known in (self._since, self._unset):
             for key in [key for key in known if key[0] not in kept]:
                 del known[key]
 

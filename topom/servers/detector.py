@@ -25,16 +25,19 @@ Nobody knows how long ago a view was said that comes now. Right after a server h
 the other side counts only from who said the opposite before, and so has seen the change; what comes ``late_seconds``
 later has been said since, and counts from everybody.
 
+A view says only what is not well: of the servers that its process asks, it names those that are silent and those that
+have never answered; it hears all others. So what a view costs grows with the servers that fail, and not with all.
+Which servers a process asks is said by the epoch of its table: those that were in the table by then.
+
 Pure: whoever uses it brings the time.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median_low
-
-from slots.probing import UNANSWERED_SECONDS
 
 OWN = "topom"
 """The name of topom's own view."""
@@ -86,14 +89,21 @@ class Judgement:
 class _View:
     """What a process said, when that came, and when it last said otherwise than before whether it hears a server.
 
-    ``answered``: servers that have surely answered it; of others, it may have begun to ask when it says they fell
-    silent.
+    ``epoch``: of the table whose servers it asks. ``silent``: for how long those have been silent that it does not
+    hear. ``unanswered``: servers that have never answered it; of these it says nothing but what is in ``silent``, for
+    it may have begun to ask when it says they fell silent.
     """
 
     at: float
-    silences: Mapping[str, float]
+    epoch: float
+    silent: Mapping[str, float]
+    unanswered: frozenset[str]
     turned: Mapping[str, float]
-    answered: frozenset[str]
+
+    @property
+    def odd(self) -> frozenset[str]:
+        """Servers of which it says anything but that it hears them."""
+        return self.unanswered | self.silent.keys()
 
 
 class Detector:
@@ -103,49 +113,100 @@ class Detector:
         self._settings = settings
         self._views: dict[str, _View] = {}
         self._expected: set[str] = set()
+        self._servers: dict[str, float] = {}
+        """The servers that are judged, and the epoch since which processes ask each; infinity if only topom does."""
+        self._odd: Counter[str] = Counter()
+        """How many views say of a server anything but that they hear it."""
         self._changes: dict[str, tuple[bool, float]] = {}
         """Of each server that has failed, until all hear it again: whether it still does, and since when that is so."""
 
-    def report(self, viewer: str, silences: Mapping[str, float], now: float) -> None:
-        """Take a view: seconds since each server's latest answer to ``viewer``, as it says at ``now``."""
+    def judge_only(self, servers: Mapping[str, float]) -> None:
+        """Judge these servers, and forget all others.
+
+        Args:
+            servers: by address, the epoch of the first table since it was in none; infinity for one that is in none.
+        """
+        self._servers = dict(servers)
+        self._changes = {server: change for server, change in self._changes.items() if server in servers}
+
+    def report(
+        self, viewer: str, silent: Mapping[str, float], now: float, epoch: float, unanswered: Collection[str] = ()
+    ) -> None:
+        """Take a view, as its process says it ``now``.
+
+        Args:
+            silent: seconds since the latest answer of each server that has been silent for ``suspect_seconds``.
+            epoch: of the table whose servers it asks; infinity for who asks all.
+            unanswered: servers that have never answered it.
+        """
         before = self._views.get(viewer)
-        turned: dict[str, float] = {}
-        answered = {server for server, silence in silences.items() if silence < UNANSWERED_SECONDS}
+        view = _View(now, epoch, silent, frozenset(unanswered), {})
         if before is not None:
-            answered |= before.answered & silences.keys()
-            limit = self._settings.suspect_seconds
-            turned = {server: at for server, at in before.turned.items() if server in silences}
-            for server, silence in silences.items():
-                was = before.silences.get(server)
-                if was is not None and (was < limit) is not (silence < limit):
+            late = self._settings.late_seconds
+            # What turned so long ago counts like all else that this view says.
+            turned = {server: at for server, at in before.turned.items() if now < at + late}
+            for server in before.silent.keys() | silent.keys():
+                was, is_now = self._silence(before, server), self._silence(view, server)
+                if was is not None and is_now is not None and self._hears(was) is not self._hears(is_now):
                     turned[server] = now
-        self._views[viewer] = _View(now, silences, turned, frozenset(answered))
-        if viewer == OWN:
-            self._changes = {server: change for server, change in self._changes.items() if server in silences}
-        else:
+            view = _View(now, epoch, silent, view.unanswered, turned)
+            self._odd.subtract(before.odd)
+        self._odd.update(view.odd)
+        self._views[viewer] = view
+        if viewer != OWN:
             self._expected.add(viewer)
 
     def keep_only(self, viewers: Iterable[str]) -> None:
         """Expect these views, whether they have come yet or not, and forget those of all others, members no more."""
         self._expected = {*viewers} - {OWN}
-        kept = {*self._expected, OWN}
-        self._views = {viewer: view for viewer, view in self._views.items() if viewer in kept}
+        for viewer in self._views.keys() - self._expected - {OWN}:
+            self._odd.subtract(self._views.pop(viewer).odd)
 
     def silence(self, server: str, now: float) -> float:
-        """For how long a server has been silent, by the proxy that heard it last; by topom's own view without any.
+        """For how long a server has been silent at least, by the proxy that heard it last; by topom's own view without.
 
         Until then it may have acknowledged writes. A proxy that has just begun to ask, and was not answered, says
         nothing of that. Where it is not known of any whether it was, as of all when topom has begun just now, the one
         in the middle counts: single ones may have begun just now, or have been cut off for long.
         """
-        others = {viewer: view for viewer, view in self._views.items() if viewer != OWN and server in view.silences}
-        answered = [view for view in others.values() if server in view.answered]
+        others, answered = [], []
+        for viewer, view in self._views.items():
+            silence = self._silence(view, server)
+            if viewer == OWN or silence is None:
+                continue
+            others.append(silence + now - view.at)
+            if server not in view.unanswered:
+                answered.append(silence + now - view.at)
         if answered:
-            return min(view.silences[server] + now - view.at for view in answered)
+            return min(answered)
         if others:
-            return median_low([view.silences[server] + now - view.at for view in others.values()])
+            return median_low(others)
         own = self._views.get(OWN)
-        return own.silences[server] + now - own.at if own is not None and server in own.silences else 0.0
+        silence = self._silence(own, server) if own is not None else None
+        return silence + now - own.at if own is not None and silence is not None else 0.0
+
+    def judge_all(self, now: float) -> tuple[Mapping[str, Judgement], Judgement]:
+        """What is thought at ``now`` of servers that somebody does not hear, or has not heard until lately; of others.
+
+        It is remembered: no earlier time may follow.
+        """
+        odd = [server for server, views in self._odd.items() if views and server in self._servers]
+        found = {server: self.judge(server, now) for server in sorted({*odd, *self._changes})}
+        fresh = sum(now - view.at <= self._settings.fresh_seconds for view in self._views.values())
+        for server in [server for server, views in self._odd.items() if not views]:
+            del self._odd[server]
+        return found, Judgement(Condition.ALIVE if OWN in self._views else Condition.UNKNOWN, 0, fresh)
+
+    def _hears(self, silence: float) -> bool:
+        return silence < self._settings.suspect_seconds
+
+    def _silence(self, view: _View, server: str) -> float | None:
+        """For how long a server has been silent by a view, 0 if it is heard; None if that says nothing of it."""
+        since = self._servers.get(server)
+        # Before its table had the server, it did not ask it.
+        if since is None or view.epoch < since:
+            return None
+        return view.silent.get(server, None if server in view.unanswered else 0.0)
 
     def judge(self, server: str, now: float) -> Judgement:
         """What is thought of a server at ``now``, which is remembered: no earlier time may follow."""
@@ -154,11 +215,11 @@ class Detector:
         fresh = others_fresh = doubting = silent = silent_anew = hearing_anew = held = held_silent = held_hearing = 0
         looked = False
         for viewer, view in self._views.items():
-            silence = view.silences.get(server)
+            silence = self._silence(view, server)
             age = now - view.at
             if silence is None or age > settings.gone_seconds:
                 continue
-            hears = silence < settings.suspect_seconds
+            hears = self._hears(silence)
             is_silent = silence >= settings.fail_seconds
             if age > settings.fresh_seconds:
                 held += not hears

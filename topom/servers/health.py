@@ -5,24 +5,35 @@ Servers of the pool are asked too. Proxies do not know them, so that they are su
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import structlog
 
 from slots.access import ServerAccess
 from slots.probing import Probing
+from slots.replies import Info, NotUnderstood
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, known_servers
+from topom.cluster.topology import all_servers
 from topom.servers.detector import OWN, Condition, Detector, DetectorSettings, Judgement
+from topom.servers.readings import Replication, read_replication
 
 log = structlog.get_logger(__name__)
 
+REPLICATION = ("INFO", "replication")
+"""What servers are asked: whether they answer, and how they stand."""
 LOOK_SECONDS = 0.25
 """How often the conditions are judged."""
+REST = 3
+"""For how many times as long as judging took nothing is judged after: where many fail at a time, the rest goes on."""
+UNKNOWN = Judgement(Condition.UNKNOWN, 0, 0)
 NOTE_SECONDS = 1.0
 """How long events of conditions wait for a write to take them along: what is done about a failure does not wait."""
+
+Heard = Callable[[str, str], None]
+"""Told of a server that answers: its address, and its run id."""
 
 
 class Health:
@@ -31,7 +42,6 @@ class Health:
     Args:
         probe_seconds: between two questions to a server.
         timeout_seconds: how long it may take to answer.
-        heard: told of each server that answers, by its address, and of its run id.
     """
 
     def __init__(
@@ -41,26 +51,54 @@ class Health:
         settings: DetectorSettings,
         probe_seconds: float,
         timeout_seconds: float,
-        heard: Callable[[str, str], None] = lambda server, run_id: None,
     ) -> None:
         self._ledger = ledger
         self._detector = Detector(settings)
         self._suspect_seconds = settings.suspect_seconds
-        self._begin_probing = partial(Probing, access, probe_seconds, timeout_seconds, heard)
+        self._listeners: list[Heard] = []
+        self._begin_probing = partial(
+            Probing, access, probe_seconds, timeout_seconds, self._tell_listeners, REPLICATION
+        )
         self._probing = self._begin_probing()
-        self._judged: dict[str, Judgement] = {}
-        self._own: Mapping[str, float] = {}
+        self._judged: Mapping[str, Judgement] = {}
+        """What was thought, at the latest look, of servers that not everybody hears."""
+        self._well = Judgement(Condition.UNKNOWN, 0, 0)
+        """What was thought of all others."""
+        self._since: dict[str, float] = {}
+        """The servers, and the epoch since which proxies ask each."""
+        self._looked_at: frozenset[str] = frozenset()
+        self._silent: Mapping[str, float] = {}
+        self._unanswered: frozenset[str] = frozenset()
         self.looked = asyncio.Event()
         """Set each time the servers have been judged."""
 
-    def heard(self, proxy_id: int, silences: Mapping[str, float]) -> None:
-        """A proxy says for how long servers have not answered it; one that says nothing has no view."""
-        if silences:
-            self._detector.report(str(proxy_id), silences, asyncio.get_running_loop().time())
+    def listen(self, heard: Heard) -> None:
+        """Have ``heard`` called for each server that answers."""
+        self._listeners.append(heard)
+
+    def heard(self, proxy_id: int, asked: int | None, silent: Mapping[str, float], unanswered: Collection[str]) -> None:
+        """A proxy says which servers do not answer it, of those in its table of epoch ``asked``; None: it has none.
+
+        A proxy that is no member any more has no view. Nor has one with a newer table than there is, as after a backup
+        was restored: nobody knows which servers that had.
+        """
+        state = self._ledger.state
+        if asked is not None and asked <= state.table.epoch and proxy_id in state.proxies:
+            self._detector.report(str(proxy_id), silent, asyncio.get_running_loop().time(), asked, unanswered)
 
     def of(self, server: str) -> Judgement:
         """What is thought of a server; ``unknown`` until it has been looked at."""
-        return self._judged.get(server, Judgement(Condition.UNKNOWN, 0, 0))
+        if server not in self._looked_at:
+            return UNKNOWN
+        return self._judged.get(server, self._well)
+
+    def condition_of(self, server: str) -> Condition:
+        """The condition of :meth:`of`."""
+        return self.of(server).condition
+
+    def is_alive(self, server: str) -> bool:
+        """Whether a server answers everybody."""
+        return self.of(server).condition is Condition.ALIVE
 
     def has_failed(self, server: str) -> bool:
         """Whether the majority of views has it that a server does not answer."""
@@ -68,7 +106,17 @@ class Health:
 
     def hears(self, server: str) -> bool:
         """Whether a server answers this topom itself, whatever others say of it."""
-        return self._own.get(server, math.inf) < self._suspect_seconds
+        return server in self._looked_at and server not in self._silent and server not in self._unanswered
+
+    def replication(self, server: str, seconds: float) -> Replication | None:
+        """What a server has said of its replication, asked no more than so many seconds ago; None if nothing."""
+        said = self._probing.said(server, seconds)
+        if said is None:
+            return None
+        try:
+            return read_replication(Info.parse(said))
+        except NotUnderstood:
+            return None
 
     def silence(self, server: str) -> float:
         """For how long a server has been silent, as the detector has it."""
@@ -77,33 +125,48 @@ class Health:
     async def run(self) -> None:
         """Ask servers and judge them, until cancelled."""
         self._probing = self._begin_probing()
-        self._probing.keep(known_servers(self._ledger.state))
+        state = self._ledger.state
+        self._since = dict.fromkeys(all_servers(state.table), state.table.epoch)
+        self._keep(state)
         # Who has not reported to this topom yet may see servers that it does not.
-        self._detector.keep_only(str(proxy_id) for proxy_id in self._ledger.state.proxies)
+        self._detector.keep_only(str(proxy_id) for proxy_id in state.proxies)
         self._ledger.listen(self._changed)
+        clock = asyncio.get_running_loop().time
         try:
             while True:
+                began = clock()
                 self._look()
                 self.looked.set()
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(max(LOOK_SECONDS, REST * (clock() - began)))
         finally:
             await self._probing.close()
+
+    def _tell_listeners(self, server: str, run_id: str) -> None:
+        for heard in self._listeners:
+            heard(server, run_id)
 
     def _look(self) -> None:
         now = asyncio.get_running_loop().time()
         # One that has just been asked for the first time has neither answered nor been silent.
-        looked = self._probing.silences(unanswered_from=self._suspect_seconds)
-        self._own = looked
-        self._detector.report(OWN, looked, now)
+        self._silent, unanswered = self._probing.silent(self._suspect_seconds, self._suspect_seconds)
+        self._unanswered = frozenset(unanswered)
+        self._detector.report(OWN, self._silent, now, math.inf, self._unanswered)
+        self._looked_at = frozenset(self._since)
         before = self._judged
-        self._judged = {server: self._detector.judge(server, now) for server in known_servers(self._ledger.state)}
+        self._judged, self._well = self._detector.judge_all(now)
         for server, judged in self._judged.items():
             was = before[server].condition if server in before else Condition.UNKNOWN
             news = {was, judged.condition} != {Condition.UNKNOWN, Condition.ALIVE}
             if judged.condition is not was and news:
-                say = log.info if judged.condition is Condition.ALIVE else log.warning
-                say(f"server_{judged.condition}", server=server, silent=judged.silent, views=judged.views)
+                self._say(server, judged)
+        for server in before.keys() - self._judged.keys() & self._since.keys():
+            if before[server].condition is Condition.SUSPECTED:
+                self._say(server, self._well)
         self._tell({server: judged.condition for server, judged in before.items()})
+
+    def _say(self, server: str, judged: Judgement) -> None:
+        say = log.info if judged.condition is Condition.ALIVE else log.warning
+        say(f"server_{judged.condition}", server=server, silent=judged.silent, views=judged.views)
 
     def _tell(self, before: Mapping[str, Condition]) -> None:
         """Have events stored of the servers that have failed, and of those that are back; one for all at a time."""
@@ -119,8 +182,20 @@ class Health:
                 named = f"server {servers[0]}" if len(servers) == 1 else f"{len(servers)} servers: {', '.join(servers)}"
                 self._ledger.note(what, f"{verb}: {named}", wait=NOTE_SECONDS)
 
+    def _keep(self, state: ClusterState) -> None:
+        """Ask and judge all servers of a state."""
+        known = known_servers(state)
+        asked = set(all_servers(state.table))
+        # One of which only topom knew until now is asked by proxies from this table on.
+        epoch = state.table.epoch
+        self._since = {
+            server: min(self._since.get(server, math.inf), epoch) if server in asked else math.inf for server in known
+        }
+        self._detector.judge_only(self._since)
+        self._probing.keep(known)
+
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
-        if old.table is not new.table or old.pool is not new.pool:
-            self._probing.keep(known_servers(new))
+        if old.table.groups != new.table.groups or old.pool is not new.pool:
+            self._keep(new)
         if old.proxies is not new.proxies:
             self._detector.keep_only(str(proxy_id) for proxy_id in new.proxies)

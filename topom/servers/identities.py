@@ -21,6 +21,7 @@ server was last restarted.
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, known_servers
 from topom.errors import Conflict, ServerInUse, TopomError, Unavailable
+from topom.reasons import Kind, Reason, Reasons
 from topom.servers.detector import Condition
 from topom.servers.lastcopy import As, ServerFailed
 from topom.servers.readings import Reading, Replication
@@ -50,13 +52,19 @@ NAMED_BY = 8
 class SameServer(ServerInUse):
     """Two addresses lead to one server."""
 
+    kind = Kind.OPERATOR
+
 
 class ReplicaOfAnother(Conflict):
     """The server holds a copy of another group than the one that it is to be in."""
 
+    kind = Kind.OPERATOR
+
 
 class NotCompared(Unavailable):
     """It is not known yet whether the server is one that topom has by another name."""
+
+    kind = Kind.SERVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +106,7 @@ class Identities:
         self._condition_of = condition_of
         self._seen: dict[str, Seen] = {}
         self._names: dict[str, list[str]] | None = None
-        self._said: set[tuple[str, ...]] = set()
+        self._twice = Reasons[tuple[str, ...]]("server_twice", self._note, level="error")
         self._copies: dict[tuple[int, str, str, tuple[str, int] | None], tuple[float, str]] = {}
 
     def start(self) -> None:
@@ -120,47 +128,51 @@ class Identities:
         now = asyncio.get_running_loop().time()
         known = self._seen.get(address)
         if known is not None and known.run_id == run_id:
-            self._seen[address] = replace(known, last=now)
+            self._seen[address] = Seen(run_id, known.since, now)
         else:
             self._seen[address] = Seen(run_id, now, now)
             self._names = None
 
-    def conflict(self, address: str) -> str:
-        """Under which other name topom has this server, and what to do; empty if under none."""
+    def conflict(self, address: str) -> Reason | None:
+        """Under which other name topom has this server, and what to do; None if under none."""
         run_id = self.run_id_of(address)
         others = [other for other in self._by_run_id().get(run_id, ()) if other != address] if run_id else []
         if not others:
-            return ""
+            return None
         state = self._ledger.state
         named = " and ".join(f"{one} {place_of(state, one)}" for one in (address, *others))
-        return (
+        known = self._twice.get(tuple(sorted((address, *others))))
+        return Reason(
+            Kind.OPERATOR,
             f"{named} are one server, with the run id {run_id[:NAMED_BY]}..., so nothing is done to it and no slot "
-            "moves to or from it; remove what is not its name (slotferry server remove, slotferry pool remove)"
+            "moves to or from it",
+            time.time() if known is None else known.since,
+            "remove what is not its name (slotferry server remove, slotferry pool remove)",
         )
 
     def conflicts(self) -> list[tuple[str, ...]]:
         """The addresses of each server that topom has by more than one."""
         return sorted(tuple(sorted(names)) for names in self._by_run_id().values() if len(names) > 1)
 
-    def doubt(self, address: str) -> str:
-        """Why it is not sure that topom has this server by no other name; empty if it is."""
+    def doubt(self, address: str) -> Reason | None:
+        """Why it is not sure that topom has this server by no other name; None if it is."""
         if conflict := self.conflict(address):
             return conflict
         if other := self._not_compared_with(address):
-            return f"{address} is being compared with the other servers ({other}); wait a moment"
-        return ""
+            return Reason.now(Kind.BUSY, f"{address} is being compared with the other servers ({other}); wait a moment")
+        return None
 
     def require(self, *addresses: str) -> None:
         """Raises SameServer or NotCompared unless each of these is known to be no other server that topom has."""
         for address in addresses:
             self.require_one_name(address)
             if doubt := self.doubt(address):
-                raise NotCompared(doubt)
+                raise doubt.to(NotCompared)
 
     def require_one_name(self, address: str) -> None:
         """Raises SameServer if topom has this server by another name, as far as is known."""
         if conflict := self.conflict(address):
-            raise SameServer(conflict)
+            raise conflict.to(SameServer)
 
     async def admit(
         self, servers: Sequence[str], replicas: Sequence[str], group_id: int | None, wipe: bool
@@ -176,6 +188,8 @@ class Identities:
             SameServer: topom has one of them by another name.
             ReplicaOfAnother: one is a replica in a group, and is to be in another.
         """
+        if not servers:
+            return {}
         state = self._ledger.state
         others = [
             other
@@ -292,12 +306,14 @@ class Identities:
             await self._ledger.change(lambda state, epoch: with_run_ids(state, found))
 
     def _tell(self) -> None:
-        found = set(self.conflicts())
-        for names in sorted(found - self._said):
-            text = self.conflict(names[0])
-            log.error("server_twice", servers=names, reason=text)
-            self._ledger.note(What.SERVER_TWICE, text, wait=NOTE_SECONDS)
-        self._said = found
+        found = self.conflicts()
+        self._twice.keep_only(found)
+        for names in found:
+            if (reason := self.conflict(names[0])) is not None:
+                self._twice.waits(names, reason, servers=names)
+
+    def _note(self, names: tuple[str, ...], reason: Reason) -> None:
+        self._ledger.note(What.SERVER_TWICE, str(reason), wait=NOTE_SECONDS, reason=reason)
 
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
         if old.table.groups is new.table.groups and old.pool is new.pool and old.run_ids is new.run_ids:

@@ -3,7 +3,7 @@
 A server that is told to follow another loses whatever only it has. So whoever tells one (a change of masters, a server
 that joins or went astray, a placement, a replica that is filled anew) asks :func:`refusal` first, with what both
 servers say of themselves at that moment; :meth:`topom.servers.replication.ServerReplication.follow` is the one place
-that tells. :func:`require_copy` is its counterpart for a server that leaves its group.
+that tells. Its counterpart for a server that leaves its group is ``departure`` of :mod:`topom.masters.choice`.
 
 What is decided upon, in this order:
 
@@ -22,16 +22,15 @@ Pure but for :class:`Alarms`.
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 
 import structlog
 
-from slots.table import Group
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.topology import leads_elsewhere
 from topom.errors import Conflict, Unavailable
+from topom.reasons import Kind, Reason
 from topom.servers.readings import Reading, Replication
 
 log = structlog.get_logger(__name__)
@@ -46,13 +45,19 @@ TELL_SECONDS = 60.0
 class ServerFailed(Unavailable):
     """A server does not answer, or refuses what topom needs of it."""
 
+    kind = Kind.SERVER
+
 
 class LastCopy(Conflict):
     """The master of the server's group is not there, and no other server is known to have as much."""
 
+    kind = Kind.DATA
+
 
 class NotToFollow(Conflict):
     """The server is not told to follow that master, for it might lose what nobody else has."""
+
+    kind = Kind.DATA
 
 
 class HoldsKeys(NotToFollow):
@@ -94,12 +99,13 @@ def refusal(
         return NotToFollow(wrong)
     # run-id: an address is only where a server was last seen.
     if mine.run_id == ahead.run_id:
-        return NotToFollow(f"{server} and {master} are one server under two names; remove one of them from its group")
+        return NotToFollow(f"{server} and {master} are one server under two names", "remove one of them from its group")
     if not ahead.replication.is_master:
         return NotToFollow(f"{master}, its master by the table, is a replica itself")
     for address, reading in ((master, ahead), (server, mine)):
         if reading.loading:
-            return NotToFollow(f"{address} is loading its data, so nobody knows what it holds; wait until it has")
+            what = f"{address} is loading its data, so nobody knows what it holds; wait until it has"
+            return NotToFollow(what, kind=Kind.BUSY)
     if told_as is As.SPARE:
         return None
     if told_as is As.ANEW:
@@ -132,8 +138,8 @@ def still_needed(server: str, mine: Reading, master: str, ahead: Reading, bound:
         return None
     return MasterLacks(
         f"{server} has an old copy with {mine.keys} keys of a group whose master {master} has {ahead.keys}, and may "
-        f"have lost its data: it is not wiped. If {server} has what is to be kept, take it from there; if that may be "
-        "lost, add it again with --wipe"
+        f"have lost its data: it is not wiped",
+        f"if {server} has what is to be kept, take it from there; if that may be lost, add it again with --wipe",
     )
 
 
@@ -177,20 +183,18 @@ def _of_a_stranger(server: str, mine: Reading, master: str, told_as: As) -> NotT
     if told_as is As.NEW and said.follows(master):
         return None
     if mine.keys:
-        problem = f"{server} holds {mine.keys} keys, which becoming a replica would delete"
+        what = f"{server} holds {mine.keys} keys, which becoming a replica would delete"
     elif said.following is not None:
-        problem = f"{server} is a replica of {said.following[0]}:{said.following[1]}"
-    elif mine.replicas:
-        problem = f"{server} has {mine.replicas} replicas of its own"
+        what = f"{server} is a replica of {said.following[0]}:{said.following[1]}"
     else:
-        return None
-    return HoldsKeys(f"{problem}; empty it, or remove it and add it again with --wipe")
+        what = f"{server} has {mine.replicas} replicas of its own"
+    return HoldsKeys(what, "empty it, or remove it and add it again with --wipe")
 
 
 def _of_a_stray(server: str, mine: Reading, master: str, ahead: Reading) -> NotToFollow | None:
     if mine.replicas:
-        problem = f"{server} has {mine.replicas} replicas of its own, so somebody has made it a master"
-        return HoldsKeys(f"{problem}; if what it holds may be lost, {_wipe(server)}")
+        what = f"{server} has {mine.replicas} replicas of its own, so somebody has made it a master"
+        return HoldsKeys(what, f"if what it holds may be lost, {_wipe(server)}")
     missing = lacking(mine.replication, ahead.replication)
     if mine.keys > MOST_TIMES_THE_KEYS * ahead.keys:
         return _alarm(server, mine, master, ahead, "which may have lost its data")
@@ -224,9 +228,9 @@ def _of_a_member(server: str, mine: Reading, master: str, ahead: Reading, bound:
 
 def _alarm(server: str, mine: Reading, master: str, ahead: Reading, why: str) -> MasterLacks:
     return MasterLacks(
-        f"{server} holds {mine.keys} keys and its master {master} {ahead.keys}, {why}. It fills nobody. If "
-        f"{server} has what is to be kept, stop {master} and promote {server} with --force; if what {server} holds may "
-        f"be lost, {_wipe(server)}"
+        f"{server} holds {mine.keys} keys and its master {master} {ahead.keys}, {why}. It fills nobody",
+        f"if {server} has what is to be kept, stop {master} and promote {server} with --force; if what {server} holds "
+        f"may be lost, {_wipe(server)}",
     )
 
 
@@ -250,39 +254,5 @@ class Alarms:
         servers = {server for group in self._ledger.table.groups.values() for server in group.servers}
         self._told = {known: told for known, told in self._told.items() if known in servers}
         self._told[server] = now
-        log.error("master_lacks_data", server=server, reason=str(error))
-        self._ledger.note(What.MASTER_LACKS_DATA, str(error))
-
-
-def require_copy(
-    group: Group,
-    address: str,
-    said: Mapping[str, Replication | ServerFailed],
-    joining: Collection[str],
-    problem_of: Callable[[str], str | None],
-) -> None:
-    """Raises LastCopy if the group may lose data with this replica: only while its master does not say that it is one.
-
-    Of a replica that does not answer itself nobody knows what it has: then any other whole one will do.
-
-    Args:
-        group: with that replica.
-        said: by each of the group's servers.
-        joining: servers that were never seen whole.
-        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
-    """
-    ahead, mine = said[group.servers[0]], said[address]
-    if not isinstance(ahead, ServerFailed) and ahead.is_master:
-        return
-    for server in group.replicas:
-        other = said[server]
-        if server == address or server in joining or problem_of(server) or isinstance(other, ServerFailed):
-            continue
-        has_all = isinstance(mine, ServerFailed) or (other.stream == mine.stream and other.offset >= mine.offset)
-        if has_all and not other.is_master and not other.may_be_partial:
-            return
-    raise LastCopy(
-        f"{group.master}, the master of group {group.id}, does not answer or is none, and no other replica is known to "
-        f"have all that {address} has: bring the master back, or promote a replica first. If this copy may be lost: "
-        f"slotferry server remove {group.id} {address}"
-    )
+        log.error("master_lacks_data", server=server, kind=error.kind, reason=str(error))
+        self._ledger.note(What.MASTER_LACKS_DATA, str(error), reason=Reason.of(error))

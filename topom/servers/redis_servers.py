@@ -36,7 +36,7 @@ class Fencing:
     """What came of fencing proxies off a server: the run id of the process that has the marks, or why it has not."""
 
     process: str
-    problem: str | None = None
+    refusal: str | None = None
 
 
 class RedisServers:
@@ -156,8 +156,8 @@ class RedisServers:
 
         if not self._leads():
             return Fencing("", "this topom does not lead any more")
-        problem = await self.guarded(address, fence)
-        return Fencing(process, problem)
+        refusal = await self.guarded(address, fence)
+        return Fencing(process, refusal)
 
     async def _ping(self, client: Redis) -> None:
         await client.execute_command("PING")

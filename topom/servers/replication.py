@@ -1,7 +1,7 @@
 """What topom asks and tells Redis servers about replication. Every call has the short limit of topom's questions."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
@@ -11,8 +11,8 @@ from redis.exceptions import ResponseError
 from slots.moving import STATE
 from slots.permits import WITHDRAW_ALL
 from slots.replies import info_of
-from slots.table import Group
 from topom.cluster.topology import parse_address
+from topom.reasons import Reason
 from topom.servers.lastcopy import As, MasterLacks, NotToFollow, ServerFailed, refusal, still_needed
 from topom.servers.readings import Reading, Replication, read, read_replication
 
@@ -41,7 +41,8 @@ class ServerReplication:
         leads: whether anything may be changed at a server at this instant.
         bound: how many bytes of writes a failover may lose.
         alarm: told of servers that are not told to follow because their master lacks what they have.
-        conflict: why nothing may be done to a server; empty if anything may be done (:mod:`topom.servers.identities`).
+        conflict: why nothing may be done to a server; None if anything may be done (:mod:`topom.servers.identities`).
+        lately: what a server has said, asked no more than so many seconds ago (:mod:`topom.servers.health`).
     """
 
     def __init__(
@@ -50,16 +51,18 @@ class ServerReplication:
         leads: Callable[[], bool] = lambda: True,
         bound: int = 0,
         alarm: Callable[[str, MasterLacks], None] = lambda server, error: None,
-        conflict: Callable[[str], str] = lambda server: "",
+        conflict: Callable[[str], Reason | None] = lambda server: None,
+        lately: Callable[[str, float], Replication | None] = lambda server, seconds: None,
     ) -> None:
+        self.lately = lately
         self._conflict = conflict
         self._servers = servers
         self._leads = leads
         self._bound = bound
         self._alarm = alarm
 
-    def conflict(self, address: str) -> str:
-        """Why nothing may be done to a server; empty if anything may be done."""
+    def conflict(self, address: str) -> Reason | None:
+        """Why nothing may be done to a server; None if anything may be done."""
         return self._conflict(address)
 
     def may_change(self) -> bool:
@@ -124,7 +127,7 @@ class ServerReplication:
         for one in (address, master):
             # run-id: of a server by two names nobody knows what it is to be.
             if reason := self._conflict(one):
-                raise NotToFollow(reason)
+                raise reason.to(NotToFollow)
         mine = await self.read(address)
         # last-copy: the master is asked last, so that it had by then what the server had.
         problem = refusal(address, mine, master, await self.read(master), told_as, self._bound, sure)
@@ -274,63 +277,14 @@ async def _replicaof(one: Redis, host: str, port: int, anew: bool) -> None:
         raise
 
 
-def obstacle(address: str, master: str, ahead: Replication, behind: Replication, near: int | None = None) -> str | None:
-    """Why a replica is no whole copy, and cannot take its master's place; None if it is one.
+async def look_at_all(
+    replication: ServerReplication, addresses: list[str], seconds: float = 0.0
+) -> dict[str, Replication | ServerFailed]:
+    """What each of several servers says, or why it does not.
 
     Args:
-        address: the replica's, which says ``behind`` of itself.
-        master: the address of its master, which says ``ahead``.
-        near: how many bytes it may be behind; None for any number.
+        seconds: how old the question may be, whichever part has asked it; 0 asks every server now.
     """
-    if not ahead.is_master:
-        return f"{master} is the master of its group and says that it is a replica itself"
-    if behind.is_master:
-        return f"{address} is a master itself, not a replica"
-    if behind.filling or not behind.link_up:
-        return f"{address} has no link to its master, or is still being filled"
-    if behind.stream != ahead.stream:
-        return f"{address} is a replica, but not of {master}"
-    if near is not None and ahead.offset - behind.offset > near:
-        return f"{address} is {ahead.offset - behind.offset} bytes behind its master"
-    return None
-
-
-def shortcomings(
-    group: Group,
-    said: Mapping[str, Replication | ServerFailed],
-    problem_of: Callable[[str], str | None],
-    near: int | None = None,
-) -> dict[str, str | None]:
-    """Of each of a group's servers, why it does not count as a whole copy now; None if it does.
-
-    While the master does not say that it is one, nobody does: nobody knows what a whole copy would have to hold.
-
-    Args:
-        group: with a master.
-        said: by each of its servers.
-        problem_of: why a replica's copy is not to be relied on; None if nothing is known against it.
-        near: as for :func:`obstacle`.
-    """
-    master = group.servers[0]
-    ahead = said[master]
-    if isinstance(ahead, ServerFailed):
-        return dict.fromkeys(group.servers, f"{master}, the master of group {group.id}, does not answer: {ahead}")
-    if not ahead.is_master:
-        return dict.fromkeys(
-            group.servers, f"{master} is the master of group {group.id} and says that it is a replica itself"
-        )
-    found: dict[str, str | None] = {master: None}
-    for server in group.replicas:
-        behind = said[server]
-        if isinstance(behind, ServerFailed):
-            found[server] = str(behind)
-        else:
-            found[server] = problem_of(server) or obstacle(server, master, ahead, behind, near)
-    return found
-
-
-async def look_at_all(replication: ServerReplication, addresses: list[str]) -> dict[str, Replication | ServerFailed]:
-    """What each of several servers says, or why it does not."""
 
     async def look(address: str) -> Replication | ServerFailed:
         try:
@@ -338,4 +292,8 @@ async def look_at_all(replication: ServerReplication, addresses: list[str]) -> d
         except ServerFailed as error:
             return error
 
-    return dict(zip(addresses, await asyncio.gather(*map(look, addresses)), strict=True))
+    found: dict[str, Replication | ServerFailed] = {}
+    if seconds:
+        found = {address: said for address in addresses if (said := replication.lately(address, seconds)) is not None}
+    rest = [address for address in addresses if address not in found]
+    return found | dict(zip(rest, await asyncio.gather(*map(look, rest)), strict=True))

@@ -11,14 +11,15 @@ A store that several topoms share also says which of them leads: one that holds 
 Whoever leads has to write to the store before it believes in its place: only the version keeps one that was paused from
 doing harm (**epochs**), the lease merely keeps two from getting into each other's way.
 
-May import: errors.
+May import: reasons, errors.
 
 To change
 
 - what a store has to be able to do: this module;
 - one kind of store: :mod:`~topom.store.sqlite`, :mod:`~topom.store.etcd` (its API: :mod:`~topom.store.etcd_gateway`),
   :mod:`~topom.store.zookeeper` (its session: :mod:`~topom.store.zookeeper_session`); which one is opened:
-  :mod:`topom.term.stores`;
+  :mod:`topom.term.stores`; which ones the settings allow: :mod:`topom.term.settings`;
+- a test that every kind of store has to pass: ``tests/integration/stores``;
 - what etcd and ZooKeeper have in common: :mod:`~topom.store.books` (documents), :mod:`~topom.store.shared` (elections),
   :mod:`~topom.store.lease`;
 - what one that led may still do: :mod:`~topom.store.leading`;
@@ -97,6 +98,10 @@ class Book(Protocol):
 
     async def read(self) -> Stored:
         """Everything, of one version. Raises :class:`StoreError`."""
+
+    async def catch_up(self) -> Stored:
+        """The same, for who reads again and again: a store may give what has not changed since from memory."""
+        return await self.read()
 
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
         """Put these documents (delete those that are None) and set the version, all or nothing, and durably.

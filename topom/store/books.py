@@ -8,6 +8,10 @@ A write that is too large for one transaction of the store is put beside the doc
 at once, with the stamp that says so. Readers lay it over the documents; the next write puts it in its place before it
 does anything else, which may be broken off and done again by anybody.
 
+The stamp also says which cells the latest writes have changed. So who catches up reads those alone that were changed
+since, as long as the writes in between are among them. What was broken off and belongs to nothing is found by who reads
+everything, as who comes to lead does.
+
 A write whose outcome was not learnt may come true at any later time, until another has. So its id is kept: who finds
 it in the stamp is not told that another topom has written.
 """
@@ -17,7 +21,7 @@ import base64
 import json
 import secrets
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import quote, unquote
@@ -30,6 +34,10 @@ CELL_OVERHEAD_BYTES = 256
 """What a store may need for a cell, beside its value."""
 UNKNOWN_KEPT = 64
 """Writes of unknown outcome whose ids are remembered. Each next one is made after the store has been read again."""
+MOST_RECENT = 32
+"""Writes whose cells the stamp names."""
+MOST_NAMED = 128
+"""Cells that it names, of all these writes together."""
 TRIES = 5
 """For a write that others' writes to the same number come in between of."""
 UNSEEN = "!"
@@ -65,6 +73,9 @@ class Cells(Protocol):
     async def fetch(self, book: str) -> Snapshot:
         """Everything, no older than this call."""
 
+    async def fetch_some(self, book: str, mark: int, names: Collection[str]) -> Mapping[str, bytes]:
+        """Those of these cells that are there, as of this mark. Raises :class:`Mismatch` where that is over."""
+
     async def apply(self, book: str, mark: int, stamp: bytes | None, cells: Mapping[str, bytes | None]) -> int:
         """Put cells (delete those that are None; they may be missing) and the stamp (None: as it is), all or nothing.
 
@@ -81,15 +92,39 @@ class Cells(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """``number`` as its users know it; ``unseen``: in how many cells the write lies that is not in its place yet."""
+    """``number`` as its users know it; ``unseen``: in how many cells the write lies that is not in its place yet.
+
+    ``recent`` are the latest writes, the oldest first and this one last: the id of each, and the cells that it changed.
+    """
 
     number: int = 0
     write: str = ""
     unseen: int = 0
+    recent: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def encode(self) -> bytes:
         """As it is stored."""
-        return json.dumps({"number": self.number, "write": self.write, "unseen": self.unseen}).encode()
+        recent = [[write, *cells] for write, cells in self.recent]
+        said = {"number": self.number, "write": self.write, "unseen": self.unseen, "recent": recent}
+        return json.dumps(said, separators=(",", ":")).encode()
+
+    def following(self, number: int, write: str, cells: Collection[str]) -> "Stamp":
+        """The stamp of the next write, which changes these cells."""
+        if len(cells) > MOST_NAMED:
+            return Stamp(number, write)
+        recent = [*self.recent[1 - MOST_RECENT :], (write, tuple(cells))]
+        while sum(len(named) for _, named in recent) > MOST_NAMED:
+            del recent[0]
+        return Stamp(number, write, 0, tuple(recent))
+
+    def changed_since(self, earlier: "Stamp") -> frozenset[str] | None:
+        """The cells that were changed since an earlier stamp; None if that is not known."""
+        if self.unseen or earlier.unseen or not earlier.write:
+            return None
+        writes = [write for write, _ in self.recent]
+        if earlier.write not in writes:
+            return None
+        return frozenset(cell for _, cells in self.recent[writes.index(earlier.write) + 1 :] for cell in cells)
 
     @classmethod
     def decode(cls, value: bytes) -> "Stamp":
@@ -98,7 +133,8 @@ class Stamp:
             return cls()
         try:
             stored = json.loads(value)
-            return cls(int(stored["number"]), str(stored["write"]), int(stored["unseen"]))
+            recent = tuple((str(write), tuple(map(str, cells))) for write, *cells in stored.get("recent", ()))
+            return cls(int(stored["number"]), str(stored["write"]), int(stored["unseen"]), recent)
         except (KeyError, TypeError, ValueError) as error:
             raise StoreDamaged(f"a stamp in the store cannot be read ({error!r}); restore it from a backup") from error
 
@@ -123,6 +159,7 @@ class CellsBook(Book):
         self._lock = asyncio.Lock()
         self._seen: tuple[int, Stamp] | None = None
         self._unknown: deque[str] = deque(maxlen=UNKNOWN_KEPT)
+        self._read: tuple[Stamp, dict[str, bytes]] | None = None
         # Cells that belonged to nothing as of a mark. Of another one it is not known any more.
         self._left: tuple[int, frozenset[str]] = 0, frozenset()
 
@@ -132,8 +169,14 @@ class CellsBook(Book):
         return mark, Stamp.decode(stamp).number
 
     async def read(self) -> Stored:
-        snapshot = await self._cells.fetch(self._name)
+        return self._taken(await self._cells.fetch(self._name))
+
+    async def catch_up(self) -> Stored:
+        return self._taken(await self._snapshot())
+
+    def _taken(self, snapshot: Snapshot) -> Stored:
         stamp = Stamp.decode(snapshot.stamp)
+        self._read = None if self._piecemeal else (stamp, dict(snapshot.cells))
         cells = dict(snapshot.cells)
         for name, value in _unseen(stamp, cells).items():
             if value is None:
@@ -145,6 +188,22 @@ class CellsBook(Book):
         # What was broken off left them, or a document that was longer; the next write takes them away.
         self._left = snapshot.mark, frozenset(snapshot.cells.keys() - used - set(stamp.cells()))
         return Stored(stamp.number, documents)
+
+    async def _snapshot(self) -> Snapshot:
+        """Everything; what was read before and has not been changed since is not fetched again."""
+        if self._read is not None:
+            earlier, cells = self._read
+            mark, value = await self._cells.look(self._name)
+            changed = Stamp.decode(value).changed_since(earlier)
+            if changed is not None:
+                try:
+                    new = await self._cells.fetch_some(self._name, mark, changed)
+                except Mismatch:
+                    pass  # it was written to meanwhile
+                else:
+                    kept = {name: cell for name, cell in cells.items() if name not in changed}
+                    return Snapshot(mark, value, {**kept, **new})
+        return await self._cells.fetch(self._name)
 
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
         """As :meth:`topom.store.Book.write`; StoreError also where an earlier write of its own has come true since."""
@@ -188,6 +247,7 @@ class CellsBook(Book):
         left = self._left[1] - cells.keys() if self._left[0] == mark else frozenset()
         # bounded: what finds no room stays until the next write.
         cells |= dict.fromkeys(sorted(left)[: max(0, self._cells.most_cells - len(cells))])
+        mine = stamp.following(mine.number, mine.write, cells)
         transactions = list(self._fitting(cells))
         if len(transactions) > 1 and not self._piecemeal:
             mine, unseen = _to_unseen(mine, cells)

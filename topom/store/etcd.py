@@ -13,7 +13,7 @@ it was elected. Reads are linearizable, and of one revision however many calls t
 import asyncio
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from topom.store import STATE, Leader, StoreError
@@ -78,6 +78,25 @@ class EtcdCells:
             if not answer.get("more"):
                 return Snapshot(mark, stamp, cells)
             start += b"\0"
+
+    async def fetch_some(self, book: str, mark: int, names: Collection[str]) -> Mapping[str, bytes]:
+        # The mark is the revision of the stamp's last change; what came with it is there as of that revision.
+        cells: dict[str, bytes] = {}
+        wanted = sorted(names)
+        for at in range(0, len(wanted), self.most_cells):
+            keys = [
+                encode(f"{self._prefix}/{book}/cells/{name}".encode()) for name in wanted[at : at + self.most_cells]
+            ]
+            reads = [{"request_range": {"key": key, "revision": str(mark)}} for key in keys]
+            try:
+                answer = await self._gateway.ask("kv/txn", {"success": reads})
+            except Compacted:
+                raise Mismatch from None
+            for response in answer.get("responses", []):
+                for entry in response["response_range"].get("kvs", []):
+                    name = decode(entry["key"]).rpartition(b"/")[2].decode()
+                    cells[name] = decode(entry.get("value", ""))
+        return cells
 
     async def apply(self, book: str, mark: int, stamp: bytes | None, cells: Mapping[str, bytes | None]) -> int:
         key = encode(self.stamp_key(book))

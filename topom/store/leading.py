@@ -43,6 +43,9 @@ class _LedBook(Book):
     async def read(self) -> Stored:
         return await self._book.read()
 
+    async def catch_up(self) -> Stored:
+        return await self._book.catch_up()
+
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
         if not self._leads():
             raise NotLeading(OVER)

@@ -57,6 +57,9 @@ class _TimedBook(Book):
     async def read(self) -> Stored:
         return await self._times.timed(f"read{self._of}", self._book.read())
 
+    async def catch_up(self) -> Stored:
+        return await self._times.timed(f"read{self._of}", self._book.catch_up())
+
     async def write(self, expected: int, version: int, documents: Mapping[str, bytes | None]) -> None:
         await self._times.timed(f"write{self._of}", self._book.write(expected, version, documents))
 

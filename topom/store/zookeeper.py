@@ -10,6 +10,7 @@ The mark of a book is its stamp's version; the term of a leader is the transacti
 the server has what was written before them (``sync``), and are done again when something was written meanwhile.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -87,6 +88,28 @@ class ZooKeeperCells:
                 self._names[book] = set(names)
                 return Snapshot(mark, stamp, cells)
         raise StoreError(f"the {book} in ZooKeeper change faster than they can be read")
+
+    async def fetch_some(self, book: str, mark: int, names: Collection[str]) -> Mapping[str, bytes]:
+        cells: dict[str, bytes] = {}
+        wanted = sorted(names)
+        for at in range(0, len(wanted), WINDOW):
+            window = wanted[at : at + WINDOW]
+            for name, found in zip(
+                window, await asyncio.gather(*(self._one(book, name) for name in window)), strict=True
+            ):
+                if found is not None:
+                    cells[name] = found
+        if (await self.look(book))[0] != mark:
+            raise Mismatch
+        return cells
+
+    async def _one(self, book: str, name: str) -> bytes | None:
+        """A cell; None if it is not there."""
+        try:
+            value, _ = await self._call(_get(f"{self._prefix}/{book}/cells/{name}"))
+        except NoNodeError:
+            return None
+        return bytes(value)
 
     async def _children(self, book: str) -> list[str]:
         folder = f"{self._prefix}/{book}/cells"

@@ -11,8 +11,9 @@ import httpx
 import structlog
 
 from topom.errors import NotLeading
+from topom.reasons import Kind, Reason
 from topom.store import Leader
-from topom.term.node import Node
+from topom.term.node import Node, Unfit
 
 log = structlog.get_logger(__name__)
 
@@ -39,10 +40,10 @@ async def announce(node: Node, *tokens: str) -> None:
             look_at = clock() + LOOK_SECONDS
             _note(node, "misplaced", await _look_at_own_url(node))
         if node.leading is not None or leader is None:
-            _note(node, "refused", "")
+            _note(node, "refused", None)
         else:
             if former is None or former.term != leader.term:
-                _note(node, "refused", "")
+                _note(node, "refused", None)
             try:
                 _note(node, "refused", await _say(node, leader, [token for token in tokens if token]))
             except (httpx.HTTPError, httpx.InvalidURL, NotLeading) as error:
@@ -51,12 +52,14 @@ async def announce(node: Node, *tokens: str) -> None:
         await asyncio.sleep(SECONDS)
 
 
-async def _say(node: Node, leader: Leader, tokens: list[str]) -> str:
+async def _say(node: Node, leader: Leader, tokens: list[str]) -> Reason | None:
     """Tell the leader of this topom; why it does not want to hear it, or nothing."""
     if leader.url == node.url:
-        return (
+        return Reason(
+            Kind.OPERATOR,
             f"the topom that leads, {leader.instance[:8]}, says that it is at {leader.url}, and so does this one, "
-            f"{node.instance[:8]}; give each topom a url of its own"
+            f"{node.instance[:8]}",
+            to_do="give each topom a url of its own",
         )
     said = {
         "instance": node.instance,
@@ -69,36 +72,41 @@ async def _say(node: Node, leader: Leader, tokens: list[str]) -> str:
             f"{leader.url}/api/v1/topoms", json=said, headers={"Authorization": f"Bearer {token}"}, timeout=SECONDS
         )
         if answer.status_code != httpx.codes.UNAUTHORIZED:
-            return ""
-    return (
-        f"the topom that leads, at {leader.url}, does not accept this topom's token, so nothing can be passed on "
-        "to it; give all topoms the same token"
+            return None
+    return Reason(
+        Kind.OPERATOR,
+        f"the topom that leads, at {leader.url}, does not accept this topom's token, so nothing can be passed on to it",
+        to_do="give all topoms the same token",
     )
 
 
-async def _look_at_own_url(node: Node) -> str:
-    """Whether another topom answers at the URL that this one gives as its own: a sentence, or nothing."""
+async def _look_at_own_url(node: Node) -> Reason | None:
+    """That another topom answers at the URL that this one gives as its own; None if none does."""
     try:
         answer = await node.http.get(f"{node.url}/healthz", timeout=SECONDS)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         log.debug("own_url_not_reached", url=node.url, reason=repr(error))
-        return node.misplaced
+        return node.unfit.get("misplaced")
     found = answer.headers.get(INSTANCE, node.instance)
     if found == node.instance:
-        return ""
-    return (
-        f"at {node.url}, which this topom, {node.instance[:8]}, gives as its own url, another one answers, "
-        f"{found[:8]}; set url to where this one is reached"
+        return None
+    return Reason(
+        Kind.OPERATOR,
+        f"at {node.url}, which this topom, {node.instance[:8]}, gives as its own url, another one answers, {found[:8]}",
+        to_do="set url to where this one is reached",
     )
 
 
-def _note(node: Node, what: str, problem: str) -> None:
-    before = getattr(node, what)
-    setattr(node, what, problem)
-    if problem and problem != before:
-        log.error(f"topom_{what}", reason=problem)
-    elif before and not problem:
-        log.info(f"topom_{what}_no_more")
+def _note(node: Node, what: Unfit, reason: Reason | None) -> None:
+    before = node.unfit.get(what)
+    if reason is None:
+        node.unfit.over(what)
+        if before is not None:
+            log.info(f"topom_{what}_no_more")
+        return
+    node.unfit.waits(what, reason)
+    if not reason.says(before):
+        log.error(f"topom_{what}", kind=reason.kind, reason=str(reason))
 
 
 def program_version() -> str:

@@ -81,6 +81,7 @@ def _of_state(topom: Topom) -> Iterator[Metric]:
         f"{PREFIX}events", "Events since the store was filled.", state.events[-1].id if state.events else 0
     )
     yield _gauge("protection_lifted", "1 while an operator has lifted it.", int(state.protection_lifted is not None))
+    yield _gauge("paused", "1 while an operator has topom do nothing by itself.", int(state.pause is not None))
     last = topom.sizes.known.last
     if last is not None:
         age = max(0.0, topom.sizes.clock() - last.taken_at)

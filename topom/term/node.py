@@ -14,12 +14,16 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from typing import Literal
 
 import httpx
 import structlog
 
 from slots.backoff import Backoff
+from topom.cluster.event_sinks import EventSinks
 from topom.errors import NotLeading, TopomError
+from topom.reasons import Kind, Reason, Reasons
 from topom.store import Leader, Leadership, Store, StoreConflict, StoreError
 from topom.store.leading import LedStore
 from topom.store.timed import StoreTimes, TimedStore
@@ -39,6 +43,8 @@ CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 25.0
 """How long it may take to answer: less than the command line waits, so that an operator hears the reason."""
 
+Unfit = Literal["refused", "misplaced"]
+"""The leader will not work with this topom; another topom is at this one's URL."""
 Make = Callable[[Leadership], Topom]
 """Makes the topom of a term."""
 
@@ -61,12 +67,13 @@ class Node:
         self.instance = secrets.token_hex(16)
         self.store_times = StoreTimes()
         store = TimedStore(store, self.store_times)
-        self.view = View(settings, store, lambda: self.leading is not None)
+        self.events = EventSinks()
+        """Who is told of the events that this process stores, or reads as a follower."""
+        self.view = View(settings, store, self.events, lambda: self.leading is not None)
         self.roster = Roster()
-        self.refused = ""
-        """Why the leader will not work with this one (:mod:`topom.term.announcing`); empty if it will."""
-        self.misplaced = ""
-        """That another topom is at this one's URL; empty if that is not known."""
+        self.unfit = Reasons[Unfit]()
+        """Why this one is of no use as it is (:mod:`topom.term.announcing`)."""
+        self._no_leader = Reasons[None]()
         self.leadership: Leadership | None = None
         """While this one leads, from when it can be asked."""
         self.led = asyncio.Event()
@@ -103,20 +110,21 @@ class Node:
         return known if known is not None and known.instance != self.instance else None
 
     @property
-    def problem(self) -> str:
-        """Why nothing can be changed through this topom now, as a sentence; empty if it can."""
+    def reason(self) -> Reason | None:
+        """Why nothing can be changed through this topom now; None if it can."""
         if self.leading is not None:
-            return ""
-        if self.view.problem:
-            return (
-                f"{self.view.problem}; nothing can be changed until the store is back, and proxies serve on meanwhile"
-            )
+            return None
+        if (known := self.view.reason) is not None:
+            what = f"{known.what}; nothing can be changed until the store is back, and proxies serve on meanwhile"
+            return replace(known, what=what)
         if self.leader is None:
-            return "no topom leads at present; try again in a while"
-        return self.misplaced or self.refused
+            return self._no_leader.waits(None, Reason(Kind.STORE, "no topom leads at present; try again in a while"))
+        self._no_leader.over(None)
+        return self.unfit.get("misplaced") or self.unfit.get("refused")
 
     def release(self) -> None:
         """Nobody waits for news any longer: the process is about to stop."""
+        self.events.close()
         with suppress(NotLeading):
             self.serving.waiters.release()
 
@@ -152,9 +160,7 @@ class Node:
             try:
                 await self._store.open()
             except StoreError as error:
-                if not self.view.problem:
-                    log.warning("store_unreachable", reason=str(error))
-                self.view.problem = str(error)
+                self.view.unreadable(error)
                 await asyncio.sleep(backoff.next())
             else:
                 return
@@ -176,7 +182,8 @@ class Node:
             topom = await self._started(leadership)
             self.leadership, self._topom = leadership, topom
             self.led.set()
-            # Who waits for news of the view hears of this term's first, and asks the term next.
+            # Who waits for news hears of this term's first, and asks the term next.
+            self.events.show(topom.ledger.state, topom.ledger.began_after)
             if self.shared:
                 self.view.show(topom.ledger.state)
             log.info("leading", term=leadership.leader.term, epoch=topom.ledger.table.epoch)
@@ -197,6 +204,7 @@ class Node:
         """
         while True:
             topom = self._make(leadership)
+            topom.ledger.listen(self.events.changed)
             try:
                 await topom.start()
             except StoreConflict:

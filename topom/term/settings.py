@@ -1,81 +1,74 @@
 """Settings of topom: each has its home, its unit, its default and its limits here.
 
-They are read from a TOML file and from the environment (``SLOTFERRY_TOPOM_LISTEN`` for ``listen``); the
-environment wins, so that secrets can stay out of files. ``configs/topom.toml`` lists them all.
+They hold values and know no other part of topom: :mod:`topom.term.features` builds from them what each is told.
+:mod:`slots.settings` reads them from a TOML file and from the environment (``SLOTFERRY_TOPOM_LISTEN`` for ``listen``).
+``configs/topom.toml`` lists them all.
 """
 
-import os
 import re
-import tomllib
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import quote
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from slots import functions
-from slots.access import ServerAccess, ServerTls
 from slots.address import split
-from slots.environment import misspelt, nearest
 from slots.moving import MOST_KEYS
+from slots.settings import Seconds, Settings
 from slots.table import DEFAULT_SLOTS, MAXIMUM_SLOTS, MOST_REPLICAS
 from topom.cluster.hours import Hours
-from topom.cluster.state import MigrationSettings, Product
 from topom.cluster.topology import parse_address
 from topom.errors import InvalidAddress
-from topom.masters.failover import MastersSettings
-from topom.masters.sentinels.monitoring import SentinelSettings
-from topom.placement.planner import Rules
-from topom.placement.stepping import SteppingSettings
-from topom.servers.detector import DetectorSettings
 
 SENTINEL_NAME = re.compile(r"[A-Za-z0-9._-]+")
-ENVIRONMENT_PREFIX = "SLOTFERRY_TOPOM_"
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# What may be set here and changed by an operator while topom runs (:mod:`topom.api.migration_models`).
+ParallelSlots = Annotated[int, Field(ge=1, le=MAXIMUM_SLOTS)]
+Rate = Annotated[int, Field(ge=0)]
+BatchKeys = Annotated[int, Field(ge=1, le=MOST_KEYS)]
+BatchBytes = Annotated[int, Field(ge=1)]
+BatchMilliseconds = Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)]
+GoalMilliseconds = Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)]
+MinReplicas = Annotated[int, Field(ge=0, le=MOST_REPLICAS)]
+ReplicaSeconds = Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)]
 
 
-class SettingsError(ValueError):
-    """The settings cannot be used. The message has one sentence a setting: which, and what is wrong."""
-
-
-class TopomSettings(BaseSettings):
+class TopomSettings(Settings):
     """What topom is told at its start. Bytes and seconds are in the names; the descriptions say the rest."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True
-    )
+    model_config = SettingsConfigDict(env_prefix="SLOTFERRY_TOPOM_")
 
     listen: str = Field(
         default="127.0.0.1:8380",
-        description="Where the HTTP API and the proxies' control stream are, host:port. Port 0 takes a free one.",
+        description="Where the HTTP API and the proxies' control stream listen, host:port. Port 0 takes a free one.",
     )
     token: SecretStr = Field(
         default=SecretStr(""),
-        description='The bearer token that is asked for. "": made at the first start and kept in the file "token" of '
-        "the data folder.",
+        description='The bearer token for clients of the API. "": it is made at the first start and kept in the '
+        'file "token" of the data folder.',
     )
     token_next: SecretStr = Field(
         default=SecretStr(""),
-        description='A second bearer token that is accepted as well, while the token is changed. "": none.',
+        description='A second bearer token that is accepted, too, while the token is changed. "": none.',
     )
     data: Path = Field(
         default=Path("slotferry-data"),
-        description="Folder of the store; made when missing. One topom uses it at a time.",
+        description="Folder of the store; it is made if it is missing. One topom uses it at a time.",
     )
     url: str = Field(
         default="",
         max_length=300,
-        description='Where the other topoms reach this one\'s API, such as http://topom-1:8380. "": by its name and '
-        "the port that it listens on.",
+        description='URL by which the other topoms reach this one\'s API, such as http://topom-1:8380. "": the '
+        "host name and the port that it listens on.",
     )
     redis_user: str = Field(
-        default="", description='The ACL user as whom topom logs in at the Redis servers. "": their user default.'
+        default="",
+        description='The ACL user by which topom logs in at the Redis servers. "": their user default.',
     )
     redis_password: SecretStr = Field(
-        default=SecretStr(""), description='What topom sends to the Redis servers with AUTH. "": nothing.'
+        default=SecretStr(""),
+        description='The password of topom at the Redis servers. "": none.',
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least important events that are logged: debug, info, warning or error."
@@ -84,36 +77,42 @@ class TopomSettings(BaseSettings):
     redis_tls: bool = Field(default=False, description="Whether topom speaks TLS with the Redis servers.")
     redis_tls_ca: str = Field(
         default="",
-        description='File with the certificates of who may vouch for servers, in PEM. "": whom the system trusts.',
+        description='File with the certificates of the authorities for servers, in PEM. "": those that the system'
+        " trusts.",
     )
     redis_tls_certificate: str = Field(
         default="", description='File with the certificate shown to servers, in PEM. "": none.'
     )
     redis_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
     redis_tls_verify_host: bool = Field(
-        default=True, description="Whether a server's certificate has to be for the host in the server's address."
+        default=True,
+        description="Whether a server's certificate has to name the host in the server's address.",
     )
 
     store: Literal["sqlite", "etcd", "zookeeper"] = Field(
         default="sqlite",
-        description='Where topom keeps what it has to remember: "sqlite": in a file of the data folder, for one topom; '
-        '"etcd" or "zookeeper": there, for several.',
+        description='Where topom keeps its state. "sqlite": in a file of the data folder, for one topom. "etcd" '
+        'or "zookeeper": there, for several topoms.',
     )
     store_servers: str = Field(
-        default="", description="Servers of etcd or ZooKeeper, host:port, with commas between them."
+        default="",
+        description="Servers of etcd or ZooKeeper, host:port, separated by commas.",
     )
     store_prefix: str = Field(
         default="",
-        description='What the names of all topom keeps in etcd or ZooKeeper begin with, such as "/slotferry/shop". '
-        '"": "/slotferry/" and the name of the product.',
+        description='The prefix of topom\'s names in etcd or ZooKeeper, such as "/slotferry/shop". "": '
+        '"/slotferry/" and the name of the product.',
     )
-    store_user: str = Field(default="", description='The user as whom topom logs in at the store. "": none.')
+    store_user: str = Field(
+        default="",
+        description='The user by which topom logs in at the store. "": none.',
+    )
     store_password: SecretStr = Field(default=SecretStr(""), description='Its password. "": none.')
     store_tls: bool = Field(default=False, description="Whether topom speaks TLS with the store.")
     store_tls_ca: str = Field(
         default="",
-        description='File with the certificates of who may vouch for the store\'s servers, in PEM. "": whom the system '
-        "trusts.",
+        description='File with the certificates of the authorities for the store\'s servers, in PEM. "": those '
+        "that the system trusts.",
     )
     store_tls_certificate: str = Field(
         default="", description='File with the certificate shown to the store, in PEM. "": none.'
@@ -121,15 +120,16 @@ class TopomSettings(BaseSettings):
     store_tls_key: str = Field(default="", description="File with its key, in PEM, without a password.")
     store_tls_verify_host: bool = Field(
         default=True,
-        description="Whether a server of the store has to have a certificate for the host in its address.",
+        description="Whether a certificate of the store's servers has to name the host in the server's address.",
     )
     store_timeout_seconds: Seconds = Field(
-        default=3.0, description="Seconds that etcd or ZooKeeper may take for one call, with all its tries."
+        default=3.0,
+        description="Seconds that one call to etcd or ZooKeeper may take, including all its tries.",
     )
     leader_lease_seconds: Annotated[float, Field(ge=1, le=30, allow_inf_nan=False)] = Field(
         default=5.0,
-        description="Seconds after which a topom that leads and does not renew its place at the store has lost it. "
-        "Another leads within twice that.",
+        description="Seconds after which a leading topom that does not renew its lease at the store has lost it. "
+        "Another topom leads within twice that.",
     )
 
     product: str = Field(
@@ -148,63 +148,71 @@ class TopomSettings(BaseSettings):
     heartbeat_seconds: Seconds = Field(default=1.0, description="Seconds between two heartbeats of a proxy.")
     proxy_lease_seconds: Seconds = Field(
         default=5.0,
-        description="Seconds without a heartbeat after which a proxy is lost: when slots are moved it is fenced off "
-        "the servers instead of waited for.",
+        description="Seconds without a heartbeat after which a proxy is lost. When slots move, topom fences a "
+        "lost proxy off the servers instead of waiting for it.",
     )
     proxy_forget_seconds: float = Field(
         default=15.0,
         ge=0,
         allow_inf_nan=False,
-        description="Seconds without a heartbeat after which a lost proxy is fenced off all servers and forgotten, if "
-        "none of them has a connection of it and all of them answer. 0: it stays until it is removed or slots move.",
+        description="Seconds without a heartbeat after which a lost proxy is fenced off all servers and "
+        "forgotten. All servers have to answer, and none may have a connection of the proxy. 0: it "
+        "stays until it is removed or slots move.",
     )
     barrier_seconds: Seconds = Field(
         default=2.0,
-        description="Seconds that slots may be locked until every proxy has acknowledged; then they are unlocked, "
+        description="Seconds that slots may be locked while proxies acknowledge. After that they are unlocked, "
         "and locked again later.",
     )
     promotion_seconds: Seconds = Field(
         default=2.0,
-        description="Seconds that a group may be locked for a replica to become its master; then the master stays. As "
-        "long, at the most, the replica is waited for before.",
+        description="Seconds that a group may be locked while a replica becomes its master; after that the master"
+        " stays. Before the lock, topom waits at most as long for the replica.",
     )
     server_probe_seconds: Seconds = Field(
-        default=0.5, description="Seconds between two questions of topom to a Redis server whether it answers."
+        default=0.5,
+        description="Seconds between two checks by topom whether a Redis server answers.",
     )
     server_suspect_seconds: Seconds = Field(
-        default=2.0, description="Seconds without an answer to topom or a proxy after which a server is suspected."
+        default=2.0,
+        description="Seconds after which a server that does not answer topom or a proxy is suspected.",
     )
     server_fail_seconds: Seconds = Field(
         default=5.0,
-        description="Seconds without an answer to most of them, topom and proxies, after which a server has failed.",
+        description="Seconds without an answer to a majority of topom and proxies, after which a server has failed.",
     )
     server_view_seconds: Seconds = Field(
-        default=5.0, description="Seconds for which it counts what a proxy said of the servers."
+        default=5.0,
+        description="Seconds for which a proxy's report about the servers counts.",
     )
     protection_share: float = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="Share of the members, servers and proxies, beyond which nothing is done by itself if they are "
-        "lost at a time.",
+        description="Share of the members (servers and proxies). If more are lost at once, topom does nothing "
+        "about it by itself.",
     )
     placement_replicas: int = Field(
         default=2,
         ge=1,
         le=64,
-        description="Copies of each group that placement sees to, on as many nodes; the master's counts, too.",
+        description="Copies of each group, including the master's, that placement keeps on as many nodes.",
     )
     placement_watermark_percent: int = Field(
         default=10,
         ge=0,
         le=100,
-        description="Percent by which a node's masters and replicas may be off the even share at rest.",
+        description="Percent by which a node's numbers of masters and replicas may differ from the even share at rest.",
     )
     placement_leader_changes_max: int = Field(
-        default=6, ge=1, description="Masters that placement replaces a round at most, where one is there."
+        default=6,
+        ge=1,
+        description="The most masters that placement replaces in one round, where a group has one.",
     )
     placement_follower_changes_max: int = Field(
-        default=10, ge=1, description="Replicas that placement moves a round at most, where none is missing."
+        default=10,
+        ge=1,
+        description="The most replicas that placement moves in one round, where none is missing.",
     )
     placement_lag_bytes_max: int = Field(
         default=1_048_576,
@@ -212,10 +220,12 @@ class TopomSettings(BaseSettings):
         description="Bytes that a replica may be behind its master to count as whole. 1 MiB.",
     )
     placement_copy_seconds: Seconds = Field(
-        default=3600.0, description="Seconds that a new replica may take to be whole, before it is given up."
+        default=3600.0,
+        description="Seconds that a new replica may take to become whole before it is given up.",
     )
     placement_settle_seconds: Seconds = Field(
-        default=60.0, description="Seconds without any change after which placement does something by itself."
+        default=60.0,
+        description="Seconds without any change after which placement acts by itself.",
     )
     ha_lag_bytes_max: int = Field(
         default=67_108_864,
@@ -224,14 +234,14 @@ class TopomSettings(BaseSettings):
     )
     ha_lost_proxies: Literal["stand_down", "wait", "ignore"] = Field(
         default="stand_down",
-        description='When a failed master is replaced while a proxy is lost that may still write to it: "stand_down": '
-        "once the proxy has surely stood down, which proxies do that hear neither topom nor all replicas of a group; "
-        '"wait": once it is back, or fenced; "ignore": at once.',
+        description='When a failed master is replaced while a lost proxy may still write to it. "stand_down": '
+        "once the proxy has surely stood down, as a proxy does that hears neither topom nor all "
+        'replicas of a group. "wait": once the proxy is back, or fenced. "ignore": at once.',
     )
     stand_down_seconds: Seconds = Field(
         default=5.0,
-        description="Seconds for which a proxy serves a group after topom, or all of the group's replicas, have "
-        'answered it for the last time, with ha_lost_proxies = "stand_down". At least three heartbeats.',
+        description="Seconds for which a proxy serves a group after the last answer of topom, or of all the "
+        'group\'s replicas, with ha_lost_proxies = "stand_down". At least three heartbeats.',
     )
     redis_timeout_seconds: Seconds = Field(
         default=1.0, description="Seconds that a Redis server may take to answer topom's own questions."
@@ -241,8 +251,9 @@ class TopomSettings(BaseSettings):
         default=0,
         ge=0,
         le=9999,
-        description="Groups with a reachable, empty master that have to be there before topom lays out slots of which "
-        "none was ever assigned, evenly, in ranges. 0: it never does so by itself.",
+        description="Number of groups with a reachable, empty master for the first layout: with so many, topom "
+        "lays all slots out in even ranges, if no slot was ever assigned. 0: it never does so by "
+        "itself.",
     )
     events_kept: int = Field(
         default=2048, ge=32, le=65_536, description="Events that are kept in the store; the oldest are dropped."
@@ -250,12 +261,13 @@ class TopomSettings(BaseSettings):
     waiters: int = Field(
         default=256,
         ge=1,
-        description="Requests that may wait at a time for news of slots, and streams of events; more are refused.",
+        description="Requests that may wait at a time for news of slots; more are refused.",
     )
 
     ha: Literal["off", "topom", "sentinel"] = Field(
         default="off",
-        description='Who finds another master when one fails: "off": nobody; "topom"; "sentinel": Redis Sentinels.',
+        description='What finds another master when one fails. "off": nothing. "topom": topom. "sentinel": Redis '
+        "Sentinels.",
     )
     sentinels: Annotated[list[str], NoDecode] = Field(
         default=[],
@@ -263,7 +275,9 @@ class TopomSettings(BaseSettings):
         "environment: separated by commas.",
     )
     sentinel_quorum: int = Field(
-        default=0, ge=0, description="Sentinels that have to find a master down. 0: a majority of them."
+        default=0,
+        ge=0,
+        description="Number of Sentinels that have to find a master down. 0: a majority of them.",
     )
     sentinel_down_after_milliseconds: int = Field(
         default=5_000,
@@ -273,48 +287,53 @@ class TopomSettings(BaseSettings):
     sentinel_failover_timeout_milliseconds: int = Field(
         default=60_000,
         ge=1_000,
-        description="Milliseconds that a failover may take before it is given up; after twice that it is tried again.",
+        description="Milliseconds that a failover may take before it is given up. After twice that time it is "
+        "tried again.",
     )
     sentinel_parallel_syncs: int = Field(
-        default=1, ge=1, description="Replicas that are pointed to a new master at a time."
+        default=1,
+        ge=1,
+        description="Replicas that are pointed to a new master at once.",
     )
     sentinel_user: str = Field(
-        default="", description='The ACL user as whom topom logs in at the Sentinels. "": their user default.'
+        default="",
+        description='The ACL user by which topom logs in at the Sentinels. "": their user default.',
     )
     sentinel_password: SecretStr = Field(
-        default=SecretStr(""), description='What topom sends to the Sentinels with AUTH. "": nothing.'
+        default=SecretStr(""),
+        description='The password of topom at the Sentinels. "": none.',
     )
 
-    migration_parallel_slots: int = Field(
-        default=512, ge=1, le=MAXIMUM_SLOTS, description="Slots of one pair of groups that are moved together."
+    migration_parallel_slots: ParallelSlots = Field(
+        default=512, description="Slots of one pair of groups that are moved together."
     )
-    migration_keys_per_second: int = Field(
-        default=0, ge=0, description="Keys that may move in a second, all migrations together. 0: no limit."
+    migration_keys_per_second: Rate = Field(
+        default=0, description="Keys that may move in a second, all migrations together. 0: no limit."
     )
-    migration_bytes_per_second: int = Field(
-        default=0, ge=0, description="Bytes that may move in a second, all migrations together. 0: no limit."
+    migration_bytes_per_second: Rate = Field(
+        default=0, description="Bytes that may move in a second, all migrations together. 0: no limit."
     )
-    migration_batch_keys: int = Field(default=500, ge=1, le=MOST_KEYS, description="Most keys in one step.")
-    migration_batch_bytes: int = Field(
-        default=524_288, ge=1, description="Most bytes in one step, unless a single key is larger. 512 KiB."
+    migration_batch_keys: BatchKeys = Field(default=500, description="Most keys in one step.")
+    migration_batch_bytes: BatchBytes = Field(
+        default=524_288, description="Most bytes in one step, unless a single key is larger. 512 KiB."
     )
-    migration_batch_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = Field(
+    migration_batch_milliseconds: BatchMilliseconds = Field(
         default=1.5, description="Milliseconds that one step should hold up its source; batches adapt to it."
     )
     migration_big_key_elements: int = Field(
         default=512,
         ge=1,
-        description="Elements from above which a key moves in pieces. The same as the proxies' setting.",
+        description="A key with more elements moves in pieces. Set the same as the proxies' setting.",
     )
     migration_big_key_bytes: int = Field(
         default=65_536,
         ge=1,
-        description="Bytes from above which a key moves in pieces. The same as the proxies' setting. 64 KiB.",
+        description="A key with more bytes moves in pieces. Set the same as the proxies' setting. 64 KiB.",
     )
     migration_piece_milliseconds: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
         default=1.0, description="Milliseconds that one piece of a big key should hold up either server."
     )
-    migration_latency_goal_milliseconds: Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)] = Field(
+    migration_latency_goal_milliseconds: GoalMilliseconds = Field(
         default=10.0,
         description="Milliseconds within which a source or target should answer 99 of 100 requests; moving slows down "
         "to hold it. 0: no goal.",
@@ -325,22 +344,21 @@ class TopomSettings(BaseSettings):
         '"": always.',
     )
     migration_time_zone: str = Field(
-        default="", description='Time zone of these hours, such as "Europe/Paris". "": that of topom\'s computer.'
+        default="",
+        description='Time zone of these hours, such as "Europe/Paris". "": the one of topom\'s computer.',
     )
-    migration_min_replicas: int = Field(
+    migration_min_replicas: MinReplicas = Field(
         default=0,
-        ge=0,
-        le=MOST_REPLICAS,
         description="Replicas of the target that have to have a key before it is deleted at its source. Proxies go "
         "by the number of when a slot was touched.",
     )
-    migration_replica_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = Field(
+    migration_replica_seconds: ReplicaSeconds = Field(
         default=2.0, description="Seconds that replicas have to confirm keys."
     )
 
     sizes_stale_seconds: Seconds = Field(
         default=604_800.0,
-        description="Seconds after which sizes of slots are stale, which a plan that uses them says. 7 days.",
+        description="Seconds after which sizes of slots are stale; a plan that uses stale sizes says so. 7 days.",
     )
 
     @field_validator("listen")
@@ -426,7 +444,7 @@ class TopomSettings(BaseSettings):
             raise ValueError("server_suspect_seconds: may not be larger than server_fail_seconds")
         if self.ha == "sentinel" and not SENTINEL_NAME.fullmatch(self.product):
             raise ValueError("product: may have letters, digits, dots, hyphens and underscores only for Sentinels")
-        if self.stand_down_rule() is not None and self.stand_down_seconds < 3 * self.heartbeat_seconds:
+        if self.proxies_stand_down and self.stand_down_seconds < 3 * self.heartbeat_seconds:
             raise ValueError("stand_down_seconds: has to be three times heartbeat_seconds at least")
         if self.store != "sqlite" and not self.store_servers:
             raise ValueError(f"store_servers: is needed for a store in {self.store}")
@@ -436,117 +454,10 @@ class TopomSettings(BaseSettings):
             raise ValueError("store_tls_certificate: needs store_tls_key, and the other way round")
         return self
 
-    @classmethod
-    def load(cls, config: Path | None = None, **overrides: Any) -> Self:
-        """Settings from ``overrides``, else the environment, else the TOML file ``config``, else the defaults.
-
-        Raises:
-            SettingsError: the file cannot be read, or a setting is unknown or not allowed, there or in the environment.
-        """
-        if sentences := misspelt(ENVIRONMENT_PREFIX, cls.model_fields, os.environ):
-            raise SettingsError("\n".join(sentences))
-        try:
-            in_file = {} if config is None else tomllib.loads(config.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"The settings file {config} is not TOML: {error}.") from error
-        try:
-            return cls(**{**in_file, **EnvSettingsSource(cls)(), **overrides})
-        except ValidationError as error:
-            raise SettingsError(_explain(error)) from error
-
-    @cached_property
-    def redis_access(self) -> ServerAccess:
-        """How to get in at the servers. Raises :class:`slots.tls.TlsError`."""
-        tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
-        return ServerAccess(self.redis_password.get_secret_value(), self.redis_user, tls if self.redis_tls else None)
-
-    @cached_property
-    def sentinel_access(self) -> ServerAccess:
-        """How to get in at the Sentinels. Raises :class:`slots.tls.TlsError`."""
-        tls = ServerTls(self.redis_tls_ca, self.redis_tls_certificate, self.redis_tls_key, self.redis_tls_verify_host)
-        return ServerAccess(
-            self.sentinel_password.get_secret_value(), self.sentinel_user, tls if self.redis_tls else None
-        )
-
-    def sentinel_settings(self) -> SentinelSettings:
-        """How Sentinels watch the servers."""
-        password = self.redis_password.get_secret_value()
-        login = ("auth-pass", password) if password else ()
-        return SentinelSettings(
-            quorum=self.sentinel_quorum,
-            down_after_milliseconds=self.sentinel_down_after_milliseconds,
-            failover_timeout_milliseconds=self.sentinel_failover_timeout_milliseconds,
-            parallel_syncs=self.sentinel_parallel_syncs,
-            login=(*login, "auth-user", self.redis_user) if self.redis_user else login,
-        )
-
     @property
-    def store_access_tls(self) -> ServerTls | None:
-        """What is trusted and shown in TLS with the store; None for connections in the clear."""
-        tls = ServerTls(self.store_tls_ca, self.store_tls_certificate, self.store_tls_key, self.store_tls_verify_host)
-        return tls if self.store_tls else None
-
-    @property
-    def store_root(self) -> str:
-        """The prefix of all names in the store, with a slash before each of its parts."""
-        return self.store_prefix or f"/slotferry/{quote(self.product, safe='')}"
-
-    def product_settings(self) -> Product:
-        """What proxies have to agree on."""
-        return Product(self.product, self.number_of_slots, self.slot_function, self.databases)
-
-    def masters_settings(self) -> MastersSettings:
-        """When topom replaces a master by itself."""
-        return MastersSettings(
-            self.ha == "topom",
-            self.ha_lag_bytes_max,
-            self.server_fail_seconds,
-            self.ha_lost_proxies != "ignore",
-            max(self.proxy_lease_seconds / 2, 2 * self.heartbeat_seconds),
-        )
-
-    def stand_down_rule(self) -> float | None:
-        """The allowance by which proxies are to stand down (:mod:`topom.proxies.standdown`); None if they are not."""
-        return self.stand_down_seconds if self.ha == "topom" and self.ha_lost_proxies == "stand_down" else None
-
-    def placement_rules(self) -> Rules:
-        """How groups are placed on nodes: as groups are few, by strict watermarks."""
-        return Rules(
-            self.placement_replicas,
-            self.placement_watermark_percent,
-            self.placement_leader_changes_max,
-            self.placement_follower_changes_max,
-            strict=True,
-        )
-
-    def stepping_settings(self) -> SteppingSettings:
-        """How placement makes copies."""
-        return SteppingSettings(self.placement_lag_bytes_max, self.placement_copy_seconds, self.barrier_seconds)
-
-    def detector_settings(self) -> DetectorSettings:
-        """When a server counts as suspected and as failed."""
-        return DetectorSettings(self.server_suspect_seconds, self.server_fail_seconds, self.server_view_seconds)
-
-    def migration_settings(self) -> MigrationSettings:
-        """How migrations run as long as no operator changed it."""
-        return MigrationSettings(
-            parallel_slots=self.migration_parallel_slots,
-            keys_per_second=self.migration_keys_per_second,
-            bytes_per_second=self.migration_bytes_per_second,
-            batch_keys=self.migration_batch_keys,
-            batch_bytes=self.migration_batch_bytes,
-            batch_milliseconds=self.migration_batch_milliseconds,
-            big_key_elements=self.migration_big_key_elements,
-            big_key_bytes=self.migration_big_key_bytes,
-            piece_milliseconds=self.migration_piece_milliseconds,
-            latency_goal_milliseconds=self.migration_latency_goal_milliseconds,
-            hours=self.migration_hours,
-            time_zone=self.migration_time_zone,
-            min_replicas=self.migration_min_replicas,
-            replica_seconds=self.migration_replica_seconds,
-        )
+    def proxies_stand_down(self) -> bool:
+        """Whether proxies are to stand down that hear nothing (:mod:`topom.proxies.standdown`)."""
+        return self.ha == "topom" and self.ha_lost_proxies == "stand_down"
 
 
 def split_listen(text: str) -> tuple[str, int]:
@@ -555,23 +466,3 @@ def split_listen(text: str) -> tuple[str, int]:
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError(f"{text!r} is not host:port, for example 127.0.0.1:8380")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
-
-
-def _explain(error: ValidationError) -> str:
-    """One sentence for each thing that is wrong. Values are not shown: they may be secrets."""
-    sentences = []
-    for entry in error.errors(include_url=False, include_input=False):
-        name = ".".join(str(part) for part in entry["loc"])
-        if entry["type"] == "extra_forbidden":
-            near = nearest(name, TopomSettings.model_fields)
-            hint = (
-                f"; did you mean {near}?" if near else f". The settings are: {', '.join(TopomSettings.model_fields)}."
-            )
-            sentences.append(f"There is no setting {name}{hint}")
-        else:
-            message = entry["msg"].removeprefix("Value error, ")
-            if not name:  # the message of a check over several settings begins with the name of one
-                sentences.append(f"Setting {message}.")
-                continue
-            sentences.append(f"Setting {name} (or {ENVIRONMENT_PREFIX}{name.upper()} in the environment): {message}.")
-    return "\n".join(sentences)

@@ -1,5 +1,8 @@
 """The store that the settings ask for."""
 
+from urllib.parse import quote
+
+from slots.access import ServerTls
 from topom.store import Store
 from topom.store.sqlite import SqliteStore
 from topom.term.settings import TopomSettings
@@ -24,10 +27,10 @@ def open_store(settings: TopomSettings) -> Store:
             [f"{scheme}://{address}" for address in settings.store_servers.split(",")],
             settings.store_user,
             settings.store_password.get_secret_value(),
-            settings.store_access_tls,
+            _tls(settings),
             settings.store_timeout_seconds,
         )
-        return EtcdStore(gateway, settings.store_root)
+        return EtcdStore(gateway, root(settings))
     if settings.store == "zookeeper":
         from topom.store.zookeeper import ZooKeeperStore
         from topom.store.zookeeper_session import ZooKeeperAccess
@@ -36,8 +39,23 @@ def open_store(settings: TopomSettings) -> Store:
             settings.store_servers.split(","),
             settings.store_user,
             settings.store_password.get_secret_value(),
-            settings.store_access_tls,
+            _tls(settings),
             settings.store_timeout_seconds,
         )
-        return ZooKeeperStore(access, settings.store_root)
+        return ZooKeeperStore(access, root(settings))
     return SqliteStore(settings.data / STORE_FILE)
+
+
+def root(settings: TopomSettings) -> str:
+    """The prefix of all names in etcd or ZooKeeper, with a slash before each of its parts."""
+    return settings.store_prefix or f"/slotferry/{quote(settings.product, safe='')}"
+
+
+def _tls(settings: TopomSettings) -> ServerTls | None:
+    tls = ServerTls(
+        settings.store_tls_ca,
+        settings.store_tls_certificate,
+        settings.store_tls_key,
+        settings.store_tls_verify_host,
+    )
+    return tls if settings.store_tls else None

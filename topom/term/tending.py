@@ -8,11 +8,12 @@ another loop nor topom: a control plane that ends because of one member is no he
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from slots.backoff import Backoff
+from topom.reasons import Reason, Reasons
 
 log = structlog.get_logger(__name__)
 
@@ -31,17 +32,19 @@ class Tending:
 
     def __init__(self, *ends: type[Exception]) -> None:
         self._ends = ends
-        self._failed: dict[str, tuple[float, str]] = {}
+        self._failed: dict[str, float] = {}
+        self._reasons = Reasons[str]()
         self.failures: Counter[str] = Counter()
         """How often each loop failed."""
 
     @property
-    def troubles(self) -> dict[str, str]:
+    def reasons(self) -> Mapping[str, Reason]:
         """Loops that failed within the last :data:`HEALTHY_SECONDS`, and why."""
-        if not self._failed:
-            return {}
-        now = asyncio.get_running_loop().time()
-        return {name: why for name, (at, why) in self._failed.items() if now - at < HEALTHY_SECONDS}
+        if self._failed:
+            now = asyncio.get_running_loop().time()
+            self._failed = {name: at for name, at in self._failed.items() if now - at < HEALTHY_SECONDS}
+        self._reasons.keep_only(self._failed)
+        return self._reasons
 
     async def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run ``work`` until it returns, again after each failure; cancelled, it ends.
@@ -67,8 +70,15 @@ class Tending:
             if clock() - began >= HEALTHY_SECONDS:
                 backoff.reset()
             wait = backoff.next()
-            why = f"{type(failure).__name__}: {failure}"
             self.failures[name] += 1
-            self._failed[name] = clock(), why
-            log.error("loop_failed", loop=name, reason=why, retry_seconds=round(wait, 2), exc_info=failure)
+            self._failed[name] = clock()
+            reason = self._reasons.waits(name, Reason.of(failure))
+            log.error(
+                "loop_failed",
+                loop=name,
+                kind=reason.kind,
+                reason=str(reason),
+                retry_seconds=round(wait, 2),
+                exc_info=failure,
+            )
             await asyncio.sleep(wait)

@@ -11,11 +11,14 @@ import structlog
 
 from slots.backoff import Backoff
 from topom.cluster import records
+from topom.cluster.event_sinks import EventSinks, newest_event
 from topom.cluster.ledger import require_same
 from topom.cluster.state import ClusterState
 from topom.errors import NotLeading
+from topom.reasons import Kind, Reason, Reasons
 from topom.store import STATE, Leader, Store, StoreError
 from topom.store.leading import LedStore
+from topom.term import features
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
@@ -29,28 +32,45 @@ class View:
     """The newest state, kept up to date by :meth:`follow`.
 
     Attributes:
-        problem: why the store cannot be read; empty while it can.
         leader: who led when that was last known.
     """
 
-    def __init__(self, settings: TopomSettings, store: Store, leads: Callable[[], bool] = lambda: False) -> None:
-        """``leads``: whether this process leads, and so knows better than any view."""
+    def __init__(
+        self, settings: TopomSettings, store: Store, events: EventSinks, leads: Callable[[], bool] = lambda: False
+    ) -> None:
+        """
+        Args:
+            events: told of those that the view reads.
+            leads: whether this process leads, and so knows better than any view.
+        """
+        self._events = events
         self._leads = leads
         self._version = -1
+        self._reader = records.Reader()
         self._settings = settings
         self._store = store
         self._topom: Topom | None = None
         self._sizes_at = -SIZES_SECONDS
-        self.problem = ""
+        self._unreadable = Reasons[None]("store_unreachable")
         self.leader: Leader | None = None
         self.changed = asyncio.Event()
         """Set when who leads has changed; whoever waits for it clears it first."""
 
     @property
+    def reason(self) -> Reason | None:
+        """Why the store cannot be read; None while it can."""
+        return self._unreadable.get(None)
+
+    def unreadable(self, error: StoreError) -> None:
+        """The store could not be read just now."""
+        self._unreadable.waits(None, error)
+
+    @property
     def topom(self) -> Topom:
         """What the handlers of the API read from. Raises :class:`~topom.errors.NotLeading` while nothing is known."""
         if self._topom is None:
-            raise NotLeading(self.problem or "this topom has not read the store yet, or nobody has written to it")
+            unread = Reason(Kind.STORE, "this topom has not read the store yet, or nobody has written to it")
+            raise (self.reason or unread).to(NotLeading)
         return self._topom
 
     async def follow(self) -> None:
@@ -70,14 +90,12 @@ class View:
                 if await self._store.watch(self._version, seconds) != self._version:
                     await self._read()
             except StoreError as error:
-                if not self.problem:
-                    log.warning("store_unreachable", reason=str(error))
-                self.problem = str(error)
+                self.unreadable(error)
                 await asyncio.sleep(backoff.next())
             else:
-                if self.problem:
+                if self.reason is not None:
                     log.info("store_reachable")
-                self.problem = ""
+                self._unreadable.over(None)
                 backoff.reset()
 
     async def sized(self) -> Topom:
@@ -104,14 +122,18 @@ class View:
         """Take on a state that is stored, if it is newer than what is known."""
         if self._topom is None:
             self._topom = Topom(self._settings, LedStore(self._store, _never), leads=_never)
-        self._topom.show(state)
+            self._topom.ledger.listen(self._events.changed)
+            self._topom.show(state)
+            self._events.show(state, newest_event(state))
+        else:
+            self._topom.show(state)
         self._version = max(self._version, state.version)
 
     async def _read(self) -> None:
-        stored = await self._store.book(STATE).read()
-        state = records.decode(stored)
+        stored = await self._store.book(STATE).catch_up()
+        state = self._reader.decode(stored)
         if state is not None:
-            require_same(state.product, self._settings.product_settings())
+            require_same(state.product, features.product(self._settings))
             self.show(state)
         self._version = stored.version
 

@@ -161,7 +161,7 @@ class Cluster(LocalCluster):
     async def offset_noted(self, group: int, past: int = -1) -> None:
         """Wait until topom has stored that a group's master was beyond ``past`` in its stream of writes.
 
-        Before that, nobody knows what its replicas lack, should it fail.
+        Before that, topom does not know what its replicas would lack if it failed.
         """
         store = f"file:{self.directory / 'topom' / STORE_FILE}?mode=ro"
 
@@ -201,8 +201,7 @@ class Cluster(LocalCluster):
     async def swept(self, group: int) -> None:
         """Wait until a group's master is marked as swept, as it is now.
 
-        Whoever writes keys of other slots straight to it before that, has it refuse them for ever: nobody knows whose
-        they are.
+        If a test writes keys of other slots straight to it before that, the server keeps them as foreign keys for ever.
         """
         address = await self.master_of(group)
 
@@ -229,7 +228,7 @@ class Cluster(LocalCluster):
     # Ballast
 
     async def load_ballast(self) -> None:
-        """Write the keys that nobody touches."""
+        """Write the keys that no other client touches."""
         async with plain_client(self.proxy_addresses[0]) as client:
             for start in range(0, BALLAST, 500):
                 await client.mset({f"ballast:{n}": f"value {n}" for n in range(start, min(start + 500, BALLAST))})
@@ -297,7 +296,7 @@ class Cluster(LocalCluster):
             try:
                 yield
             finally:
-                # One that was killed meanwhile holds up nobody.
+                # A proxy that was killed meanwhile delays nothing.
                 with suppress(RedisError):
                     await client.execute_command("CLIENT", "UNPAUSE")
 
@@ -420,7 +419,7 @@ class Counting:
         await eventually(look, lambda left: not left, f"answers to {self.keys[0]} and its like ({self.errors[-3:]})")
 
     async def check(self, address: str = "") -> None:
-        """What is stored is what was acknowledged, and at most what failed besides. After :meth:`stop`."""
+        """All that was acknowledged is stored, and at most writes that failed besides. After :meth:`stop`."""
         async with plain_client(address or self.address, **self.options) as client:
             for key in self.keys:
                 stored = int(await client.get(key) or 0)

@@ -1,4 +1,4 @@
-"""Slots that are held in a state of their way while whoever leads goes, and what is asked of a leader that wakes.
+"""Slots that are held in one state while the leader goes, and requests to a leader that wakes.
 
 ``pending`` is held by a pause, ``preparing`` and ``finished`` by a worker that is stopped and so acknowledges nothing,
 ``prepared`` by a source that owes a reply, ``migrating`` by a slow pace and keys that only the migrator moves.
@@ -17,7 +17,7 @@ from tests.integration.cluster.several import SeveralTopoms
 MOVED = 128
 """Slots that go to and fro between groups 1 and 2: the first ones."""
 SLOW = 40
-"""Keys a second, of some hundreds that nobody but the migrator moves."""
+"""Keys a second, of some hundreds that only the migrator moves."""
 
 
 @dataclass

@@ -104,13 +104,7 @@ async def watched_cluster() -> AsyncIterator[tuple[Cluster, list[Sentinel], list
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(cluster)
         await stack.enter_async_context(cluster.visit())
-        sentinels = [Sentinel(f"sentinel-{number}", cluster.directory) for number in range(3)]
-        stack.push_async_callback(end, sentinels)
-        for sentinel in sentinels:
-            sentinel.start()
-        for sentinel in sentinels:
-            await sentinel.ready()
-            await sentinel.hurry()
+        sentinels = await start_three(cluster, stack)
         await cluster.load_ballast()
         gates = []
         for _ in range(2):
@@ -119,6 +113,18 @@ async def watched_cluster() -> AsyncIterator[tuple[Cluster, list[Sentinel], list
             gates.append(gate)
             await add_replica(cluster, 1, gate)
         yield cluster, sentinels, gates
+
+
+async def start_three(cluster: Cluster, stack: AsyncExitStack) -> list[Sentinel]:
+    """Start Sentinels, which end with ``stack``, and wait until they answer."""
+    sentinels = [Sentinel(f"sentinel-{number}", cluster.directory) for number in range(3)]
+    stack.push_async_callback(end, sentinels)
+    for sentinel in sentinels:
+        sentinel.start()
+    for sentinel in sentinels:
+        await sentinel.ready()
+        await sentinel.hurry()
+    return sentinels
 
 
 async def end(sentinels: list[Sentinel]) -> None:

@@ -79,7 +79,7 @@ class SeveralTopoms(Cluster):
         return [*self.stores, *self.topoms, *first]
 
     async def health(self, number: int) -> dict[str, Any]:
-        """What a topom says of itself; empty while nobody answers."""
+        """A topom's words about itself; empty while it does not answer."""
         try:
             async with httpx.AsyncClient(timeout=20, trust_env=False, verify=False) as client:
                 return dict((await client.get(f"{self.urls[number]}/healthz")).json())

@@ -161,8 +161,8 @@ async def test_topom_killed_on_the_way_back(cluster: Cluster, when: str) -> None
 async def test_by_action_a_source_with_older_data_undoes_nothing_that_the_target_acknowledged(
     cluster: Cluster, restarts: str
 ) -> None:
-    """given a source that is started from data of before its keys left, whatever was evicted meanwhile,
-    when the move is cancelled, then what clients have written at the other server since is what they find.
+    """given a source that restarts with data from before its keys left, whatever was evicted meanwhile,
+    when the move is cancelled, then clients find what they have written at the other server since.
     """
     names = (f"older:{number}" for number in range(1000))
     keys = [name for name in names if slot("crc32", name.encode(), 1024) < MOVED]

@@ -249,7 +249,8 @@ async def test_moves_are_skipped_retried_and_cancelled(cluster: Cluster) -> None
     await say(cluster, "slots", "move", "0-9", "--to", "3")
     assert await say(cluster, "migration", "skip", "--slots", "0-3") == "skipped: slots 0-3\n"
     status = await say(cluster, "migration", "status")
-    assert "skipped: slots 0-3: an operator wanted it so; `slotferry migration retry --slots 0-3`" in status
+    assert "skipped: slots 0-3: an operator wanted it so" in status
+    assert "`slotferry migration retry --slots 0-3`" in status
     assert "skipped" in await say(cluster, "slots", "show")
     assert "no longer skipped: slots 2-3" in await say(cluster, "migration", "retry", "--slots", "2-9")
     assert "is not within 0-63" in await refusal(cluster, "migration", "cancel", "--slots", "0-99")

@@ -101,7 +101,7 @@ async def test_differences_are_named_refused_and_healed(start_cluster: StartClus
         assert found["keys"] >= 2 * 100
         assert found["promotable"]
         assert all(slot["master"] == slot["replica"] for slot in found["slots"])
-        # What is written all the time need not be comparable; with nobody writing, everything is.
+        # Keys that are written all the time may count as not compared; without writes every key is compared.
         found = await checked(cluster)
         assert (found["stage"], found["uncompared"]) == ("same", 0)
         assert sum(slot["keys"] for slot in found["slots"]) == found["keys"] >= KEYS

@@ -35,7 +35,7 @@ def process_of(cluster: Cluster, address: str) -> RedisServer:
 async def waits(cluster: Cluster, address: str) -> str:
     """What status says of a server of group 1."""
     servers: list[dict[str, Any]] = (await cluster.api.groups())[0]["servers"]
-    return str(next(server["waits_for"] for server in servers if server["address"] == address))
+    return str(next(server["not_whole"] for server in servers if server["address"] == address))
 
 
 async def test_a_master_that_came_back_empty_fills_nobody(start_cluster: StartCluster) -> None:
@@ -59,7 +59,7 @@ async def test_a_master_that_came_back_empty_fills_nobody(start_cluster: StartCl
     await eventually(follows, bool, "the former master to follow")
     async with plain_client(former.address) as client:
         await client.save()
-    # When: the power is cut. The new master has kept nothing, and the former one everything, but not whom it follows.
+    # When: the power is cut. The new master has kept nothing. The former one has kept all but its master's address.
     await chosen.kill()
     await former.kill()
     for server in (chosen, former):
@@ -109,7 +109,7 @@ async def test_a_topom_that_has_just_come_to_lead_knows_that_a_replica_is_behind
             for number in range(KEYS // 25):
                 await client.set(f"large:{number}", "x" * 200_000)
             written = int((await client.info("replication"))["master_repl_offset"])
-        # It is stored but for an eighth of what a replica may lack.
+        # It is stored, except for an eighth of what a replica may lack.
         await cluster.offset_noted(1, past=written - 100_000 // 8 - 1)
         await cluster.topom.kill()
         await master.kill()
@@ -117,10 +117,10 @@ async def test_a_topom_that_has_just_come_to_lead_knows_that_a_replica_is_behind
         os.kill(replica.pid, signal.SIGCONT)
     await cluster.restart_topom()
 
-    async def trouble() -> str:
-        return str((await cluster.api.groups())[0]["trouble"])
+    async def reason() -> str:
+        return str((await cluster.api.groups())[0]["reason"] or "")
 
-    told = await eventually(trouble, bool, "a word why there is no other master")
+    told = await eventually(reason, bool, "a word why there is no other master")
     assert "bytes behind what its master had" in told
     assert await servers_of(cluster, 1) == [master.address, replica.address]
     assert await keys_of(replica) < KEYS // 25

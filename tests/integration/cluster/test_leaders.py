@@ -1,4 +1,4 @@
-"""A leader that was paused wakes when another one has gone on: it can undo nothing, and fences nobody.
+"""A leader that was paused wakes after another one has taken over: it can undo nothing, and fences no proxy.
 
 What becomes of slots in each of their states when the leader goes: :mod:`tests.behaviour.test_features`. The same over
 ZooKeeper: :mod:`tests.integration.cluster.test_topoms_over_zookeeper`.

@@ -130,7 +130,7 @@ async def test_a_lost_machine_is_done_without(start_cluster: StartCluster) -> No
         async with plain_client(cluster.proxy_addresses[1], socket_timeout=20) as client:
             for key in (first, second):
                 assert await client.incrby(key, 100) == 100
-        # Then: it comes back, the worker and the master first, so that nobody is told anything by topom.
+        # Then: it comes back, the worker and the master first, so that topom tells neither of them anything.
         for pid in reversed(machine[1:]):
             os.kill(pid, signal.SIGCONT)
         for wire in (before, after):

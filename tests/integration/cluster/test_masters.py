@@ -20,7 +20,7 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
     for _ in range(2):
         await add_replica(cluster, 1)
     await all_follow(cluster, 1)
-    # Before that nobody knows what its replicas lack.
+    # Before that topom does not know what its replicas lack.
     await cluster.offset_noted(1)
     master, first, second = await servers_of(cluster, 1)
 
@@ -50,7 +50,7 @@ async def test_a_master_that_dies_is_replaced(start_cluster: StartCluster) -> No
         await other.progress()
         await eventually(judged, lambda found: ("failed", 3, 3) in found, "all to see that the former master failed")
         await cluster.check_ballast()
-        # It wakes with requests of before, which nobody waits for.
+        # It wakes with old requests, whose replies no client waits for.
         os.kill(process.pid, signal.SIGCONT)
         await all_follow(cluster, 1)
         assert await servers_of(cluster, 1) == replaced
@@ -147,7 +147,7 @@ async def test_a_replica_that_shows_no_data_without_its_master_takes_its_place(s
 
 
 async def test_a_proxy_that_died_is_forgotten_and_holds_no_failover_up(start_cluster: StartCluster) -> None:
-    """Its identity goes, nobody removes it, and nobody waits for it when a master dies later."""
+    """topom forgets its identity by itself, and does not wait for it when a master dies later."""
     settings = {**QUICK, "ha": "topom", "proxy_lease_seconds": 3.0, "proxy_forget_seconds": 3.0}
     cluster = await start_cluster(groups=2, proxies=2, workers=1, topom_settings=settings, redis_arguments=PROMPT)
     await add_replica(cluster, 1)

@@ -1,4 +1,4 @@
-"""Replicas are made masters of their groups while clients write: nothing is lost, and nobody gets an error."""
+"""Replicas are made masters of their groups while clients write: nothing is lost, and no client gets an error."""
 
 import asyncio
 import os

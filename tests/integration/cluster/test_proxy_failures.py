@@ -129,7 +129,7 @@ async def test_a_proxy_is_paused_for_longer_than_its_lease(start_cluster: StartC
         await counting.progress()
         await counting.stop()
         await check_clean(traffic, await cluster.layout())
-    # one-owner: what was sent by the old table has reached nobody.
+    # one-owner: no command that was sent by the old table has run.
     await counting.check()
     assert await cluster.misplaced((0, 3)) == []
     instances = {proxy["address"]: proxy["instance"] for proxy in proxies}

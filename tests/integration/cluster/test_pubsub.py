@@ -12,7 +12,7 @@ from tests.integration.cluster.harness import eventually, plain_client
 
 PUBLISHERS = 6
 SUBSCRIBERS = 8
-"""Of each proxy, over its workers."""
+"""For each proxy, over its workers."""
 
 
 class Publisher:

@@ -51,7 +51,7 @@ async def questions(server: RedisServer) -> int:
 
 
 class Readers:
-    """Clients that read keys which nobody changes, and note whatever is not as it should be."""
+    """Clients that read keys which do not change, and note every wrong reply."""
 
     def __init__(self, addresses: Sequence[str], count: int = 8) -> None:
         self._addresses = addresses

@@ -14,15 +14,15 @@ async def test_keys_are_deleted_once_replicas_have_them(start_cluster: StartClus
     replica = await cluster.add_server(2)
     await cluster.api.set_migration(min_replicas=1)
 
-    async def messages() -> list[str]:
-        return [str(batch["message"]) for batch in (await cluster.api.migration())["batches"]]
+    async def reasons() -> list[str]:
+        return [str(batch["reason"]) for batch in (await cluster.api.migration())["batches"]]
 
     async def actions() -> list[dict[str, Any]]:
         return [slot["action"] for slot in (await cluster.api.slots())["slots"]]
 
     async with Counting(cluster.proxy_addresses[0]) as counting:
         await cluster.api.move_slots("0-511", 2)
-        await eventually(messages, lambda found: "has 0 replicas online" in "".join(found), "the lack to be named")
+        await eventually(reasons, lambda found: "has 0 replicas online" in "".join(found), "the lack to be named")
         assert {action.get("state") for action in await actions()} == {None, "pending"}
 
         async with plain_client(replica.address) as client:
@@ -55,8 +55,8 @@ async def test_a_move_whose_replicas_are_gone_goes_on_once_nobody_waits_for_them
     await cluster.api.add_server(2, replica.address)
     await cluster.api.set_migration(min_replicas=1, replica_seconds=0.2, keys_per_second=1000)
 
-    async def messages() -> list[str]:
-        return [str(batch["message"]) for batch in (await cluster.api.migration())["batches"]]
+    async def reasons() -> list[str]:
+        return [str(batch["reason"]) for batch in (await cluster.api.migration())["batches"]]
 
     async def online() -> int:
         async with plain_client(cluster.servers[2][0].address) as target:
@@ -66,7 +66,7 @@ async def test_a_move_whose_replicas_are_gone_goes_on_once_nobody_waits_for_them
     await cluster.api.move_slots("0-511", 2)
     await cluster.moving(10)
     await replica.stop()
-    await eventually(messages, lambda found: "has 0 replicas" in "".join(found), "the lack to be named")
+    await eventually(reasons, lambda found: "has 0 replicas" in "".join(found), "the lack to be named")
     await cluster.api.set_migration(min_replicas=0, keys_per_second=0)
     await cluster.at_rest({1: 512, 2: 512})
     await cluster.check_ballast()

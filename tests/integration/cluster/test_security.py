@@ -1,4 +1,4 @@
-"""A whole cluster that trusts nobody: TLS on every link to and from Redis clients and servers, users everywhere."""
+"""A whole cluster without trust: TLS on every link to and from Redis clients and servers, users everywhere."""
 
 import json
 import os

@@ -16,7 +16,7 @@ from tests.integration.cluster.harness import (
     plain_client,
     traffic_on,
 )
-from tests.integration.cluster.sentinels import DOWN_AFTER_MILLISECONDS, WATCHED, Sentinel, end
+from tests.integration.cluster.sentinels import DOWN_AFTER_MILLISECONDS, WATCHED, Sentinel, start_three
 from tests.integration.cluster.test_placement import masters, nodes_of, over, pooled
 from tests.integration.cluster.test_replica_reads import PROMPT
 
@@ -42,13 +42,8 @@ async def watched_nodes() -> AsyncIterator[tuple[Cluster, list[Sentinel]]]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(cluster)
         await stack.enter_async_context(cluster.visit())
-        sentinels = [Sentinel(f"sentinel-{number}", cluster.directory) for number in range(3)]
-        stack.push_async_callback(end, sentinels)
+        sentinels = await start_three(cluster, stack)
         for sentinel in sentinels:
-            sentinel.start()
-        for sentinel in sentinels:
-            await sentinel.ready()
-            await sentinel.hurry()
             await cluster.api.add_sentinel(sentinel.address)
         for group in await cluster.api.groups():
             await cluster.api.set_place(group["id"], group["servers"][0]["address"], node="n1")
@@ -131,7 +126,7 @@ async def nodes_join(cluster: Cluster, sentinels: list[Sentinel]) -> None:
         return {address: (await asked(address))[1] for address in barred}
 
     await eventually(priorities, lambda found: found == own, "all to have their own priority back")
-    # Those whose copies were replaced follow nobody, and no Sentinel has made them replicas again.
+    # Servers whose copies were replaced follow no server, and no Sentinel has made them replicas again.
     left = [server["address"] for server in (await cluster.api.pool())["servers"]]
     assert left
     for address in left:
@@ -146,7 +141,7 @@ async def a_master_is_drained(cluster: Cluster, sentinel: Sentinel) -> None:
         await cluster.api.drain_server(1, former, "it is old")
 
         async def waits_for() -> list[str]:
-            return [entry["waits_for"] for entry in (await cluster.api.status())["leaving"]]
+            return [str(entry["reason"]) for entry in (await cluster.api.status())["leaving"]]
 
         await eventually(
             waits_for,

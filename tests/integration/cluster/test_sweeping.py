@@ -1,4 +1,4 @@
-"""Keys of slots that a server does not own: seen by nobody, removed, and never alive again; unknown ones are kept."""
+"""Foreign keys: no client sees them, they are removed, and never alive again; unknown ones are kept."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ async def test_what_came_back_with_older_data_is_not_seen_and_removed(start_clus
         async def listed() -> list[str]:
             return sorted(key.decode() for key in await client.keys("*"))
 
-        # At once, and whoever asks: whatever is there, each key is seen once.
+        # At once, and through every proxy: each key is seen once.
         assert await eventually(listed, lambda keys: True, "the server to answer") == kept
         assert sorted([key.decode() async for key in client.scan_iter(count=100)]) == kept
         await cluster.swept(1)
@@ -142,8 +142,10 @@ async def test_slots_are_assigned_while_their_server_is_swept(start_cluster: Sta
         assert await names_at(address) == {*left}
         assert await client.mget(left) == [b"after"] * len(left)
         # What group 2 has of these slots was not moved away from there, so it may be needed.
-        found = await eventually(cluster.api.groups, lambda groups: bool(groups[1]["servers"][0]["foreign"]), "a word")
-        assert f"holds {len(left)} keys of slots that belong to other groups" in found[1]["servers"][0]["foreign"]
+        found = await eventually(cluster.api.groups, lambda groups: bool(groups[1]["servers"][0]["not_swept"]), "it")
+        reason = found[1]["servers"][0]["not_swept"]
+        assert f"holds {len(left)} keys of slots that belong to other groups" in reason["what"]
+        assert (reason["kind"], "slotferry server sweep 2" in reason["to_do"]) == ("data", True)
         assert await names_at(cluster.groups[2][0]) == {*NAMES}
         assert sorted(key.decode() for key in await client.keys("*")) == sorted(NAMES)
 
@@ -163,7 +165,7 @@ async def test_a_server_with_keys_that_nobody_knows_is_no_target(start_cluster: 
                 return await cluster.api.migration(), await cluster.api.groups()
 
             def is_said(found: Any) -> bool:
-                return word in str(found[0]) and word in found[1][2]["servers"][0]["foreign"]
+                return word in str(found[0]) and word in str(found[1][2]["servers"][0]["not_swept"])
 
             await eventually(said, is_said, "the reason to be told")
             assert f"holds {len(NAMES)} keys" in (await events(cluster, "foreign_keys"))[0]

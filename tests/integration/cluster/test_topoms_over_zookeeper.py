@@ -51,7 +51,7 @@ async def cut_off_while_slots_move(cluster: SeveralTopoms) -> None:
         for number in (0, 1):
             await eventually(
                 lambda number=number: cluster.health(number),  # type: ignore[misc]
-                lambda said: said.get("ok") is False and "ZooKeeper" in said["reason"],
+                lambda said: said.get("ok") is False and "ZooKeeper" in said["reason"]["what"],
                 "topom to say that the store is cut off",
             )
         with pytest.raises(TopomRefused, match="ZooKeeper"):

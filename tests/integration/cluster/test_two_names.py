@@ -1,4 +1,4 @@
-"""One server by two addresses, and servers that are not who they are taken for: nothing is done to them."""
+"""One server by two addresses, and servers at an address that meant another one: nothing is done to them."""
 
 import os
 import signal
@@ -10,9 +10,10 @@ from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import BALLAST, Cluster, eventually, plain_client
 
 
-async def problems(cluster: Cluster) -> dict[str, str]:
-    """Of each server in a group, why nothing is done to it."""
-    return {server["address"]: server["problem"] for group in await cluster.api.groups() for server in group["servers"]}
+async def reasons(cluster: Cluster) -> dict[str, str]:
+    """For each server in a group, why nothing is done to it."""
+    servers = [server for group in await cluster.api.groups() for server in group["servers"]]
+    return {server["address"]: str(server["not_used"] or "") for server in servers}
 
 
 async def role_of(address: str) -> str:
@@ -24,7 +25,7 @@ async def test_one_server_by_two_addresses_is_refused_at_every_door(start_cluste
     cluster = await start_cluster(groups=2, proxies=1, workers=1, slots_on=[1])
     first = cluster.servers[1][0]
     alias = f"localhost:{first.port}"
-    # When: it is to come in by its other name.
+    # When: it is added by its other name.
     for refused in (
         cluster.api.add_group(3, [alias]),
         cluster.api.add_server(1, alias, wipe=True),
@@ -37,7 +38,7 @@ async def test_one_server_by_two_addresses_is_refused_at_every_door(start_cluste
     with pytest.raises(TopomRefused, match="are the same server"):
         await cluster.api.add_group(3, [spare.address, f"localhost:{spare.port}"], wipe=True)
 
-    # When: a replica of one group is to be in another.
+    # When: a replica of one group is added to another.
     async def filled() -> str:
         return await role_of(spare.address)
 
@@ -49,20 +50,20 @@ async def test_one_server_by_two_addresses_is_refused_at_every_door(start_cluste
         await cluster.api.add_server(2, spare.address)
     with pytest.raises(TopomRefused, match=f"{spare.address} is a replica of {first.address}"):
         await cluster.api.add_group(3, [spare.address], wipe=True)
-    # When: nobody could know, since it did not answer.
+    # When: it is added while it does not answer, so topom cannot know.
     os.kill(spare.pid, signal.SIGSTOP)
     assert (await cluster.api.add_server(2, spare.address))["silent"] == [spare.address]
     os.kill(spare.pid, signal.SIGCONT)
 
     async def waits_for() -> str:
         found = {server["address"]: server for group in await cluster.api.groups() for server in group["servers"]}
-        return str(found[spare.address]["waits_for"])
+        return str(found[spare.address]["not_whole"])
 
     await eventually(waits_for, lambda reason: held in reason, "the copy of group 1 to be left alone")
     async with plain_client(spare.address) as client:
         assert (await client.info("replication"))["master_port"] == first.port
     await cluster.api.remove_server(2, spare.address)
-    # Then: it is filled anew, if somebody says that its copy may be lost.
+    # Then: the new master fills it, if the operator says that its copy may be lost.
     await cluster.api.add_server(2, spare.address, wipe=True)
 
     async def followed() -> int:
@@ -71,13 +72,11 @@ async def test_one_server_by_two_addresses_is_refused_at_every_door(start_cluste
 
     await eventually(followed, lambda port: port == cluster.servers[2][0].port, "the server to follow group 2")
     assert [group["id"] for group in await cluster.api.groups()] == [1, 2]
-    await eventually(
-        lambda: problems(cluster), lambda said: not any(said.values()), "nothing to be said of the servers"
-    )
+    await eventually(lambda: reasons(cluster), lambda said: not any(said.values()), "nothing to be said of the servers")
 
 
 async def test_a_server_that_is_found_to_be_another_one_is_left_alone(start_cluster: StartCluster) -> None:
-    """It did not answer when its second name was added, so nobody could know. Its keys stay, and so does its role."""
+    """It did not answer when its second name was added, so topom could not know. Its keys and its role stay."""
     cluster = await start_cluster(groups=2, proxies=1, workers=1, slots_on=[1])
     await cluster.load_ballast()
     server = cluster.servers[1][0]
@@ -88,7 +87,7 @@ async def test_a_server_that_is_found_to_be_another_one_is_left_alone(start_clus
     os.kill(server.pid, signal.SIGCONT)
 
     async def found() -> dict[str, str]:
-        return await problems(cluster)
+        return await reasons(cluster)
 
     def are_compared(said: dict[str, str]) -> bool:
         others = f"{again} in group 3" in said[server.address] and f"{replica} in group 1" in said[server.address]
@@ -97,7 +96,7 @@ async def test_a_server_that_is_found_to_be_another_one_is_left_alone(start_clus
     told = await eventually(found, are_compared, "the names to be compared")
     assert told[cluster.servers[2][0].address] == ""
 
-    # When: slots are to go from the server to itself, and from it to another one.
+    # When: slots are told to move from the server to itself, and from it to another one.
     await cluster.api.move_slots("0-511", 3)
     await cluster.api.move_slots("512-600", 2)
 

@@ -32,7 +32,7 @@ async def keep_moving(cluster: Cluster, over: asyncio.Event, moves: list[tuple[i
 
 
 async def scan(clients: list[redis.asyncio.Redis], seed: int) -> None:
-    """Scan, page by page by whichever proxy, and miss nothing."""
+    """Scan, each page through a random proxy, and miss nothing."""
     generator = random.Random(seed)
     seen = set[bytes]()
     cursor = -1

@@ -105,7 +105,7 @@ class FaultCluster(Cluster):
 
     async def messages(self) -> list[str]:
         """What the batches under way wait for, as operators see it."""
-        return [batch["message"] for batch in (await self.api.migration())["batches"]]
+        return [str(batch["reason"] or "") for batch in (await self.api.migration())["batches"]]
 
     async def waits_for(self, *texts: str) -> str:
         """Wait until a batch says that it waits, in words that have one of these in them."""
@@ -252,7 +252,7 @@ class Holder(HandProxy):
         return action is not None and str(action.state) == self._state
 
     async def let_go(self) -> None:
-        """Leave topom: nobody waits for it any more."""
+        """Leave topom, which then waits for it no more."""
         self._state = ""
 
         async def leave() -> bool:

@@ -22,7 +22,7 @@ COMMAND_SECONDS = 20
 
 
 class Disk(Protocol):
-    """Where topom's folder is. ``words`` are those by which SQLite tells what is wrong with the disk."""
+    """Where topom's folder is. ``words`` are SQLite's words for what is wrong with the disk."""
 
     folder: Path
     words: str
@@ -121,7 +121,7 @@ class JournalledDisk:
             run("fsfreeze", "--unfreeze", str(self.folder))
 
     def repair(self) -> None:
-        """Check the file system and mount it again; nobody may have a file there open."""
+        """Check the file system and mount it again; no process may have a file there open."""
         run("umount", str(self.folder))
         # It says 1 when it has mended something, as it has to here.
         subprocess.run(["e2fsck", "-fp", str(self._image)], check=False, capture_output=True, timeout=COMMAND_SECONDS)

@@ -127,8 +127,8 @@ def stopped_by(words: str) -> Callable[[dict[str, Any]], bool]:
     """Whether a batch says that the store failed, and in these words why."""
 
     def look(status: dict[str, Any]) -> bool:
-        messages = [batch["message"] for batch in status["migration"]["batches"]]
-        return any("store" in message and words in message for message in messages)
+        reasons = [str(batch["reason"]) for batch in status["migration"]["batches"]]
+        return any("store" in reason and words in reason for reason in reasons)
 
     return look
 
@@ -151,7 +151,7 @@ async def test_a_disk_that_takes_no_more_stops_the_action_until_it_does(
             disk.fail(topom)
             await auditor.let_go()
             await topom.until(stopped_by(disk.words))
-            # Who comes new is told nothing before it is stored that it is there, for it has to be waited for then.
+            # A new proxy gets no answer before it is stored as a member, because topom has to wait for it from then on.
             newcomer = Auditor(topom)
             joining = asyncio.create_task(newcomer.__aenter__())
             stack.push_async_exit(newcomer)

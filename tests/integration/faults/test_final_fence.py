@@ -82,7 +82,7 @@ async def refused(address: str, *words: str) -> bytes:
 
 
 async def test_a_server_that_has_forgotten_a_fence_is_not_used_by_who_has_not_seen_it(fresh: FaultCluster) -> None:
-    """final-fence: the proxy is paused and cut off all the while; the former owner is started anew without marks."""
+    """final-fence: the proxy is paused and cut off all the while; the former owner restarts without marks."""
     cluster = fresh
     cluster.signal_proxy(1, signal.SIGSTOP)
     cluster.topom_relays[1].cut()

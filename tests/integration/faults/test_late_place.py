@@ -9,6 +9,7 @@ from itertools import count as count_up
 from itertools import islice
 
 import pytest
+from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from slots.functions import slot
@@ -21,9 +22,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def hold_places(relay: BreakingRelay, by: Matches, name: bytes) -> Fault:
-    """Have every *place* by these peers wait on its way, of keys whose names have this in them.
+    """Hold up every *place* by these peers of keys whose names have this in them.
 
-    Before it nobody sends the target anything of these keys: whoever wants one waits until it is there.
+    No proxy sends the target a command for these keys before that: a client that wants one waits until it is there.
     """
     return relay.hold(by, frozenset({Direction.TO_SERVER}), containing=name)
 
@@ -45,25 +46,52 @@ async def arrives_late(relay: BreakingRelay, fault: Fault) -> None:
     await eventually(left, lambda count: not count, "the target to have had everything that was held back")
 
 
+async def store(client: Redis, keys: list[str]) -> None:
+    for key in keys:
+        await client.set(key, "value")
+
+
+async def until_moved(client: Redis, keys: list[str]) -> None:
+    """Wait until a client is given each of the keys."""
+    for key in keys:
+
+        async def get(key: str = key) -> bytes | None:
+            try:
+                found: bytes | None = await client.get(key)
+            except ResponseError:  # it is on its way
+                return None
+            return found
+
+        await eventually(get, lambda value: value == b"value", f"{key} to be moved")
+
+
+async def delete_and_change(client: Redis, keys: list[str]) -> None:
+    """Delete every other key, and change the others."""
+    for key in keys[::2]:
+        assert await client.delete(key) == 1
+    for key in keys[1::2]:
+        assert await client.set(key, "changed")
+
+
+async def check_deleted_and_changed(client: Redis, keys: list[str]) -> None:
+    """That has to hold of them still."""
+    assert {key: await client.get(key) for key in keys[::2]} == dict.fromkeys(keys[::2])
+    assert {key: await client.get(key) for key in keys[1::2]} == dict.fromkeys(keys[1::2], b"changed")
+
+
 async def check_after_late_arrival(move: Move, fault: Fault, keys: list[str]) -> None:
     """Delete half of the keys and change the others, let the bytes arrive, and look whether that holds."""
-    deleted, changed = keys[::2], keys[1::2]
     async with plain_client(move.cluster.proxy_addresses[0]) as client:
-        for key in deleted:
-            assert await client.delete(key) == 1
-        for key in changed:
-            assert await client.set(key, "changed")
+        await delete_and_change(client, keys)
         await arrives_late(move.target_relay, fault)
-        assert {key: await client.get(key) for key in deleted} == dict.fromkeys(deleted)
-        assert {key: await client.get(key) for key in changed} == dict.fromkeys(changed, b"changed")
+        await check_deleted_and_changed(client, keys)
 
 
 async def test_of_keys_that_the_migrator_moved(cluster: FaultCluster) -> None:
     move = await Move.ready(cluster)
     keys = keys_on_the_way(f"late:{move.source}", 30)
     async with plain_client(cluster.proxy_addresses[0]) as client:
-        for key in keys:
-            await client.set(key, "value")
+        await store(client, keys)
     fault = hold_places(move.target_relay, control_plane, b"late:")
     await move.begin()
     await move.hurry()
@@ -79,8 +107,7 @@ async def test_of_keys_that_a_proxy_moved(cluster: FaultCluster) -> None:
     move = await Move.ready(cluster)
     keys = keys_on_the_way(f"wanted:{move.source}", 6)
     async with plain_client(cluster.proxy_addresses[0]) as client:
-        for key in keys:
-            await client.set(key, "value")
+        await store(client, keys)
         await move.begin()
         await cluster.in_state("migrating")
         await cluster.api.pause_migration()
@@ -89,13 +116,7 @@ async def test_of_keys_that_a_proxy_moved(cluster: FaultCluster) -> None:
         await felt(fault)
         await asyncio.gather(*asked, return_exceptions=True)
         move.target_relay.restrict_to_caught(fault)
-        for key in keys:
-
-            async def get(key: str = key) -> bytes | None:
-                found: bytes | None = await client.get(key)
-                return found
-
-            await eventually(get, lambda value: value == b"value", f"{key} to be moved")
+        await until_moved(client, keys)
     # While the slots are on their way still; the permit is another one by now.
     await check_after_late_arrival(move, fault, keys)
     await cluster.api.resume_migration()
@@ -105,33 +126,19 @@ async def test_of_keys_that_a_proxy_moved(cluster: FaultCluster) -> None:
 
 
 async def test_of_keys_that_a_proxy_moved_while_the_migrator_waits(cluster: FaultCluster) -> None:
-    """given a migrator that is taken for dead and is not, its *place* comes over a connection that nobody has ended."""
+    """given a migrator that is taken for dead and is not, its *place* comes over a connection that still exists."""
     move = await Move.ready(cluster)
     keys = keys_on_the_way(f"waits:{move.source}", 6)
     async with plain_client(cluster.proxy_addresses[0]) as client:
-        for key in keys:
-            await client.set(key, "value")
+        await store(client, keys)
         fault = hold_places(move.target_relay, control_plane, b"waits:")
         await move.begin()
         await move.hurry()
         await felt(fault)
         move.target_relay.restrict_to_caught(fault)
-        for key in keys:
-
-            async def get(key: str = key) -> bytes | None:
-                try:
-                    found: bytes | None = await client.get(key)
-                except ResponseError:  # it is on its way
-                    return None
-                return found
-
-            await eventually(get, lambda value: value == b"value", f"{key} to be moved")
-        for key in keys[::2]:
-            assert await client.delete(key) == 1
-        for key in keys[1::2]:
-            assert await client.set(key, "changed")
+        await until_moved(client, keys)
+        await delete_and_change(client, keys)
         fault.mend()
         await move.arrived()
-        assert await client.mget(keys[::2]) == [None] * 3
-        assert await client.mget(keys[1::2]) == [b"changed"] * 3
+        await check_deleted_and_changed(client, keys)
     assert await cluster.misplaced() == []

@@ -1,6 +1,6 @@
 """Links of a proxy that are cut or go silent while slots move under traffic whose answers are checked.
 
-What can go on goes on; what cannot says what it waits for, and goes on by itself once the link is back.
+Every step that can go on does. The others say what they wait for, and go on by themselves once the link is back.
 """
 
 import pytest
@@ -83,7 +83,7 @@ async def test_between_a_proxy_and_the_source_while_keys_move(
 
 
 async def test_what_a_proxy_sent_arrives_after_it_was_fenced(cluster: FaultCluster, traffic: Traffic) -> None:
-    """given a proxy that is cut off from topom and whose last commands are on their way yet, they reach nobody."""
+    """given a proxy that is cut off from topom, with commands still on their way, these run at no server."""
     move = await Move.ready(cluster)
     former = await cluster.instances()
     ours, theirs = cluster.proxy_addresses

@@ -45,7 +45,7 @@ async def test_a_proxy_is_paused_for_longer_than_its_lease(
 
 
 async def test_a_worker_is_paused(cluster: FaultCluster, traffic: Traffic) -> None:
-    """given a proxy that is heard of and does not acknowledge, the batch says whom it waits for, and waits."""
+    """given a proxy that topom hears and that does not acknowledge, the batch names that proxy and waits."""
     move = await Move.ready(cluster)
     former = await cluster.instances()
     worker = cluster.worker_pids(1)[0]

@@ -49,7 +49,7 @@ class Pair:
 
     async def migrate(self, slots: Sequence[int] = range(NUMBER_OF_SLOTS), password: str | None = None) -> None:
         if self.beginning is None:
-            # Who is not let in finds out nothing.
+            # A connection that is refused finds out nothing.
             with suppress(RedisError):
                 ends = self.source, self.target
                 self.beginning = Beginning(*[await run_id_at(server, password) for server in ends])

@@ -1,6 +1,6 @@
-"""Where the target may have a copy of a key, nobody deletes the source's: the key is claimed, or the permit another.
+"""If the target may have a copy of a key, the source's is not deleted: the key is claimed, or the permit is another.
 
-Who deletes a key at the source has asked the target before whether it has one of that name, under the same permit.
+Before a proxy deletes a key at the source, it asks the target for a key of that name, under the same permit.
 """
 
 import pytest
@@ -21,7 +21,7 @@ async def permit(source: Redis, target: Redis) -> str:
 
 
 async def why_not(source: Redis, permit: str, at_target: bool = False) -> str:
-    """What the refusal to delete the key begins with; nothing if it was deleted."""
+    """The beginning of the refusal to delete the key; empty if it was deleted."""
     try:
         said = await source.execute_command("EVAL", DELETE, 2, STATE, "key", permit, 0, int(at_target))
     except ResponseError as error:
@@ -60,7 +60,7 @@ async def test_run_id_the_permit_of_another_process_does_not_hold(source: Redis,
 
 
 async def test_a_target_that_takes_nothing_has_nothing(source: Redis, permit: str) -> None:
-    """It is this for which the permit has to last: else nothing could be deleted while a target is full."""
+    """The permit has to last for this: otherwise nothing could be deleted while a target is full."""
     await taken(source, permit, b"key")
     assert await drop(source, permit, b"key", deletes=0) == 1
     assert await why_not(source, permit) == ""

@@ -1,4 +1,4 @@
-"""What stands at both ends of a move while a client flushes them keeps movers from learning that keys have gone."""
+"""While a client flushes both ends of a move, a field at them keeps movers from learning that keys have gone."""
 
 import asyncio
 
@@ -133,7 +133,7 @@ async def test_a_flush_at_the_servers_themselves_leaves_none(pair: Pair, source:
 
 
 async def test_run_id_a_field_of_another_process_is_none(pair: Pair, source: Redis) -> None:
-    """A server that was started anew has it back from its file, with data of before."""
+    """A server that restarts has it back from its file, with older data."""
     await withhold(source)
     await source.hset(STATE, FIELD, "0" * 40)
     with pytest.raises(TryAgainError, match="started anew"):

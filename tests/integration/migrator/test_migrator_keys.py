@@ -74,7 +74,7 @@ async def test_every_kind_of_key(pair: Pair, database: int) -> None:
         after = await contents(target)
         moved_stream = after.pop(b"stream")
         assert after == before
-        # Whether a consumer was idle is counted anew, all else is kept.
+        # The idle time of a consumer begins again; all else is kept.
         assert _without_times(str(moved_stream)) == _without_times(str(stream))
         assert await source.dbsize() == 0
     assert pair.progress.keys_moved == 17
@@ -113,7 +113,7 @@ async def test_nothing_is_left_at_either_server_and_none_needs_to_reach_the_othe
 
 
 async def test_keys_are_at_the_source_until_they_are_at_the_target(pair: Pair, source: Redis, target: Redis) -> None:
-    """given a slow pace, nobody finds a key at neither server, who asks the source first."""
+    """given a slow pace, a client that asks the source first finds every key at one of the servers."""
     await fill(source, 3000)
     pair.pace = Pace(PaceSettings(keys_per_second=6000))
     call = asyncio.create_task(pair.migrate())

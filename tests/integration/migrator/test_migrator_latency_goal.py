@@ -96,7 +96,7 @@ async def test_a_server_that_suffers_from_the_move_is_given_way_to(fragile_pair:
         async with stalling(server, more_moved(pair)):
             # On a busy machine the other one is slow, too, now and then.
             reason = f"{role} {server.address} kept too many requests waiting for more than 50.0 ms"
-            slow = await pacing(pair, call, lambda told: told.speed < START / 3 and reason in told.reason)
+            slow = await pacing(pair, call, lambda told: told.speed < START / 3 and reason in told.held_back)
             assert slow.batch_milliseconds < pair.pace.settings.batch_milliseconds / 3
             latency = {"source": slow.source, "target": slow.target}[role]
             assert (latency.p99 or 0) > GOAL
@@ -129,7 +129,7 @@ async def test_a_goal_that_is_met_holds_nothing_back(pair: Pair, source: Redis, 
     pair.pace = Pace(PaceSettings(keys_per_second=1000, latency_goal_milliseconds=60_000))
     call = asyncio.create_task(pair.migrate())
     told = await pacing(pair, call, lambda told: told.speed == 1.0)
-    assert told.reason == ""
+    assert told.held_back == ""
     assert told.at_work == 1.0
     assert told.batch_milliseconds == pair.pace.settings.batch_milliseconds
     assert told.source.p99 is not None

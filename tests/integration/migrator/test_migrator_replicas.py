@@ -83,7 +83,7 @@ async def test_replicas_have_what_the_source_has_deleted(fragile_pair: Pair, rep
 
 
 async def test_what_no_replica_has_is_not_dropped(fragile_pair: Pair, replicas: list[RedisServer]) -> None:
-    """given a replica that stands still from the start, no key leaves the source, be it small or big."""
+    """given a replica that stands still from the start, no key leaves the source, small or big."""
     pair = fragile_pair
     pair.confirmation = Confirmation(replicas=2, seconds=0.1)
     os.kill(replicas[1].pid, signal.SIGSTOP)
@@ -118,7 +118,7 @@ async def test_a_key_that_a_client_asked_for_and_replicas_do_not_have_yet_is_wai
             pair.pace.resume()
             while await calls(source, "scan") == scans:
                 await asyncio.sleep(0.01)
-        # It goes on as long as nobody lets the replica go on; so many looks at the server are time for many scans.
+        # It waits as long as the replica stands still. So many looks at the server are time for many scans.
         for _ in range(200):
             assert await source.exists("big")
             assert not call.done()

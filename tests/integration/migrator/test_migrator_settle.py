@@ -1,4 +1,4 @@
-"""After settling, nothing that was sent from source to target can arrive: the permit of before stands nowhere."""
+"""After settling, no late step from source to target can do anything: the former permit is at neither."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Keys move by a permit that stands at both servers: what comes late, or from a server of before, does nothing."""
+"""Keys move by a permit at both servers: a step that comes late, or from a former server, does nothing."""
 
 import asyncio
 import random
@@ -41,7 +41,7 @@ async def standing(source: Redis, target: Redis) -> tuple[str, str]:
 
 
 async def restarted(server: RedisServer) -> None:
-    """Start a server anew from what it has now."""
+    """Restart a server with its present data."""
     async with client_of(server) as redis:
         await redis.save()
     await server.kill()
@@ -206,7 +206,7 @@ async def test_of_two_who_renew_at_once_one_permit_stands_at_both_ends(
 async def test_a_permit_that_another_is_about_to_set_at_the_source_is_not_overturned(
     source: Redis, target: Redis
 ) -> None:
-    """given one who has changed the target and not yet the source; if many overturned each other's, none would last."""
+    """given a mover that has changed the target and not yet the source; others let it finish, or none would."""
     former = await renewed(source, target)
     slow, other = Held(source, 2), Held(target, 2)
     first = asyncio.create_task(permits.renew(slow, target, "target", former))  # type: ignore[arg-type]
@@ -235,7 +235,7 @@ async def test_a_permit_that_was_left_at_the_target_is_overturned(source: Redis,
 
 @pytest.mark.parametrize("end", ["source", "target"])
 async def test_run_id_a_permit_is_not_set_at_another_process_than_it_names(fragile_pair: Pair, end: str) -> None:
-    """given a server that is started anew after it was looked at, and has back what it had."""
+    """given a server that restarts after it was looked at, and has its data back."""
     async with client_of(fragile_pair.source) as source, client_of(fragile_pair.target) as target:
         former = await renewed(source, target)
         held = Held(source if end == "source" else target, 2)
@@ -343,7 +343,7 @@ async def test_who_withdraws_leaves_what_moves_the_other_way(source: Redis, targ
 
 
 async def test_a_drop_without_its_claim_deletes_nothing(source: Redis, target: Redis) -> None:
-    """given keys of which one was taken by another mover, one by nobody, and one by this mover."""
+    """given three keys: one is taken by another mover, one by no mover, and one by this mover."""
     await source.mset(dict.fromkeys(KEYS, "value"))
     permit = await renewed(source, target)
     await taken(source, permit, KEYS[0])
@@ -496,7 +496,7 @@ async def test_a_target_that_is_full_refuses_and_what_it_took_is_dropped(fragile
         for _ in range(3):
             with pytest.raises(TargetRefused) as refused:
                 await pair.migrate()
-            assert refused.value.reason is Refusal.MEMORY
+            assert refused.value.refusal is Refusal.MEMORY
         here, there = set(await source.keys("key:*")), set(await target.keys("key:*"))
         assert len(here | there) == 200
         assert not here & there
@@ -663,7 +663,7 @@ async def test_a_key_that_came_to_the_target_while_it_was_copied_is_stale_where_
 
 
 async def test_a_renewal_while_a_big_key_is_copied_costs_nothing(pair: Pair, source: Redis, target: Redis) -> None:
-    """given proxies that renew the permit meanwhile, the copy is finished by the latest, and not begun anew."""
+    """given proxies that renew the permit meanwhile, the copy is finished with the latest, and not begun again."""
 
     async def renew() -> None:
         for _ in range(3):

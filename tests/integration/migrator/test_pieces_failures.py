@@ -224,7 +224,7 @@ async def test_a_copy_is_not_finished_twice(way: Way) -> None:
 
 @pytest.mark.parametrize("fill", COLLECTIONS)
 async def test_what_is_left_behind_expires(way: Way, fill: Fill) -> None:
-    """given whoever copies dies, the half that is there had an expiry from its first command on."""
+    """given a mover that dies while it copies, the half copy had an expiry from its first command on."""
     await fill(way.source)
 
     async def die() -> None:
@@ -341,7 +341,7 @@ async def test_a_target_without_room_refuses(fragile_way: Way, fill: Fill) -> No
     with pytest.raises(TargetRefused) as raised:
         await way.copy()
 
-    assert raised.value.reason is Refusal.MEMORY
+    assert raised.value.refusal is Refusal.MEMORY
     assert await way.target.dbsize() == 0
     await way.target.config_set("maxmemory", 0)
     await way.move()

@@ -21,7 +21,7 @@ def binaries() -> dict[str, Path | None]:
 
 
 def version(client: redis.Redis) -> tuple[bool, tuple[int, ...]]:
-    """Is it a Valkey, and which version of its own."""
+    """Whether it is a Valkey, and its version."""
     info: dict[str, Any] = client.info("server")
     text = info.get("valkey_version", info["redis_version"])
     return "valkey_version" in info, tuple(int(part) for part in str(text).split("."))

@@ -31,7 +31,7 @@ DATABASES = (0, 3)
 
 @dataclass
 class Heard:
-    """What a run tells whom runs it."""
+    """What a run prints."""
 
     notes: list[str] = field(default_factory=list)
     done: list[int] = field(default_factory=list)

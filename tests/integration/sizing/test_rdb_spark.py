@@ -12,7 +12,7 @@ from sizing.rdb.source import RdbDataSource
 from sizing.schema import RDB_COLUMNS
 from slots.functions import slot
 from tests.integration.sizing.object_store import ObjectStore
-from tests.unit.sizing.rdb_writer import RdbWriter, listpack, milliseconds, string
+from tests.unit.sizing.rdb.writer import RdbWriter, listpack, milliseconds, string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,7 +101,7 @@ def test_a_fault_is_a_row_and_other_files_go_on(rdb: SparkSession, folder: Path)
         Path(row.file).name: row["count"] for row in frame.where("error is null").groupBy("file").count().collect()
     }
     assert counts == {"many.rdb": KEYS, "few.rdb": 2, "cut.rdb": 2, "changed.rdb": 2}
-    # What was changed is data: without the checksum nobody knows.
+    # The changed bytes are data: only the checksum shows it.
     unchecked = load(rdb, str(folder / "changed.rdb"), checksum="false")
     assert unchecked.where("error is not null").count() == 0
 

@@ -1,4 +1,4 @@
-"""The command as a process: broken off and gone on with, and what it leaves for later runs to start sooner."""
+"""The command as a process: it is broken off and goes on, and leaves files with which later runs start sooner."""
 
 from __future__ import annotations
 

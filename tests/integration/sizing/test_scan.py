@@ -267,7 +267,7 @@ def test_tls_and_the_user_come_from_the_environment(tmp_path: Path, monkeypatch:
             Cluster.of(options)
         monkeypatch.setenv("SLOTFERRY_SIZING_REDIS_USER", "sizer")
         monkeypatch.setenv("SLOTFERRY_SIZING_REDIS_PASSWORD", "wrong one")
-        with pytest.raises(ServerFailed, match="does not let us in") as refused:
+        with pytest.raises(ServerFailed, match="refuses the login") as refused:
             Cluster.of(options)
         assert "wrong one" not in str(refused.value)
         monkeypatch.setenv("SLOTFERRY_SIZING_REDIS_PASSWORD", "secret")

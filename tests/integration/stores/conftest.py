@@ -47,7 +47,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def settings(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> TopomSettings:
-    """Settings for a store that nobody has used."""
+    """Settings for an unused store."""
     servers = "" if kind == "sqlite" else request.getfixturevalue(kind).address
     return TopomSettings.load(
         store=kind,

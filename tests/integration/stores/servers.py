@@ -9,9 +9,10 @@ import shutil
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -192,29 +193,33 @@ class ZooKeeperServer(StoreServer):
                 writer.close()
 
 
+S = TypeVar("S", bound=StoreServer)
+
+
 async def start_etcd(directory: Path, count: int = 1, tls: StoreTls | None = None) -> list[EtcdServer]:
     """Start a cluster of servers in a folder that exists, and wait until they serve."""
-    for attempt in range(ATTEMPTS):
-        ports = free_ports(3 * count)
+
+    def make(ports: list[int]) -> list[EtcdServer]:
         peers = ports[count : 2 * count]
-        servers = [EtcdServer(directory, at, ports[at], ports[2 * count + at], peers, tls) for at in range(count)]
-        try:
-            await _start(servers)
-        except ProcessError as error:
-            # Somebody else may have taken a port between our look and the server's.
-            if attempt == ATTEMPTS - 1 or "ended with status" not in str(error):
-                raise
-        else:
-            return servers
-    raise AssertionError("unreachable: the last attempt returns or raises")
+        return [EtcdServer(directory, at, ports[at], ports[2 * count + at], peers, tls) for at in range(count)]
+
+    return await _started(make, 3 * count)
 
 
 async def start_zookeeper(directory: Path, count: int = 1, tls: StoreTls | None = None) -> list[ZooKeeperServer]:
     """The same for ZooKeeper."""
-    for attempt in range(ATTEMPTS):
-        ports = free_ports(3 * count)
+
+    def make(ports: list[int]) -> list[ZooKeeperServer]:
         peers = [(ports[count + 2 * number], ports[count + 2 * number + 1]) for number in range(count)]
-        servers = [ZooKeeperServer(directory, number, ports[number], peers, tls) for number in range(count)]
+        return [ZooKeeperServer(directory, number, ports[number], peers, tls) for number in range(count)]
+
+    return await _started(make, 3 * count)
+
+
+async def _started(make: Callable[[list[int]], list[S]], ports: int) -> list[S]:
+    """Servers that are made of so many ports. Somebody else may take one between our look and the server's."""
+    for attempt in range(ATTEMPTS):
+        servers = make(free_ports(ports))
         try:
             await _start(servers)
         except ProcessError as error:

@@ -1,4 +1,4 @@
-"""Who leads, where several topoms share a store."""
+"""Which topom leads, if several share a store."""
 
 import asyncio
 import json

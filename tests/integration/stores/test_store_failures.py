@@ -161,7 +161,7 @@ async def test_most_servers_stand_still(kind: str, servers: list[StoreServer], t
             await second.resign()
             while True:
                 try:
-                    # The write of unknown outcome is there, or not, or comes true in between: nobody else's is.
+                    # The write of unknown outcome is there, or not, or takes effect in between. No other write does.
                     stored = await store.book(STATE).read()
                     assert stored.version in (1, 2)
                     await store.book(STATE).write(stored.version, 3, {"a": b"3"})

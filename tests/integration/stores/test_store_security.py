@@ -55,7 +55,7 @@ def tls(authority: Authority) -> StoreTls:
 
 @pytest.fixture(scope="module")
 def etcd(folder: Path, tls: StoreTls, client: Issued) -> Iterator[EtcdServer]:
-    """It lets in nobody but two users, one of whom may use what is under :data:`PREFIX`."""
+    """It lets in only two users; one of them may use what is under :data:`PREFIX`."""
     need_etcd()
     (server,) = asyncio.run(start_etcd(folder, 1, tls))
     context = client_context(tls.authorities, client.certificate, client.key, True)
@@ -146,7 +146,7 @@ async def test_with_certificates_user_and_password(settings: dict[str, Any], kin
         assert await watch == 8
         await leadership.resign()
         if kind == "etcd":
-            # A server that has started anew has forgotten who is logged in.
+            # A server that has restarted has forgotten its logins.
             await server.kill()
             server.start()
             await server.ready()

@@ -99,11 +99,11 @@ async def test_it_takes_no_sizes_of_another_revision(another: Open) -> None:
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"], indirect=True)
 async def test_sizes_of_the_largest_table(another: Open) -> None:
     store = await another()
-    book = SizeBook(store, 16_384, lambda: 1000.0)
+    book = SizeBook(store, 16_384, 60.0, lambda: 1000.0)
     await book.start()
     sizes = {slot: SlotSize(slot, 1, (), 1000.0) for slot in range(16_384)}
     await book.record(Taking(1000.0, 2.0, True), sizes)
-    again = SizeBook(await another(), 16_384)
+    again = SizeBook(await another(), 16_384, 60.0)
     await again.start()
     assert again.known == book.known != KnownSizes()
 

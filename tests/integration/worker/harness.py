@@ -66,7 +66,7 @@ class WorkerHarness:
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
-        # As the supervisor does: until the worker binds it, and after, nobody else's worker shares the port with it.
+        # As the supervisor does: before and after the worker binds the port, no other worker shares it.
         self.reserved = reserve(f"127.0.0.1:{free_ports(1)[0]}", shared=True)
         settings = {"listen": self.reserved.address, "workers": 1, "metrics": "", **PATIENT, **settings}
         self.settings = ProxySettings(**settings)
@@ -128,7 +128,7 @@ class WorkerHarness:
         groups = [Group(number, (address,)) for number, address in enumerate(harness.addresses, 1)]
         for address, server in zip(harness.addresses, harness.servers, strict=True):
             access = ServerAccess(harness.settings.redis_password.get_secret_value(), harness.settings.redis_user)
-            with suppress(redis.exceptions.ResponseError):  # one that lets nobody in says nothing of itself
+            with suppress(redis.exceptions.ResponseError):  # a server that lets no client in says nothing about itself
                 async with access.client("127.0.0.1", server.port) as client:
                     harness.run_ids[address] = (await client.info("server"))["run_id"]
         await harness.apply([Slot(index, 1) for index in range(1024)], groups)

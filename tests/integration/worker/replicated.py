@@ -173,7 +173,7 @@ def to(server: RedisServer, **options: Any) -> redis.asyncio.Redis:
 
 
 async def calls(server: RedisServer, command: str) -> int:
-    """How often a server has run a command, whoever sent it."""
+    """How often a server has run a command, from any sender."""
     async with to(server) as client:
         statistics = await client.info("commandstats")
     return int(statistics.get(f"cmdstat_{command}", {}).get("calls", 0))

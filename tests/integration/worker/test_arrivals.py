@@ -108,7 +108,7 @@ async def shake_hands(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """The handshake but for its last message, which is in ``outgoing``."""
+    """The handshake without its last message, which is in ``outgoing``."""
     while True:
         try:
             tls.do_handshake()

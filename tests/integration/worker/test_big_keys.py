@@ -138,7 +138,7 @@ async def test_clients_that_read_and_write_while_it_moves_see_one_key(start_work
 
 
 async def test_absent_first_a_claimed_key_counts_as_present_though_it_has_gone(start_worker: StartWorker) -> None:
-    """given a key that expires while it is copied, nobody makes it anew before whoever copies it is done."""
+    """given a key that expires while it is copied, no client can create it again before the copy is done."""
     worker = await start_worker(big_key_seconds=LIMIT)
     await fill(worker)
     await migrate_key(worker)

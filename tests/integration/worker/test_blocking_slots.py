@@ -34,7 +34,7 @@ async def test_drained_a_moving_slot_takes_its_waiting_clients_along(start_worke
         await blocked_at(worker.servers[0], 200)
         await worker.act([SLOT], SlotState.PREPARING)
         await blocked_at(worker.servers[0], 200)
-        # Acknowledged, although nothing was pushed: nobody waits at the source any more.
+        # Acknowledged, although nothing was pushed: no client waits at the source any more.
         await worker.act([SLOT], SlotState.PREPARED)
         await blocked_at(worker.servers[0], 0)
         await worker.act([SLOT], SlotState.MIGRATING)
@@ -182,7 +182,7 @@ async def test_each_element_is_given_once_while_its_slot_is_locked_time_and_agai
             await worker.act([SLOT], SlotState.MIGRATING, source, target)
             await worker.apply([Slot(SLOT, target)])
             source, target = target, source
-            # A slot that is locked again and again at once would let nobody through.
+            # A slot that is locked again and again at once would let no request through.
             before = pushed
             while pushed == before and not pushing.done():
                 await asyncio.sleep(0)

@@ -63,7 +63,7 @@ async def test_nothing_is_read_at_a_source_that_is_another_process_by_now(start_
         assert await source.llen(KEY) == 2000
         with pytest.raises(redis.exceptions.ResponseError, match=r"it goes in pieces.*nothing was run"):
             await client.llen(KEY)
-        # As topom has it once it has begun anew.
+        # As topom has it after it has started again.
         worker.run_ids[source_server.address] = (await source.info("server"))["run_id"]
         await worker.apply([migrating(6)])
         assert await client.llen(KEY) == 2000

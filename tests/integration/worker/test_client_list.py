@@ -1,4 +1,4 @@
-"""CLIENT LIST and INFO: whom they show, and in which order."""
+"""CLIENT LIST and INFO: which clients they show, and in which order."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -343,7 +343,7 @@ UNLIKE_REDIS = {
     "READONLY": "a single Redis refuses it",
     "READWRITE": "a single Redis refuses it",
 }
-"""Where the proxy's reply is no error though a single Redis's is one, or the other way round, and why."""
+"""Commands for which only one of the proxy and a single Redis gives an error, and why."""
 
 
 def words(line: str) -> list[str]:

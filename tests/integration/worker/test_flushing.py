@@ -56,7 +56,7 @@ async def looks_at(worker: WorkerHarness, group: int) -> int:
 
 
 async def test_what_is_written_after_a_flush_is_not_taken_away(start_worker: StartWorker) -> None:
-    """The key is gone at the source, and would be made anew at the target, which has yet to be flushed."""
+    """The key is gone at the source, and a client could create it again at the target, which is not flushed yet."""
     worker = await start_worker(backend_reply_seconds=LIMIT)
     async with target_behind_relay(worker) as relay, worker.client() as client:
         await client.set(KEY, "old")
@@ -139,7 +139,7 @@ async def test_nothing_comes_back_from_the_way_to_the_target(start_worker: Start
         fault.mend()
         assert await asked is None
         assert await worker.keys(1) == await worker.keys(2) == []
-        # Nothing stands in the way of whoever moves keys next.
+        # Nothing hinders the next mover.
         await client.set(KEY, "new")
         assert await client.get(KEY) == b"new"
 

@@ -102,7 +102,7 @@ async def test_a_key_with_a_copy_at_the_target_is_not_deleted(worker: WorkerHarn
 
 
 async def test_what_is_deleted_at_the_source_is_not_deleted_at_the_target_as_well(worker: WorkerHarness) -> None:
-    """Somebody else may find the key gone and write it anew before the one who deletes it is answered."""
+    """Another client may find the key gone and write it again before the client that deletes it has its reply."""
     async with full(worker) as client, worker.direct(2) as target:
         assert await client.delete(KEY, *OTHERS[:3], KEY) == 4
         assert "cmdstat_del" not in await target.info("commandstats")
@@ -122,14 +122,14 @@ async def test_one_way_a_key_that_somebody_carries_is_not_deleted_under_his_hand
         assert await source.exists(KEY)
         await source.hdel(STATE, f"claim:0:{KEY}")
         assert await task == 1
-        # Taken away, and granted anew by whoever needs it.
+        # Taken away, and granted again by a mover that needs it.
         await source.hset(STATE, "permit", "another")
         assert await client.delete(OTHERS[1]) == 1
         assert await source.hget(STATE, "permit") not in (permit, b"another")
 
 
 async def test_one_way_nothing_is_deleted_without_the_permit_of_this_process(worker: WorkerHarness) -> None:
-    """Whoever believes to hold it may be late, or the server may have been started anew with data of before."""
+    """A mover that believes to hold it may be late, or the server may have restarted with older data."""
     async with worker.direct(1) as source:
         await source.set(KEY, "0")
         mine = f"{(await source.info('server'))['run_id']} somebody random"

@@ -93,7 +93,7 @@ async def test_while_its_slot_was_locked(
         await worker.act([SLOT], SlotState.PREPARED)
         writer.write(LATE + command(("SET", OTHER, "late")))
         await held(worker)
-        # No more than a socket takes that nobody reads from: an end behind that does not arrive.
+        # Only as much as an unread socket takes: an end behind more than that would not arrive.
         writer.write(command(("PING",)) * behind)
         await writer.drain()
         await leave(writer, how)

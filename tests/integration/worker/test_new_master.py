@@ -130,7 +130,7 @@ async def test_one_owner_a_master_that_was_replaced_and_goes_on_answers_nobody(s
 
 
 async def test_one_owner_no_connection_to_a_master_that_is_lost_is_left_or_opened(start_worker: StartWorker) -> None:
-    """It answers all the while: what counts is that nobody hears it."""
+    """It answers all the time, but no process hears it."""
     worker = await start_worker(servers=3, lock_hold_seconds=0.2)
     first, _, third = (server.address for server in worker.servers)
 

@@ -54,7 +54,7 @@ async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
 
 
 async def open_at(server: RedisServer) -> list[dict[str, str]]:
-    """The server's connections but for the one that asks."""
+    """The server's connections, without the one that asks."""
     async with redis.asyncio.Redis(port=server.port) as client:
         return [entry for entry in await client.client_list() if entry["name"].startswith("slotferry.")]
 
@@ -114,7 +114,7 @@ async def test_a_lost_connection_is_not_given_out(server: RedisServer) -> None:
     await ask(server.address, "CLIENT", "KILL", "ID", str(connection.client_id))
     await pool.until(lambda: connection.lost)
     assert await pool.take(server.address, 0, 2) is not connection
-    # Nor does it connect anew under one that uses it: what it had at the server is gone.
+    # Nor does it connect again for a session that uses it: the session's state at the server is gone.
     connection = await pool.take(server.address, 0, 2)
     await ask(server.address, "CLIENT", "KILL", "ID", str(connection.client_id))
     await pool.until(lambda: connection.lost)

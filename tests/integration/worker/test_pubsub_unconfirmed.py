@@ -315,7 +315,7 @@ async def test_more_than_a_session_may_be_owed_ends_it(start_worker: StartWorker
 async def test_what_the_worker_publishes_after_it_has_taken_the_subscription_is_heard(
     start_worker: StartWorker, shared: bool
 ) -> None:
-    """Both requests are there when the worker comes to read them, and nobody waits for a confirmation."""
+    """Both requests are there when the worker reads them, and the client does not wait for a confirmation."""
     worker = await start_worker(servers=3)
     await worker.apply([Slot(index, index % 3 + 1) for index in range(1024)])
     channels = [f"channel-{number}" for number in range(60)]

@@ -134,7 +134,7 @@ async def carry(worker: WorkerHarness, slots: list[int], source: int, target: in
         try:
             await move_keys(worker, slots, source, target)
         except TargetUnavailable:
-            # Clients flush what the servers know of the move; whoever settles that ends all that writes.
+            # Clients flush the servers' permits; to settle that, a worker ends all connections that write.
             if not attempts_left:
                 raise
         else:

@@ -1,4 +1,4 @@
-"""Scripts run wherever their keys are, and nobody sees NOSCRIPT for one that was loaded or run through the proxy."""
+"""Scripts run where their keys are, and no client sees NOSCRIPT for one that was loaded or run through the proxy."""
 
 import asyncio
 import contextlib
@@ -110,7 +110,7 @@ async def test_a_script_that_was_run_is_loaded_where_it_is_needed(worker: Worker
         await client.eval_ro("return redis.call('GET', KEYS[1])", 1, key_at(1))
         name = hashlib.sha1(b"return redis.call('GET', KEYS[1])").hexdigest()
         assert await client.evalsha_ro(name, 1, key_at(2)) is None
-        # In one pipeline, with nobody waiting for a reply.
+        # In one pipeline, without waiting for a reply.
         other = "return ARGV[1]"
         async with client.pipeline(transaction=False) as pipe:
             pipe.eval(other, 1, key_at(1), "a")
@@ -256,7 +256,7 @@ async def test_scripts_of_slots_on_their_way(worker: WorkerHarness) -> None:
 
 async def test_scripts_flushed_past_the_proxy_come_back(worker: WorkerHarness) -> None:
     async with worker.client() as client:
-        # Merely run, so that nobody but its use brings it back.
+        # Only run, so that only its use brings it back.
         await client.eval(ECHO, 1, key_at(1), "x")
         await client.evalsha(ECHO_SHA1, 1, key_at(2), "x")
         async with worker.direct(2) as direct:

@@ -346,7 +346,7 @@ async def test_info_sums_the_keyspaces(beside: WorkerHarness) -> None:
         assert (found["db0"]["keys"], found["db0"]["expires"]) == (100, 30)
         own = await client.info("slotferry")
         assert (own["masters"], own["masters_without_answer"]) == (2, 0)
-        # So that nobody takes it for a Redis server.
+        # So that it is not taken for a Redis server.
         with pytest.raises(ProxyAnswers):
             await read(client)
         address = beside.servers[1].address

@@ -291,7 +291,7 @@ async def test_topom_asks_and_fences_over_tls(tmp_path: Path, authority: Authori
             await victim.ping()
             assert (await servers.status([address]))[address].role == "master"
             assert await servers.unreachable([address]) == {}
-            assert (await servers.fence({address: [INSTANCE]}))[address].problem is None
+            assert (await servers.fence({address: [INSTANCE]}))[address].refusal is None
         async with redis.asyncio.Redis(port=server.port, password="other") as client:
             assert name not in {entry["name"] for entry in await client.client_list()}
         # One whose certificate is not taken.

@@ -121,5 +121,5 @@ async def test_in_a_transaction(start_worker: StartWorker) -> None:
     assert said[4] == b":5\r\n"
     assert said[-1] == b"*1\r\n:6\r\n"
     await worker.act([SLOT], SlotState.FINISHED)
-    # They were left at the source, which nobody has scanned here.
+    # They were left at the source, which is not scanned here.
     assert (await converse(worker.settings.listen, requests))[-1].startswith(b"*2\r\n:7\r\n*7\r\n")

@@ -45,7 +45,7 @@ async def test_a_worker_that_slept_past_its_allowance_sends_nothing(start_worker
         os.kill(worker.process.pid, signal.SIGCONT)
         refused = await wire.heard()
         assert refused.startswith(b"-TRYAGAIN slot ")
-        assert b"is not served by this proxy, which hears no topom" in refused
+        assert b"is not served by this proxy: it hears no topom" in refused
         # Of another identity than this one.
         allow(worker, LONG, instance="f" * 32)
         assert b"-TRYAGAIN" in await wire.say("SET", "asleep", "1")
@@ -68,6 +68,6 @@ async def test_what_is_under_way_when_the_allowance_ends_is_not_waited_for(start
             began = time.monotonic()
             assert (await wire.heard()).endswith(b"the command may or may not have run\r\n")
             assert time.monotonic() - began < worker.settings.backend_reply_seconds / 2
-        # A group without replicas has nobody who could have become its master; so is the one that lost its last.
+        # A group without replicas, or that has lost its last one, has no server that could have become its master.
         await worker.apply([], [Group(1, (worker.addresses[0],))])
         assert await wire.say("SET", "key", "2") == b"+OK\r\n"

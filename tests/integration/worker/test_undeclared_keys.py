@@ -46,7 +46,7 @@ async def move_all(worker: WorkerHarness) -> None:
 
 @pytest.mark.parametrize("script", [ELSEWHERE, SAME_TAG])
 async def test_absent_first_nothing_acknowledged_is_undone(start_worker: StartWorker, script: str) -> None:
-    """given a script that counts where nobody looked, what it was answered holds when the slot has moved."""
+    """given a script that counts in a key it does not name, its reply still holds when the slot has moved."""
     worker = await start_worker()
     async with worker.client() as client, Talk(worker.settings.listen) as talk:
         assert int(await client.eval(script, 1, KEY, 5)) == 5

@@ -307,7 +307,7 @@ async def test_servers_with_a_user_of_few_rights(start_worker: StartWorker) -> N
 
 
 def problems(outcomes: Mapping[str, Fencing]) -> list[str]:
-    return [outcome.problem for outcome in outcomes.values() if outcome.problem is not None]
+    return [outcome.refusal for outcome in outcomes.values() if outcome.refusal is not None]
 
 
 async def test_servers_with_a_user(start_worker: StartWorker) -> None:
@@ -326,7 +326,7 @@ async def test_servers_with_a_user(start_worker: StartWorker) -> None:
 
 @pytest.mark.parametrize("user", ["", "slotferry"])
 async def test_servers_without_hello(start_worker: StartWorker, user: str) -> None:
-    """Where it is taken away, the command that logs in by it would be in the error, and so the password."""
+    """Without HELLO, the error would contain the command that logs in, and so the password."""
     acl = ("--user", "slotferry", "on", ">inner", "~*", "&*", "+@all", "--requirepass", "inner")
     worker = await start_worker(
         servers=1, extra=[*acl, "--rename-command", "HELLO", ""], redis_user=user, redis_password="inner"

@@ -7,7 +7,7 @@ import resource
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -42,16 +42,22 @@ async def test_a_worker_may_open_the_files_that_its_clients_need(start_worker: S
     assert not events(worker, "fewer_clients")
 
 
-class LimitedWorker(WorkerProcess):
-    """A worker that the system allows 300 open files, and no more."""
+class ScriptedWorker(WorkerProcess):
+    """A worker that begins with a script."""
+
+    script: ClassVar[str]
 
     def __init__(self, log: Path, descriptor: int, *inherited: Any) -> None:
         super().__init__(log, descriptor, *inherited)
-        script = (
-            "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300));"
-            "from proxy.worker import main; main()"
-        )
-        self.arguments = [sys.executable, "-c", script, "--channel", str(descriptor)]
+        self.arguments = [sys.executable, "-c", self.script, "--channel", str(descriptor)]
+
+
+class LimitedWorker(ScriptedWorker):
+    """A worker that the system allows 300 open files, and no more."""
+
+    script = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300));from proxy.worker import main; main()"
+    )
 
 
 async def test_bounded_a_worker_takes_no_more_clients_than_it_has_files_for(
@@ -71,17 +77,14 @@ async def test_bounded_a_worker_takes_no_more_clients_than_it_has_files_for(
         talk.writer.close()
 
 
-class FailingWorker(WorkerProcess):
+class FailingWorker(ScriptedWorker):
     """A worker that cannot do what it has to do each second, once it has had three requests."""
 
-    def __init__(self, log: Path, descriptor: int, *inherited: Any) -> None:
-        super().__init__(log, descriptor, *inherited)
-        script = (
-            "from proxy import worker; count = worker.Worker._counters\n"
-            "worker.Worker._counters = lambda self: 1 // (self._loop.requests < 3) and count(self)\n"
-            "worker.main()"
-        )
-        self.arguments = [sys.executable, "-c", script, "--channel", str(descriptor)]
+    script = (
+        "from proxy import worker; count = worker.Worker._counters\n"
+        "worker.Worker._counters = lambda self: 1 // (self._loop.requests < 3) and count(self)\n"
+        "worker.main()"
+    )
 
 
 async def test_bounded_a_worker_whose_clock_has_stopped_ends(
@@ -106,7 +109,7 @@ async def test_bounded_a_question_that_its_supervisor_does_not_pass_on_is_answer
     worker = await start_worker(servers=1)
     worker.answering = False
     async with Talk(worker.settings.listen) as one, Talk(worker.settings.listen) as two:
-        # What it knows nothing of itself is nobody's answer.
+        # Without its supervisor, a worker answers by what it knows itself.
         one.send("CLIENT", "UNBLOCK", 99999)
         two.send("EVALSHA", "0" * 40, 0)
         assert await one.reply() == b":0\r\n"

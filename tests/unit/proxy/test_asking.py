@@ -47,7 +47,7 @@ async def test_nobody_waits_for_the_dead(peers: list[Peer]) -> None:
     questions = Questions(lambda: peers)
     questions.ask(peers[0], {"type": "ask", "id": 1, "what": "clients"})
     questions.answer(peers[0], {"id": peers[0].got.get_nowait()["id"], "answer": "x"})
-    questions.gone(peers[1])
+    questions.forget_worker(peers[1])
     assert peers[0].got.get_nowait()["answers"] == ["x"]
 
 
@@ -55,7 +55,7 @@ async def test_a_dead_asker_is_forgotten(peers: list[Peer]) -> None:
     questions = Questions(lambda: peers)
     questions.ask(peers[0], {"type": "ask", "id": 1, "what": "clients"})
     number = peers[1].got.get_nowait()["id"]
-    questions.gone(peers[0])
+    questions.forget_worker(peers[0])
     questions.answer(peers[1], {"id": number, "answer": "x"})
     assert peers[0].got.qsize() == 1  # the question itself
 

@@ -15,7 +15,7 @@ from proxy.move import Move, Origin
 from proxy.permits import Permits
 from proxy.settings import ProxySettings
 from slots.moving import TAKE
-from tests.unit.engine.inprocess import Server, Visit, engine, until
+from tests.unit.proxy.engine.inprocess import Server, Visit, engine, until
 
 TARGET = "127.0.0.1:1"
 
@@ -216,24 +216,26 @@ class OnePermit(Permits):
         return None
 
 
+async def gives_all(visit: Visit, words: list[bytes]) -> None:
+    """A source that has every key, and drops what it is told to."""
+    keys = words[4 : 3 + int(words[2])]
+    if words[1] == TAKE.digest.encode():
+        places = list(range(1, len(keys) + 1))
+        visit.say(reply([len(keys), 1, [], [], places, [b"payload" for _ in keys], [-1 for _ in keys], [], []]))
+    else:
+        visit.say(reply([len(keys), int(words[-1])]))
+
+
 async def test_a_key_that_the_target_refuses_is_no_harm_to_those_that_are_moved_with_it() -> None:
     """given a key that only fails after its time, and one that is refused for good."""
     refused = {b"odd": b"ERR something odd", b"bad": b"ERR Bad data format"}
-
-    async def source(visit: Visit, words: list[bytes]) -> None:
-        keys = words[4 : 3 + int(words[2])]
-        if words[1] == TAKE.digest.encode():
-            places = tuple(range(1, len(keys) + 1))
-            visit.say(reply([len(keys), 1, [], [], [*places], [b"payload" for _ in keys], [-1 for _ in keys], [], []]))
-        else:
-            visit.say(reply([len(keys), int(words[-1])]))
 
     async def target(visit: Visit, words: list[bytes]) -> None:
         keys = words[4 : 3 + int(words[2])]
         places = [place for place, key in enumerate(keys, 1) if key in refused]
         visit.say(reply([places, [refused[keys[place - 1]] for place in places]]))
 
-    async with Server(source) as giving, Server(target) as taking:
+    async with Server(gives_all) as giving, Server(target) as taking:
         with engine(giving.address) as inside:
             mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
             lane = Lane(mover, Origin(giving.address), taking.address, 0)
@@ -325,20 +327,12 @@ async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys()
 async def test_many_keys_that_the_target_refuses_do_not_hold_up_others() -> None:
     """given more of them than go together, all tried again and again, a key that comes later moves soon."""
 
-    async def source(visit: Visit, words: list[bytes]) -> None:
-        keys = words[4 : 3 + int(words[2])]
-        if words[1] == TAKE.digest.encode():
-            places = tuple(range(1, len(keys) + 1))
-            visit.say(reply([len(keys), 1, [], [], [*places], [b"payload" for _ in keys], [-1 for _ in keys], [], []]))
-        else:
-            visit.say(reply([len(keys), int(words[-1])]))
-
     async def target(visit: Visit, words: list[bytes]) -> None:
         keys = words[4 : 3 + int(words[2])]
         bad = [place for place, key in enumerate(keys, 1) if key != b"good"]
         visit.say(reply([bad, [b"ERR DUMP payload version or checksum are wrong" for _ in bad]]))
 
-    async with Server(source) as giving, Server(target) as taking:
+    async with Server(gives_all) as giving, Server(target) as taking:
         with engine(giving.address) as inside:
             mover = Mover(inside.router, OnePermit(ProxySettings(), lambda: "name"))
             lane = Lane(mover, Origin(giving.address), taking.address, 0)

@@ -14,7 +14,7 @@ from proxy.messages import Kind
 from proxy.settings import ProxySettings
 from proxy.subscriptions import MARKS_AT_ONCE, Subscriptions, cost
 from slots.table import Group, Slot, SlotTable
-from tests.unit.engine.inprocess import options
+from tests.unit.proxy.engine.inprocess import options
 
 
 class Listener:

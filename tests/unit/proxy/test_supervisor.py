@@ -14,7 +14,7 @@ import pytest
 import redis
 import structlog
 
-from proxy import control, supervisor, workforce
+from proxy import control, serverviews, supervisor, workforce
 from proxy.settings import ProxySettings
 from proxy.supervisor import Supervisor
 from slots.connections import worker_prefix
@@ -140,9 +140,10 @@ async def test_nothing_is_said_of_servers_that_never_answered_yet(
         await worker.apply()
     while (heartbeat := await stream.next("heartbeat"))["epoch"] != 1:
         pass
-    assert heartbeat["servers"] == {}
-    monkeypatch.setattr(supervisor, "UNANSWERED_SECONDS", 0.01)
-    while set((await stream.next("heartbeat"))["servers"]) != {"127.0.0.1:1", "127.0.0.1:2"}:
+    servers = {"127.0.0.1:1", "127.0.0.1:2"}
+    assert (heartbeat["asked"], heartbeat["silent"], set(heartbeat["unanswered"])) == (1, {}, servers)
+    monkeypatch.setattr(serverviews, "UNANSWERED_SECONDS", 0.01)
+    while set((heartbeat := await stream.next("heartbeat"))["silent"]) != servers:
         pass
 
 

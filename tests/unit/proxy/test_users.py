@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from proxy import users as module
-from proxy.settings import ProxySettings, SettingsError
+from proxy.settings import ProxySettings
 from proxy.users import Users
+from slots.settings import SettingsError
 
 
 def users(password: str = "", *entries: dict[str, Any]) -> Users:
@@ -120,6 +121,12 @@ def test_what_is_wrong_is_said_without_secrets(entries: Any, sentence: str) -> N
     with pytest.raises(SettingsError) as raised:
         ProxySettings.load(users=entries)
     assert sentence in str(raised.value)
+    assert "geheim" not in str(raised.value)
+
+
+def test_users_that_are_no_list_are_not_shown() -> None:
+    with pytest.raises(SettingsError, match="Setting users") as raised:
+        ProxySettings.load(users="app:geheim")
     assert "geheim" not in str(raised.value)
 
 

@@ -1,8 +1,10 @@
 """How cells of tables are written."""
 
+import time
+
 import pytest
 
-from slotferry.output import show
+from slotferry.output import in_words, show, span
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,27 @@ from slotferry.output import show
 )
 def test_numbers_are_short_and_not_wrong(cell: object, text: str) -> None:
     assert show(cell) == text
+
+
+@pytest.mark.parametrize(
+    ("ago", "to_do", "text"),
+    [
+        (12.2, "raise it", "it is full (for 12 s); to do: raise it"),
+        (12.2, "", "it is full (for 12 s)"),
+        # A clock that is behind topom's.
+        (-30.0, "", "it is full (for 0 s)"),
+        (None, "raise it", "it is full; to do: raise it"),
+    ],
+)
+def test_why_something_waits_is_said_with_what_can_be_done(ago: float | None, to_do: str, text: str) -> None:
+    since = 0.0 if ago is None else time.time() - ago
+    assert in_words({"kind": "server", "what": "it is full", "since": since, "to_do": to_do}) == text
+    assert in_words(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 s"), (119.0, "119 s"), (125.0, "2 min"), (7100.0, "118 min"), (7300.0, "2 h"), (200_000.0, "2 days")],
+)
+def test_lengths_of_time_are_short(seconds: float, text: str) -> None:
+    assert span(seconds) == text

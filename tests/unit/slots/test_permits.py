@@ -117,7 +117,7 @@ async def test_run_id_a_permit_is_set_at_the_process_that_it_names(end: str) -> 
 
 async def test_run_id_a_server_gets_no_permit_to_move_keys_to_itself() -> None:
     source, target = ends(S, S)
-    with pytest.raises(permits.SameProcess, match="under another name"):
+    with pytest.raises(permits.SameProcess, match="is another name"):
         await permits.renew(source, target, ADDRESS)
     assert source.said == []
 

@@ -214,3 +214,13 @@ def test_a_locked_group_on_the_wire() -> None:
     assert Group.from_wire(placed.to_wire()) == placed
     assert [placed.node_of(server) for server in placed.servers] == ["a", "n2"]
     assert hash(group) == hash(Group(1, group.servers))
+
+
+@pytest.mark.parametrize("value", [-1, 101, True, 1.0, "1", None, [1]])
+def test_a_number_of_replicas_that_cannot_be_one_is_refused(value: object) -> None:
+    action = Action(SlotState.MIGRATING, 1, min_replicas=100)
+    wire = Slot(3, 0, action).to_wire()
+    assert Slot.from_wire(wire).action == action
+    wire["action"]["min_replicas"] = value
+    with pytest.raises(TableError, match="min_replicas"):
+        Slot.from_wire(wire)

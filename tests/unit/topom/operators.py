@@ -1,15 +1,24 @@
 """What an operator does in topom's unit tests, over the fakes, and what is looked at then."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+import httpx
 
 from slots.states import Course, SlotState
 from slots.table import SlotTable
 from tests.unit.topom.topom_fakes import Bench
+from topom import api
 from topom.cluster import cancelling as interventions
 from topom.cluster import topology
 from topom.cluster.cancelling import Cancelled
 from topom.cluster.state import ClusterState
+from topom.reasons import Kind, Reason
+from topom.term.service import Topom
+
+Key = TypeVar("Key")
 
 
 async def send(one: Bench, slots: Iterable[int], group_id: int = 2) -> None:
@@ -29,9 +38,20 @@ async def cancel(one: Bench, slots: Iterable[int] = range(16)) -> Cancelled:
     return outcome
 
 
+def whats(reasons: Mapping[Key, Reason]) -> dict[Key, str]:
+    """What things wait for, by key, without since when."""
+    return {key: reason.what for key, reason in reasons.items()}
+
+
+def waits_of(one: Bench) -> str:
+    """What the first batch waits for; empty if it does not, or there is none."""
+    reason = one.actions.reason(one.actions.batches[0]) if one.actions.batches else None
+    return reason.what if reason is not None else ""
+
+
 async def skip(one: Bench, slots: Iterable[int]) -> None:
     reasons = one.actions.reasons()
-    wanted = {slot: reasons.get(slot, "") for slot in slots}
+    wanted = {slot: reasons.get(slot, Reason(Kind.PAUSED, "wanted", 1.0)) for slot in slots}
     await one.ledger.change(lambda state, epoch: interventions.skip(state, epoch, wanted))
 
 
@@ -50,6 +70,14 @@ def in_state(state: SlotState, *slots: int, course: Course = Course.FORWARD) -> 
         return all(action is not None and (action.state, action.course) == (state, course) for action in actions)
 
     return holds
+
+
+def client_of(topom: Topom, headers: Mapping[str, str] = MappingProxyType({})) -> httpx.AsyncClient:
+    """A client of the HTTP API, without a network, that has the token ``secret``."""
+    transport = httpx.ASGITransport(api.build(topom, "secret"), raise_app_exceptions=False)
+    return httpx.AsyncClient(
+        transport=transport, base_url="http://topom/api/v1", headers={"Authorization": "Bearer secret", **headers}
+    )
 
 
 async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -120,9 +120,9 @@ async def all_that_the_migrator_asks(address: str) -> None:
 async def judged(address: str) -> None:
     probing = Probing(ServerAccess(), 0.01, SECONDS)
     probing.keep([address])
-    (task,) = probing._tasks.values()
-    await asyncio.sleep(0.03)
-    assert not task.done()
+    await asyncio.sleep(0.05)
+    assert probing._asking is not None
+    assert not probing._asking.done()
     await probing.close()
 
 

@@ -12,18 +12,31 @@ from migrator.progress import Progress
 from migrator.sweep import Swept, Warrant
 from slots.beginning import Beginning
 from slots.table import SlotTable
+from topom.cluster.hands_off import HandsOff
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import MigrationSettings, Product
 from topom.migration.actions import Actions
 from topom.proxies.barrier import Barrier
 from topom.proxies.frames import Register
 from topom.proxies.members import Member, Members
+from topom.reasons import Kind, Reason
 from topom.servers.redis_servers import Fencing
 from topom.store import STATE, Book, Leader, Store, StoreConflict, Stored, StoreError
 from topom.store.sqlite import AloneLeadership
 
 PRODUCT = Product("test", 16, "crc32", 16)
 MIGRATION = MigrationSettings(8, 0, 0, 500, 524_288, 2.0)
+
+
+class FakeHandsOff(HandsOff):
+    """Keeps its hands off for the reason that it is given, or that it finds each time."""
+
+    def __init__(self, reason: str | Callable[[], str] = "") -> None:
+        self._reason = reason
+
+    def reason(self) -> Reason | None:
+        found = self._reason() if callable(self._reason) else self._reason
+        return Reason(Kind.PROTECTED, found) if found else None
 
 
 class MemoryStore(Store):

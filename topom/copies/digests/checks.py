@@ -28,6 +28,7 @@ from topom.copies.digests.sums import Tally
 from topom.copies.digests.throttle import Throttle
 from topom.copies.digests.walk import Walk
 from topom.errors import NotLeading, ServerNotFound, TopomError
+from topom.reasons import Kind, Reason
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +62,7 @@ class Check:
     keys_per_second: int
     began_at: float
     stage: Stage = Stage.RUNNING
-    reason: str = ""
+    reason: Reason | None = None
     seconds: float = 0.0
     total: int = 0
     tally: Tally = field(default_factory=Tally)
@@ -197,25 +198,27 @@ class Digests:
                 if check.stage is Stage.RUNNING:
                     with suppress(TopomError):
                         await self._ledger.change(self._outcome(check, Stage.CANCELLED))
-                    self._end(check, Stage.CANCELLED, "it was cancelled")
+                    self._end(check, Stage.CANCELLED, Reason.now(Kind.OPERATOR, "it was cancelled"))
 
     async def _check(self, check: Check) -> None:
         began = time.monotonic()
-        reason, broken = "", None
+        reason: Reason | None = None
+        broken: Exception | None = None
         try:
             async with asyncio.timeout(MOST_SECONDS):
                 await self._walk(check, began)
             stage = Stage.DIFFERENT if check.tally.differences else Stage.SAME
         except TimeoutError:
-            stage, reason = Stage.FAILED, f"it took longer than {MOST_SECONDS:g} s"
+            stage, reason = Stage.FAILED, Reason.now(Kind.SERVER, f"it took longer than {MOST_SECONDS:g} s")
         except (MigrationError, CheckFailed) as error:
-            stage, reason = Stage.FAILED, str(error)
+            stage, reason = Stage.FAILED, Reason.of(error)
         except Exception as error:
-            stage, reason, broken = Stage.FAILED, f"it broke off: {error!r}", error
+            stage, reason, broken = Stage.FAILED, Reason.now(Kind.FAULT, f"it broke off: {error!r}"), error
         check.seconds = time.monotonic() - began
         # Stored first: whoever was told that a replica differs can rely on it that nobody promotes it.
         if not await self._store(check, stage):
-            stage, reason = Stage.FAILED, "this topom leads no more, and what was found is not stored; check again"
+            stage = Stage.FAILED
+            reason = Reason.now(Kind.STORE, "this topom leads no more, and what was found is not stored", "check again")
         self._end(check, stage, reason)
         if broken is not None:
             raise broken
@@ -268,8 +271,10 @@ class Digests:
             except (NotLeading, LostPlace):
                 return False
             except TopomError as error:
-                check.reason = f"what was found could not be stored yet: {error}"
-                log.warning("digest_not_stored", server=check.server, reason=str(error))
+                since = check.reason.since if check.reason is not None else time.time()
+                what = f"what was found could not be stored yet: {error.what}"
+                check.reason = Reason(error.kind, what, since, error.to_do)
+                log.warning("digest_not_stored", server=check.server, kind=error.kind, reason=str(error))
                 await asyncio.sleep(backoff.next())
             else:
                 return True
@@ -287,14 +292,14 @@ class Digests:
 
         return change
 
-    def _end(self, check: Check, stage: Stage, reason: str) -> None:
+    def _end(self, check: Check, stage: Stage, reason: Reason | None) -> None:
         check.stage, check.reason = stage, reason
         keys = check.tally.differences
         if keys:
             log.error("replica_differs", server=check.server, master=check.master, keys=keys)
-        log.info("digest_checked", server=check.server, stage=stage, keys=check.tally.keys, reason=reason)
+        log.info("digest_checked", server=check.server, stage=stage, keys=check.tally.keys, reason=str(reason or ""))
         found = f"{keys} of {check.tally.keys} keys differ, {check.tally.uncompared} not compared"
         if check.tally.extra:
             found += f"; {check.tally.extra} are only at the replica, so it may be the master that lost them"
         text = f"the digest check of {check.server} against {check.master} is over, {stage}: {found}"
-        self._ledger.note(What.DIGEST_ENDED, f"{text}; {reason}" if reason else text)
+        self._ledger.note(What.DIGEST_ENDED, f"{text}; {reason}" if reason else text, reason=reason)

@@ -2,6 +2,7 @@
 
 from migrator.errors import MigrationError, Refused
 from topom.errors import Conflict, NotFound, Unavailable
+from topom.reasons import Kind
 
 
 class CheckRuns(Conflict):
@@ -18,6 +19,8 @@ class NoCheck(NotFound):
 
 class CheckFailed(Unavailable):
     """A check could not go on: what it found until then stands, and it says nothing of the rest."""
+
+    kind = Kind.SERVER
 
 
 class ServerSilent(MigrationError):

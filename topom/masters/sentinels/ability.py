@@ -6,11 +6,12 @@ for it. It says neither by itself; who waits for a master that never changes is 
 
 from collections.abc import Collection
 
+from topom.masters.sentinels.errors import NobodyReplaces
 from topom.masters.sentinels.votes import majority_of
 
 
-def shortcoming(quorum: int, known: int, silent: Collection[str]) -> str:
-    """Why they could replace no master now; empty if nothing is known to be in the way.
+def nobody_replaces(quorum: int, known: int, silent: Collection[str]) -> NobodyReplaces | None:
+    """Why they could replace no master now; None if nothing is known to be in the way.
 
     Args:
         quorum: as the setting has it; 0 for a majority.
@@ -18,16 +19,19 @@ def shortcoming(quorum: int, known: int, silent: Collection[str]) -> str:
         silent: those that do not answer topom.
     """
     if not known:
-        return 'no Sentinel is known, so nobody replaces a master that fails: "slotferry sentinel add" three or more'
+        return NobodyReplaces(
+            "no Sentinel is known, so nobody replaces a master that fails", '"slotferry sentinel add" three or more'
+        )
     if quorum > known:
-        return (
-            f"no master that fails is replaced: sentinel_quorum is {quorum}, and there are {known} Sentinels; set it "
-            "to 0 (a majority) and restart topom, or add Sentinels"
+        return NobodyReplaces(
+            f"no master that fails is replaced: sentinel_quorum is {quorum}, and there are {known} Sentinels",
+            "set it to 0 (a majority) and restart topom, or add Sentinels",
         )
     needed = max(quorum, majority_of(known))
     if known - len(silent) < needed:
-        return (
+        return NobodyReplaces(
             f"no master that fails is replaced: of {known} Sentinels {needed} have to agree, and {len(silent)} do not "
-            f"answer topom ({', '.join(sorted(silent))}); bring them back, or remove those that are gone for good"
+            f"answer topom ({', '.join(sorted(silent))})",
+            "bring them back, or remove those that are gone for good",
         )
-    return ""
+    return None

@@ -9,6 +9,7 @@ from topom.cluster.ledger import Ledger
 from topom.masters.sentinels.electable import Priorities, barred
 from topom.masters.sentinels.errors import StillElectable
 from topom.masters.sentinels.strangers import Strangers
+from topom.periodic import Loop
 from topom.servers.lastcopy import ServerFailed
 from topom.servers.replication import ServerReplication
 
@@ -21,7 +22,7 @@ class Copies:
     Args:
         active: whether groups are left to Sentinels. If not, servers are only given back the priorities that they had.
         strangers: those that follow are not to be elected.
-        differs, has_failed: as for :func:`~topom.masters.sentinels.electable.barred`.
+        has_failed: as for :func:`~topom.masters.sentinels.electable.barred`.
     """
 
     def __init__(
@@ -30,13 +31,11 @@ class Copies:
         ledger: Ledger,
         replication: ServerReplication,
         strangers: Strangers,
-        differs: Callable[[str], bool],
         has_failed: Callable[[str], bool],
     ) -> None:
         self._active = active
         self._ledger = ledger
         self._strangers = strangers
-        self._differs = differs
         self._has_failed = has_failed
         self._priorities = Priorities(ledger, replication, self.barred)
         strangers.changed = self.reconsider
@@ -50,7 +49,7 @@ class Copies:
             # Whoever is in no group and was kept from being elected before may follow a master still.
             grouped = {server for group in state.table.groups.values() for server in group.servers}
             following |= state.priorities.keys() - grouped
-        return barred(state, self._differs, self._has_failed, following)
+        return barred(state, self._has_failed, following)
 
     def reconsider(self) -> None:
         """Others may be those that are not to be elected by now."""
@@ -77,9 +76,13 @@ class Copies:
                 ) from error
             log.warning("server_may_be_elected", server=server, reason=str(error))
 
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """What goes on by itself."""
+        return (self._priorities, self._strangers) if self._active else (self._priorities,)
+
     async def run(self) -> None:
         """See to all servers; for ever."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._priorities.run())
-            if self._active:
-                group.create_task(self._strangers.run())
+            for loop in self.loops:
+                group.create_task(loop.run())

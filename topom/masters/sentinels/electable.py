@@ -21,7 +21,8 @@ import structlog
 
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState, known_servers, leaving_servers
-from topom.periodic import keep_looking
+from topom.masters.choice import electable
+from topom.periodic import Look, Loop
 from topom.servers.lastcopy import ServerFailed
 from topom.servers.replication import ServerReplication
 
@@ -33,18 +34,10 @@ MOST_KEPT = 256
 """Priorities that are stored; beyond them, those of servers that topom does not know any more are forgotten."""
 
 
-def barred(
-    state: ClusterState,
-    differs: Callable[[str], bool],
-    has_failed: Callable[[str], bool],
-    following: Collection[str],
-) -> frozenset[str]:
-    """Servers that Sentinels are not to elect.
-
-    One on its way out is among them only if its group has another replica that may be elected.
+def barred(state: ClusterState, has_failed: Callable[[str], bool], following: Collection[str]) -> frozenset[str]:
+    """Servers that Sentinels are not to elect: replicas that :mod:`topom.masters.choice` refuses, and all others.
 
     Args:
-        differs: whether a replica was found to differ from its master.
         has_failed: whether a server counts as failed, and could not be elected.
         following: servers that follow the master of a group that they are not in.
     """
@@ -53,26 +46,26 @@ def barred(
     found = {*following, *(copying & state.pool.keys())}
     leaving = leaving_servers(state)
     for group in state.table.groups.values():
-        unfit = {server for server in group.replicas if server in state.joining or differs(server)}
-        found |= unfit
-        if any(not (server in unfit or server in leaving or has_failed(server)) for server in group.replicas):
-            found |= leaving.intersection(group.replicas)
+        found |= electable(state, group, leaving, has_failed).keys()
     return frozenset(found)
 
 
-class Priorities:
-    """The priorities of one topom's servers, for as long as :meth:`run` runs.
+class Priorities(Loop):
+    """The priorities of one topom's servers.
 
     Args:
         wanted: gives the servers that are not to be elected now.
     """
 
+    name = "priorities"
+
     def __init__(self, ledger: Ledger, replication: ServerReplication, wanted: Callable[[], Collection[str]]) -> None:
+        super().__init__()
         self._ledger = ledger
         self._replication = replication
         self._wanted = wanted
         self._one_at_a_time = asyncio.Lock()
-        self._news = asyncio.Event()
+        ledger.listen(self._changed)
         self._said: dict[str, str] = {}
         self._gone: set[str] = set()
         """Servers that topom does not know any more, and that did not answer when they were to have it back."""
@@ -87,20 +80,11 @@ class Priorities:
         async with self._one_at_a_time:
             await self._bar(server)
 
-    async def run(self) -> None:
-        """Set priorities and set them back, as it is wanted; for ever."""
-        self._ledger.listen(self._changed)
-        await keep_looking(self._news, self.look, "priorities_wait")
-
     def _changed(self, old: ClusterState, new: ClusterState) -> None:
-        self._news.set()
+        self.wake()
 
-    def wake(self) -> None:
-        """What is wanted may have changed."""
-        self._news.set()
-
-    async def look(self) -> float:
-        """Set what is to be set now; in how many seconds it is looked again.
+    async def look(self) -> Look:
+        """Set priorities and set them back, as it is wanted now.
 
         Raises as :meth:`topom.cluster.ledger.Ledger.change`.
         """
@@ -108,14 +92,14 @@ class Priorities:
         kept = self._ledger.state.priorities.keys()
         if not wanted and not kept:
             self._said.clear()
-            return LOOK_SECONDS
+            return Look("", LOOK_SECONDS)
         async with self._one_at_a_time:
             await asyncio.gather(*(self._try_to_bar(server) for server in sorted(wanted)))
             self._gone &= kept - {*known_servers(self._ledger.state)}
             await asyncio.gather(*(self._set_back(server) for server in sorted(kept - wanted - self._gone)))
         for server in self._said.keys() - wanted:
             del self._said[server]
-        return LOOK_SECONDS
+        return Look(f"{len(wanted)} servers are kept from being elected", LOOK_SECONDS)
 
     async def _try_to_bar(self, server: str) -> None:
         try:

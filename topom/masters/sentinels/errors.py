@@ -1,6 +1,7 @@
 """What can go wrong with Sentinels, as types."""
 
 from topom.errors import Conflict, Invalid, NotFound
+from topom.reasons import Kind
 
 
 class SentinelsOff(Conflict):
@@ -22,14 +23,28 @@ class SentinelNotFound(NotFound):
 class SentinelUnusable(Conflict):
     """What is at the address does not answer, or is no Sentinel."""
 
+    kind = Kind.SENTINEL
+
 
 class SentinelWatches(Conflict):
     """A Sentinel could not be told to leave a group to topom for a moment."""
+
+    kind = Kind.SENTINEL
 
 
 class SentinelsRemember(Conflict):
     """Sentinels count the server to another group, and would take it back there."""
 
+    kind = Kind.SENTINEL
+
 
 class StillElectable(Conflict):
     """Sentinels could elect the server before it holds a whole copy."""
+
+    kind = Kind.SENTINEL
+
+
+class NobodyReplaces(Conflict):
+    """Sentinels could replace no master that fails."""
+
+    kind = Kind.SENTINEL

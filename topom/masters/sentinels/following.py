@@ -30,6 +30,7 @@ from topom.cluster.state import ClusterState
 from topom.cluster.topology import promote
 from topom.errors import TopomError
 from topom.masters.sentinels.votes import elected
+from topom.reasons import Kind, Reason, Reasons
 from topom.servers.redis_servers import RedisServers
 
 log = structlog.get_logger(__name__)
@@ -65,7 +66,7 @@ class Following:
     def __init__(self, ledger: Ledger, servers: RedisServers) -> None:
         self._ledger = ledger
         self._servers = servers
-        self._said: dict[int, str] = {}
+        self._reasons = Reasons[int]("switch_not_followed", level="error")
         self.switches = 0
         """Masters that were taken over into the table."""
 
@@ -73,7 +74,7 @@ class Following:
         """Decide for one group, of ``known`` Sentinels in all, by the table above."""
         address = elected(view.named.values(), known)
         if address is None or address == view.master:
-            self._say(view.group_id, "")
+            self._reasons.over(view.group_id)
             agreed = all(named in (view.master, None) for named in view.named.values())
             return Verdict.AGREED if agreed else Verdict.UNDECIDED
         found = await self._servers.read(address)
@@ -81,28 +82,28 @@ class Following:
         if not is_master:
             current = await self._servers.read(view.master)
             if found is not None and current is not None and current.replication.is_master:
-                self._say(view.group_id, "")
+                self._reasons.over(view.group_id)
                 return Verdict.OUTDATED
         if address not in view.servers:
-            self._say(
+            self._wait(
                 view.group_id,
-                f"Sentinels name {address} as the master of group {view.group_id}, which has no such server; if it is "
-                f"right, add it with 'slotferry server add {view.group_id} {address}', else have them told again with "
-                "'slotferry sentinel resync'",
+                f"Sentinels name {address} as the master of group {view.group_id}, which has no such server",
+                f"if it is right, add it with 'slotferry server add {view.group_id} {address}', else have them told "
+                "again with 'slotferry sentinel resync'",
             )
             return Verdict.UNDECIDED
         if found is None or not is_master:
             what = "is no master" if found is not None else "does not answer"
-            self._say(
+            self._wait(
                 view.group_id, f"Sentinels name {address} as the master of group {view.group_id}, but that {what}"
             )
             return Verdict.UNDECIDED
         if not found.has_a_past:
-            self._say(
+            self._wait(
                 view.group_id,
                 f"Sentinels name {address} as the master of group {view.group_id}, but it is empty and has followed "
-                "nobody since it was started; if its data are lost for good, write any key there, else give it "
-                "its data back",
+                "nobody since it was started",
+                "if its data are lost for good, write any key there, else give it its data back",
             )
             return Verdict.UNDECIDED
         return Verdict.AGREED if await self._follow(view, address, known) else Verdict.UNDECIDED
@@ -124,7 +125,7 @@ class Following:
             return False
         if state.table.master_of(view.group_id) != address:
             return False
-        self._say(view.group_id, "")
+        self._reasons.over(view.group_id)
         self.switches += 1
         log.warning(
             "master_switched",
@@ -137,18 +138,12 @@ class Following:
         )
         return True
 
-    def problem(self, group_id: int) -> str:
-        """Why what Sentinels say of a group is not followed; empty if there is nothing of the kind."""
-        return self._said.get(group_id, "")
+    def reason(self, group_id: int) -> Reason | None:
+        """Why what Sentinels say of a group is not followed; None if there is nothing of the kind."""
+        return self._reasons.get(group_id)
 
-    def _say(self, group_id: int, problem: str) -> None:
-        """Log a problem once, not at each look."""
-        if problem and self._said.get(group_id) != problem:
-            log.error("switch_not_followed", group=group_id, reason=problem)
-        if problem:
-            self._said[group_id] = problem
-        else:
-            self._said.pop(group_id, None)
+    def _wait(self, group_id: int, what: str, to_do: str = "") -> None:
+        self._reasons.waits(group_id, Reason(Kind.SENTINEL, what, to_do=to_do), group=group_id)
 
 
 class Astray:

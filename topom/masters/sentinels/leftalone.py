@@ -67,7 +67,7 @@ class LeftAlone:
         link = self._links.get(address)
         if link is None:
             return f"Sentinel {address} is not known for long enough"
-        return "" if link.up else f"Sentinel {address} does not answer ({link.reason})"
+        return "" if link.reason is None else f"Sentinel {address} does not answer ({link.reason.what})"
 
     async def _forget(self, address: str, group_id: int) -> str:
         """Why a Sentinel could not be told; empty if it was."""
@@ -81,11 +81,11 @@ class LeftAlone:
         return ""
 
 
-def _require_all(problems: Iterable[str], group_id: int) -> None:
-    """Raises SentinelWatches for the first problem that there is."""
-    for problem in problems:
-        if problem:
+def _require_all(refusals: Iterable[str], group_id: int) -> None:
+    """Raises SentinelWatches for the first refusal that there is."""
+    for refusal in refusals:
+        if refusal:
             raise SentinelWatches(
-                f"{problem}, and might undo a change of group {group_id}'s master; bring it back, or remove it with "
-                "'slotferry sentinel remove'; nothing was changed"
+                f"{refusal}, and might undo a change of group {group_id}'s master; nothing was changed",
+                "bring it back, or remove it with 'slotferry sentinel remove'",
             )

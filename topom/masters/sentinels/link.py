@@ -22,6 +22,7 @@ from slots.replies import NotUnderstood, understood
 from topom.cluster.topology import parse_address
 from topom.masters.sentinels import addresses
 from topom.masters.sentinels.monitoring import Command
+from topom.reasons import Kind, Reason, Reasons
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +34,7 @@ SWITCH = "+switch-master"
 """The channel on which a Sentinel says that a group has another master."""
 NAMES_A_CALL = 64
 """Of how many names it is asked for the replicas at a time."""
-NOT_ASKED = "it was not asked yet"
+NOT_ASKED = Reason(Kind.BUSY, "it was not asked yet")
 NO_SUCH_MASTER = "no such master"
 
 
@@ -41,7 +42,6 @@ class SentinelLink:
     """One Sentinel.
 
     Attributes:
-        reason: why it cannot be used; empty while it answers.
         correcting: held while it is told what to watch.
         listed: the replicas of each name that it listed when it was last asked, ``host:port``.
     """
@@ -51,7 +51,8 @@ class SentinelLink:
     ) -> None:
         self.address = address
         self._leads = leads
-        self.reason = NOT_ASKED
+        self._reasons = Reasons[None]("sentinel_down")
+        self._asked = False
         self.correcting = asyncio.Lock()
         self.listed: Mapping[str, frozenset[str]] = {}
         self.wake = asyncio.Event()
@@ -80,7 +81,17 @@ class SentinelLink:
     @property
     def up(self) -> bool:
         """Whether it answered when it was last asked."""
-        return not self.reason
+        return self.reason is None
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it cannot be used; None while it answers."""
+        return self._reasons.get(None) if self._asked else NOT_ASKED
+
+    @property
+    def silent(self) -> bool:
+        """Whether it did not answer when it was last asked."""
+        return self._asked and not self.up
 
     @property
     def named(self) -> Mapping[str, str | None] | None:
@@ -106,9 +117,10 @@ class SentinelLink:
                 for name, answer in zip(names, answers, strict=True)
             }
         self._named_at = at
-        if self.reason:
+        if not self.up:
             log.info("sentinel_up", sentinel=self.address)
-            self.reason = ""
+        self._asked = True
+        self._reasons.over(None)
 
     async def list_replicas(self, names: Sequence[str]) -> None:
         """Ask for the replicas of these names. Raises as :meth:`call`."""
@@ -161,10 +173,9 @@ class SentinelLink:
 
     def lost(self, error: BaseException) -> None:
         """It did not answer: nothing of what it said counts any more."""
-        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        if self.up or self.reason != reason:
-            log.warning("sentinel_down", sentinel=self.address, reason=reason)
-        self.reason = reason
+        what = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        self._asked = True
+        self._reasons.waits(None, Reason(Kind.SENTINEL, what), sentinel=self.address)
         self._named = {}
         self.told.clear()
 

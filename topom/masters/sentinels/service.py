@@ -21,7 +21,7 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 from topom.cluster.topology import parse_address
 from topom.masters.sentinels import monitoring
-from topom.masters.sentinels.ability import shortcoming
+from topom.masters.sentinels.ability import nobody_replaces
 from topom.masters.sentinels.addresses import Resolver
 from topom.masters.sentinels.copies import Copies
 from topom.masters.sentinels.errors import (
@@ -37,6 +37,7 @@ from topom.masters.sentinels.link import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECOND
 from topom.masters.sentinels.monitoring import SentinelSettings
 from topom.masters.sentinels.strangers import Strangers
 from topom.masters.sentinels.telling import Telling
+from topom.reasons import Kind, Reason, Reasons
 from topom.servers.redis_servers import RedisServers
 from topom.servers.replication import ServerReplication
 
@@ -58,10 +59,10 @@ STEP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SentinelStatus:
-    """One Sentinel: why it cannot be used (empty if it can), and the master it names for each group it watches."""
+    """One Sentinel: why it cannot be used (None if it can), and the master it names for each group it watches."""
 
     address: str
-    reason: str
+    reason: Reason | None
     masters: Mapping[int, str]
 
 
@@ -76,7 +77,7 @@ class Sentinels:
         configured: those that the settings name, which count until an operator adds or removes one.
         access: how to get in at the Sentinels.
         leads: whether this topom may change anything at this instant.
-        differs, has_failed: as for :func:`topom.masters.sentinels.electable.barred`.
+        has_failed: as for :func:`topom.masters.sentinels.electable.barred`.
         release: has servers of the pool follow nobody. Raises nothing.
     """
 
@@ -90,7 +91,6 @@ class Sentinels:
         access: ServerAccess,
         timeout_seconds: float,
         leads: Callable[[], bool] = lambda: True,
-        differs: Callable[[str], bool] = lambda server: False,
         has_failed: Callable[[str], bool] = lambda server: False,
         release: Callable[[Collection[str]], Awaitable[None]] = _release_nobody,
     ) -> None:
@@ -109,9 +109,8 @@ class Sentinels:
         self._telling = Telling(ledger, servers, self._resolver, settings, self.watched, lambda: len(self.known))
         self._left_alone = LeftAlone(self._telling, lambda: self.known, self._links, self._begin_again)
         strangers = Strangers(ledger, servers, self._resolver, self._telling, self.watched, self._links, release)
-        self.copies = Copies(
-            mode == "sentinel", ledger, ServerReplication(servers, leads), strangers, differs, has_failed
-        )
+        self.copies = Copies(mode == "sentinel", ledger, ServerReplication(servers, leads), strangers, has_failed)
+        self._nobody = Reasons[None]()
         self._news = asyncio.Event()
         self._listed = asyncio.Event()
         self._quorum = settings.quorum
@@ -142,24 +141,32 @@ class Sentinels:
             found.append(SentinelStatus(address, link.reason if link else NOT_ASKED, masters))
         return found
 
-    def problem(self, group_id: int) -> str:
-        """Why what Sentinels say of a group is not followed; empty if there is nothing of the kind."""
-        return self._following.problem(group_id)
+    def reason_for(self, group_id: int) -> Reason | None:
+        """Why what Sentinels say of a group is not followed; None if there is nothing of the kind."""
+        return self._following.reason(group_id)
 
-    def shortcoming(self) -> str:
-        """Why they could replace no master that fails; empty if they can, as far as is known, or are not to."""
+    def reason(self) -> Reason | None:
+        """Why they could replace no master that fails; None if they can, as far as is known, or are not to."""
         if self.mode != "sentinel":
-            return ""
-        silent = [link.address for link in self._links.values() if link.reason not in ("", NOT_ASKED)]
-        return shortcoming(self._quorum, len(self.known), silent)
+            return None
+        silent = [link.address for link in self._links.values() if link.silent]
+        error = nobody_replaces(self._quorum, len(self.known), silent)
+        if error is None:
+            self._nobody.over(None)
+            return None
+        return self._nobody.waits(None, error)
 
-    def trouble(self, group_id: int) -> str:
-        """Why a master that has failed is still its group's; empty where Sentinels do not decide that."""
+    def reason_failed(self, group_id: int, since: float) -> Reason | None:
+        """Why a master that has failed, ``since`` then, is still its group's; None where Sentinels do not decide that.
+
+        ``since`` is in seconds since 1970, UTC.
+        """
         if self.mode != "sentinel":
-            return ""
+            return None
         if group_id not in monitoring.watched(self._ledger.table):
-            return "its group has no replica, or is locked for a promotion"
-        return self.shortcoming() or self.problem(group_id) or "a majority of the Sentinels names no other master yet"
+            return Reason(Kind.OPERATOR, "its group has no replica, or is locked for a promotion", since)
+        undecided = Reason(Kind.SENTINEL, "a majority of the Sentinels names no other master yet", since)
+        return self.reason() or self.reason_for(group_id) or undecided
 
     @property
     def switches(self) -> int:
@@ -194,8 +201,8 @@ class Sentinels:
             await link.masters()
         except FAILURES as error:
             raise SentinelUnusable(
-                f"{address} does not answer as a Sentinel ({str(error) or 'no answer in time'}); start it, or look at "
-                "the address, and at sentinel_user and sentinel_password"
+                f"{address} does not answer as a Sentinel ({str(error) or 'no answer in time'})",
+                "start it, or look at the address, and at sentinel_user and sentinel_password",
             ) from error
         finally:
             await link.close()
@@ -286,7 +293,7 @@ class Sentinels:
             await self.copies.run()
             return
         deciding = asyncio.create_task(self._decide())
-        others = [asyncio.create_task(work) for work in (self.copies.run(), self._tell_shortcoming())]
+        others = [asyncio.create_task(work) for work in (self.copies.run(), self._tell_who_replaces())]
         try:
             while True:
                 self._listed.clear()
@@ -302,15 +309,15 @@ class Sentinels:
             for address in list(self._links):
                 await self._leave(address)
 
-    async def _tell_shortcoming(self) -> None:
+    async def _tell_who_replaces(self) -> None:
         """Log that no master could be replaced, and that one could again, once it has been so for two looks."""
         told, before = "", ""
         while True:
-            now = self.shortcoming()
+            now = str(self.reason() or "")
             if now == before and now != told:
                 told = now
                 if now:
-                    log.warning("sentinels_replace_nobody", reason=now)
+                    log.warning("sentinels_replace_nobody", kind=Kind.SENTINEL, reason=now)
                 else:
                     log.info("sentinels_can_replace")
             before = now

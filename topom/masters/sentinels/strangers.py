@@ -40,7 +40,7 @@ from topom.masters.sentinels.addresses import Resolver
 from topom.masters.sentinels.errors import SentinelsRemember
 from topom.masters.sentinels.link import SentinelLink
 from topom.masters.sentinels.telling import Telling
-from topom.periodic import keep_looking
+from topom.periodic import Look, Loop
 from topom.servers.redis_servers import RedisServers
 
 log = structlog.get_logger(__name__)
@@ -81,7 +81,7 @@ def next_to_forget(
     return next((sentinel for sentinel in listing if settled >= known.keys() - {sentinel}), None)
 
 
-class Strangers:
+class Strangers(Loop):
     """Servers that Sentinels count to groups that they are not in.
 
     Args:
@@ -89,6 +89,8 @@ class Strangers:
         links: the Sentinels that are asked, by address.
         release: has servers of the pool follow nobody. Raises nothing.
     """
+
+    name = "strangers"
 
     def __init__(
         self,
@@ -100,6 +102,7 @@ class Strangers:
         links: Mapping[str, SentinelLink],
         release: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
+        super().__init__()
         self._ledger = ledger
         self._servers = servers
         self._resolver = resolver
@@ -109,7 +112,7 @@ class Strangers:
         self._release = release
         self.changed: Callable[[], None] = lambda: None
         """Called when others follow."""
-        self._news = asyncio.Event()
+        ledger.listen(self._hear)
         self._unsettled: dict[int, float] = {}
         self._by_group: dict[int, frozenset[str]] = {}
         self.following: frozenset[str] = frozenset()
@@ -117,25 +120,20 @@ class Strangers:
         self.complete = False
         """Whether these are all: each group's master has said who follows it, once at least."""
 
-    async def run(self) -> None:
-        """Look again and again; for ever."""
-        self._ledger.listen(self._hear)
-
-        async def look() -> float:
-            try:
-                return HURRY_SECONDS if await self.look() else LOOK_SECONDS
-            except Exception:
-                # Each failure to reach somebody is seen to where it occurs; whatever else it is, it is looked again.
-                log.exception("strangers_not_understood")
-                return LOOK_SECONDS
-
-        await keep_looking(self._news, look, "strangers_wait")
+    async def look(self) -> Look:
+        """Look at all groups once, and go on soon where something is left to do."""
+        try:
+            return Look("", HURRY_SECONDS if await self.look_once() else LOOK_SECONDS)
+        except Exception:
+            # Each failure to reach somebody is seen to where it occurs; whatever else it is, it is looked again.
+            log.exception("strangers_not_understood")
+            return Look("does not understand what the Sentinels say; topom's log says more", LOOK_SECONDS)
 
     def _hear(self, old: ClusterState, new: ClusterState) -> None:
         if old.table.groups is not new.table.groups or old.pool is not new.pool or old.sentinels is not new.sentinels:
-            self._news.set()
+            self.wake()
 
-    async def look(self) -> bool:
+    async def look_once(self) -> bool:
         """Look at all groups once, and have one Sentinel a group forget; whether that is to be gone on with soon."""
         watched = self._watched()
         product = self._ledger.state.product.name
@@ -192,7 +190,7 @@ class Strangers:
                 number = monitoring.group_id_of(product, name)
                 if number == group_id or await self._resolver.same(server, replicas) is None:
                     continue
-                self._news.set()
+                self.wake()
                 how = "it forgets it soon" if link.up else "it does not answer: bring it back"
                 raise SentinelsRemember(
                     f"Sentinel {sentinel} still counts {server} as a replica of group {number}, and would make it one "

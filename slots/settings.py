@@ -1,0 +1,83 @@
+"""Reads the settings of a process from a TOML file and the environment, and explains what is wrong with them.
+
+The settings themselves, each with its unit, its default and its limits, are in the process's own module. The
+environment wins over the file, so that secrets can stay out of files.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Self, get_args
+
+from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from slots.environment import misspelt, nearest
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used. The message says for each: which setting, what is wrong, what is allowed."""
+
+
+class Settings(BaseSettings):
+    """The settings of a process. A subclass sets ``env_prefix``, the prefix of its environment variables."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @classmethod
+    def load(cls, config: Path | None = None, **overrides: Any) -> Self:
+        """Settings from ``overrides``, else the environment, else the TOML file ``config``, else the defaults.
+
+        Raises:
+            SettingsError: the file cannot be read, or a setting is unknown or not allowed, there or in the environment.
+        """
+        if sentences := misspelt(cls.model_config["env_prefix"], cls.model_fields, os.environ):
+            raise SettingsError("\n".join(sentences))
+        try:
+            in_file = {} if config is None else tomllib.loads(config.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"The settings file {config} is not TOML: {error}.") from error
+        return cls.checked({**in_file, **EnvSettingsSource(cls)(), **overrides})
+
+    @classmethod
+    def checked(cls, values: dict[str, Any]) -> Self:
+        """Settings of these values, and the defaults. Raises :class:`SettingsError`."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise SettingsError(_explain(cls, error)) from error
+
+
+def _explain(settings: type[Settings], error: ValidationError) -> str:
+    """One sentence for each error. Values of secrets are not shown."""
+    known = settings.model_fields
+    sentences = []
+    for entry in error.errors(include_url=False):
+        name, *within = map(str, entry["loc"] or [""])
+        message = entry["msg"].removeprefix("Value error, ")
+        if within:
+            # One entry of a list, or one field of an entry.
+            message = f"{' '.join(['entry', str(int(within[0]) + 1), *within[1:]])}: {message}"
+        if entry["type"] == "extra_forbidden" and not within:
+            near = nearest(name, known)
+            hint = f"; did you mean {near}?" if near else f". The settings are: {', '.join(known)}."
+            sentences.append(f"There is no setting {name}{hint}")
+        elif not name:  # the message of a check over several settings begins with the name of one
+            sentences.append(f"Setting {message}.")
+        else:
+            hidden = entry["type"] == "value_error" or _has_secrets(known[name])
+            shown = "" if hidden else f" It is {entry['input']!r}."
+            variable = settings.model_config["env_prefix"] + name.upper()
+            sentences.append(f"Setting {name} (or {variable} in the environment): {message}.{shown}")
+    return "\n".join(sentences)
+
+
+def _has_secrets(field: FieldInfo) -> bool:
+    """Whether the value, or an object in it, may be a secret."""
+    kinds = (field.annotation, *get_args(field.annotation))
+    return any(isinstance(kind, type) and issubclass(kind, SecretStr | BaseModel) for kind in kinds)

@@ -1,0 +1,606 @@
+"""The operator's verbs from the command line to the API and back, with a topom that is played by a function."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from slotferry import __version__
+from slotferry.client import TopomClient
+from slotferry.main import app
+from slotferry.operator import options, waiting
+from slotferry.operator.migration import say_migration
+from slotferry.operator.waiting import MoveAbandoned, WaitedTooLong, wait_moved
+
+
+def because(what: str, to_do: str = "") -> dict[str, Any]:
+    """A reason as the API has it, since nobody knows when."""
+    return {"kind": "server", "what": what, "since": 0.0, "to_do": to_do}
+
+
+BATCH = {
+    "source": 1,
+    "target": 2,
+    "state": "migrating",
+    "slots": "0-1",
+    "keys_moved": 10,
+    "bytes_moved": 20,
+    "remaining_keys": None,
+    "passes": 1,
+    "reason": because("waits for [proxy 3]"),
+}
+MIGRATION = {
+    "paused": False,
+    "settings": {"parallel_slots": 256, "keys_per_second": 0},
+    "slots_pending": 1,
+    "slots_moving": 2,
+    "slots_moved": 3,
+    "keys_moved": 4000,
+    "bytes_moved": 5_000_000,
+    "keys_per_second": 123.0,
+    "remaining_keys": 77,
+    "batches": [BATCH],
+    "skipped": [{"slots": "7-8", "reason": because("target h:1 is full")}],
+}
+PROXY = {
+    "id": 3,
+    "instance": "a" * 32,
+    "address": "127.0.0.1:6380",
+    "hostname": "here",
+    "pid": 77,
+    "workers": 2,
+    "state": "online",
+    "epoch": 9,
+    "counters": {"clients": 5, "requests": 1234567, "errors": 0},
+}
+LEAVING = {"kind": "group", "id": "5", "why": "old", "since": 1.0}
+SENTINELS = {
+    "ha": "sentinel",
+    "majority": 2,
+    "sentinels": [{"address": "h:1", "up": True, "reason": None, "masters": {"1": "127.0.0.1:7001"}}],
+    "groups": [{"id": 1, "master": "127.0.0.1:7001", "reason": None}],
+}
+SLOTS = {
+    "epoch": 9,
+    "slots": [
+        {"id": 0, "group_id": 1, "action": {"state": "migrating", "target_id": 2}},
+        {"id": 1, "group_id": 1, "action": {}},
+        {
+            "id": 2,
+            "group_id": 1,
+            "action": {},
+            "bytes": 3000,
+            "keys": 4,
+            "biggest": [{"key": "a[1]\x1b", "database": 3, "type": "hash", "bytes": 2048}],
+        },
+        {"id": 3, "group_id": 1, "action": {"state": "pending", "target_id": 2}, "reason": because("no room at all")},
+    ],
+}
+STATUS = {
+    "loops": [{"name": "placement", "says": "2 of 3 steps are done", "since": 1.5}],
+    "product": "demo",
+    "epoch": 9,
+    "number_of_slots": 4,
+    "slot_function": "crc32",
+    "databases": 16,
+    "groups": [
+        {
+            "id": 1,
+            "slots": 3,
+            "servers": [
+                {"address": "127.0.0.1:6379", "role": "master", "up": True, "keys": 10, "used_memory": 2048},
+                {"address": "127.0.0.1:6378", "role": None, "up": False, "keys": None, "used_memory": None},
+            ],
+        },
+        {"id": 2, "slots": 0, "servers": []},
+    ],
+    "proxies": [PROXY],
+    "slots": {"total": 4, "assigned": 3, "offline": 1, "moving": 1},
+    "migration": MIGRATION,
+}
+MOVES = [{"slot": 2, "from": 1, "to": 2}, {"slot": 3, "from": 0, "to": 2}]
+SIZES = {
+    "last": {"taken_at": 1.0, "age_seconds": 9000.0, "seconds": 1.0, "complete": True, "missing": [], "sampled": 1.0},
+    "stale_seconds": 604800.0,
+    "bytes": 3000,
+    "keys": 4,
+    "groups": [{"group_id": 1, "slots": 3, "bytes": 3000, "keys": 4}],
+    "stale": "",
+    "moved": "",
+    "unknown": "",
+    "warnings": [],
+}
+EVENT = {
+    "id": 7,
+    "at": 1.5,
+    "who": "operator ada@host",
+    "what": "slots_assigned",
+    "text": "slots 0-1 were assigned to group 2",
+    "epoch_before": 8,
+    "epoch_after": 9,
+}
+DIGEST = {
+    "server": "h:2",
+    "master": "h:1",
+    "stage": "cancelled",
+    "reason": None,
+    "began_at": 1.0,
+    "seconds": 2.0,
+    "keys": 7,
+    "keys_total": 9,
+    "differences": 2,
+    "named": [{"slot": 1, "database": 0, "key": "a", "what": "value"}],
+    "uncompared": 0,
+    "uncompared_named": [],
+    "promotable": False,
+    "resyncing": False,
+    "slots": [],
+}
+PLACEMENT: dict[str, Any] = {
+    "epoch": 9,
+    "replicas": 2,
+    "auto": True,
+    "reason": because("slots are being moved"),
+    "nodes": [{"name": "rack3", "datacenter": "", "reason": None, "leads": [1, 2], "follows": [], "pool": ["h:9"]}],
+    "groups": [{"id": 1, "leader": "rack3", "followers": [], "reason": None}],
+    "plan": {
+        "rounds": 1,
+        "steps": [
+            {
+                "round": 1,
+                "group": 1,
+                "kind": "copy",
+                "node": "rack3",
+                "server": "h:9",
+                "text": "h:9 on node rack3 becomes a replica of group 1",
+                "state": "waiting",
+                "reason": None,
+            }
+        ],
+        "missing": [because("group 2 lacks a copy, which is to be on node rack4")],
+    },
+    "run": None,
+}
+POOL = {
+    "servers": [
+        {
+            "address": "h:9",
+            "node": "rack3",
+            "datacenter": "",
+            "wipe": False,
+            "up": True,
+            "role": "master",
+            "keys": 0,
+            "used_memory": 1000,
+        }
+    ]
+}
+ANSWERS: dict[tuple[str, str], Any] = {
+    ("GET", "/api/v1/events"): {"oldest": 1, "newest": 7, "events": [EVENT]},
+    ("GET", "/api/v1/status"): STATUS,
+    ("GET", "/api/v1/slots"): SLOTS,
+    ("GET", "/api/v1/sizes"): SIZES,
+    ("GET", "/api/v1/proxies"): {"proxies": [PROXY]},
+    ("GET", "/api/v1/migration"): MIGRATION,
+    ("PATCH", "/api/v1/migration"): MIGRATION,
+    ("POST", "/api/v1/migration/pause"): MIGRATION,
+    ("POST", "/api/v1/migration/resume"): MIGRATION,
+    ("POST", "/api/v1/migration/cancel"): {"epoch": 10, "ended": [0, 1], "returning": [3], "too_late": [2]},
+    ("POST", "/api/v1/migration/skip"): {"epoch": 10, "slots": [0, 1]},
+    ("POST", "/api/v1/migration/retry"): {"epoch": 10, "slots": [0, 1]},
+    ("POST", "/api/v1/rebalance"): {"policy": "codis", "dry_run": True, "moves": MOVES},
+    ("POST", "/api/v1/groups"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
+    ("DELETE", "/api/v1/groups/5"): {"epoch": 10},
+    ("POST", "/api/v1/groups/5/servers"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
+    ("PATCH", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
+    ("GET", "/api/v1/pool"): POOL,
+    ("GET", "/api/v1/placement"): PLACEMENT,
+    ("POST", "/api/v1/placement/apply"): {
+        **PLACEMENT,
+        "run": {"since": 1.0, "who": "operator me", "steps": PLACEMENT["plan"]["steps"]},
+    },
+    ("POST", "/api/v1/placement/cancel"): PLACEMENT,
+    ("POST", "/api/v1/placement/auto"): PLACEMENT,
+    ("POST", "/api/v1/pool"): POOL,
+    ("DELETE", "/api/v1/pool/h:9"): {"servers": []},
+    ("POST", "/api/v1/groups/5/drain"): {"leaving": [LEAVING]},
+    ("DELETE", "/api/v1/groups/5/drain"): {"leaving": []},
+    ("POST", "/api/v1/groups/5/servers/h:1/drain"): {"epoch": 10, "id": 5, "servers": []},
+    ("POST", "/api/v1/groups/5/servers/h:2/drain"): {"epoch": 10, "id": 5, "servers": ["h:2"]},
+    ("DELETE", "/api/v1/groups/5/servers/h:1/drain"): {"epoch": 10, "id": 5, "servers": ["h:1"]},
+    ("POST", "/api/v1/nodes/host-1/drain"): {"leaving": [{**LEAVING, "kind": "node", "id": "host-1"}]},
+    ("DELETE", "/api/v1/nodes/host-1/drain"): {"leaving": []},
+    ("DELETE", "/api/v1/groups/5/servers/h:1"): {"epoch": 10, "id": 5, "servers": []},
+    ("POST", "/api/v1/proxies/3/drain"): {**PROXY, "draining": True},
+    ("POST", "/api/v1/groups/1/servers/h:1/sweep"): {"id": 1, "server": "h:1", "removed": 7},
+    ("POST", "/api/v1/groups/1/servers/h:3/sweep"): {"id": 1, "server": "h:3", "removed": None},
+    ("POST", "/api/v1/groups/1/promote"): {"epoch": 10, "id": 1, "servers": ["h:2", "h:1"]},
+    ("GET", "/api/v1/groups/1/digest"): {"group_id": 1, "replicas": [DIGEST]},
+    ("GET", "/api/v1/groups/2/digest"): {
+        "group_id": 2,
+        "replicas": [],
+        "known": [{"server": "h:3", "resyncing": False, "reason": because("h:3 differs in 7 keys")}],
+    },
+    ("DELETE", "/api/v1/groups/1/digest"): {"group_id": 1, "replicas": [DIGEST]},
+    ("GET", "/api/v1/protection"): {"active": True, "lost": 3, "members": 5},
+    ("POST", "/api/v1/pause"): {"pause": {"by": "operator ada", "at": 1.0, "why": "rebuilding"}},
+    ("POST", "/api/v1/resume"): {"pause": None},
+    ("POST", "/api/v1/protection/lift"): {
+        "active": False,
+        "lost": 3,
+        "members": 5,
+        "lifted": {"by": "operator ada", "at": 1.5},
+    },
+    ("GET", "/api/v1/sentinels"): SENTINELS,
+    ("POST", "/api/v1/sentinels"): SENTINELS,
+    ("DELETE", "/api/v1/sentinels/h:1"): {"failed": {"h:1": "[refused]"}},
+    ("POST", "/api/v1/sentinels/resync"): {"failed": {}},
+    ("DELETE", "/api/v1/proxies/3"): {"id": 3, "not_fenced": {"h:1": "[refused]"}},
+    ("POST", "/api/v1/slots/assign"): {"epoch": 10, "slots": [0, 1]},
+    ("POST", "/api/v1/slots/move"): {"epoch": 10, "slots": []},
+    ("POST", "/api/v1/slots/offline"): {"epoch": 10, "slots": [2]},
+}
+
+VERBS: list[tuple[str, str, str]] = [
+    ("status", "status", "topom: placement: 2 of 3 steps are done"),
+    ("status", "status", "127.0.0.1:6378"),
+    ("events", "events", "slots 0-1 were assigned to group 2"),
+    ("events --since 6 --limit 1", "events", "8 to 9"),
+    ("group add 5 h:1", "groups", "group 5 added"),
+    ("group remove 5", "groups", "group 5 removed"),
+    ("group drain 5 --why old", "groups", "group 5 leaves"),
+    ("group drain 5 --cancel", "groups", "group 5 stays"),
+    ("server drain 5 h:1", "groups", "h:1 has left group 5"),
+    ("server drain 5 h:2 --why old", "groups", "server h:2 leaves group 5 once a replica has taken its place"),
+    ("server drain 5 h:1 --cancel", "groups", "server h:1 stays in group 5"),
+    ("node drain host-1 --why old --fewer-copies", "nodes", "node host-1 leaves; it is gone once"),
+    ("node drain host-1 --cancel", "nodes", "node host-1 stays"),
+    ("server add 5 h:1", "groups", "server h:1 added to group 5"),
+    ("server add 5 h:1 --wipe", "groups", "server h:1 added to group 5"),
+    ("group add 5 h:1 --datacenter rome", "groups", "group 5 added"),
+    ("server add 5 h:1 --datacenter rome", "groups", "server h:1 added to group 5"),
+    ("server set 5 h:1 --datacenter rome", "groups", "server h:1 is in datacenter rome"),
+    ("server add 5 h:1 --node n1", "groups", "server h:1 added to group 5"),
+    ("server set 5 h:1 --node n1", "groups", "server h:1 is on node n1"),
+    ("pool list", "pool", "rack3"),
+    ("placement show", "placement", "missing: group 2 lacks a copy"),
+    ("placement show", "placement", "would change in round 1: h:9 on node rack3 becomes a replica"),
+    ("placement apply", "placement/apply", "being applied, for operator me"),
+    ("placement cancel", "placement/cancel", "what it had done stays"),
+    ("placement auto on", "placement/auto", "applied by itself from now on"),
+    ("placement auto off", "placement/auto", "not applied by itself any more"),
+    ("pool add h:9 --node rack3", "pool", "server h:9 added to the pool"),
+    ("pool remove h:9", "pool", "server h:9 removed from the pool"),
+    ("server remove 5 h:1", "groups", "server h:1 removed from group 5"),
+    ("server sweep 1 h:1", "groups/1/servers/h:1/sweep", "7 keys removed from h:1"),
+    ("server sweep 1 h:3", "groups/1/servers/h:3/sweep", "keys are being removed from h:3"),
+    ("group promote 1 h:2", "groups/1/promote", "h:2 is the master of group 1"),
+    ("group promote 1 h:2 --force", "groups/1/promote", "h:2 is the master of group 1"),
+    ("digest 1 --show", "groups/1/digest", "h:2: cancelled, 7 keys of 9 compared"),
+    ("digest 1 --cancel", "groups/1/digest", "2 keys differ from h:1"),
+    ("protection show", "protection", "nothing is done by itself; 3 of 5 members lost"),
+    ("protection off", "protection/lift", "protection is off"),
+    ("protection off", "protection/lift", "operator ada lifted it at 19"),
+    ("pause --why rebuilding", "pause", "operator ada paused topom at 19"),
+    ("resume", "resume", "topom acts by itself"),
+    ("sentinel list", "sentinels", "127.0.0.1:7001"),
+    ("sentinel add h:1", "sentinels", "sentinel h:1 added"),
+    ("sentinel remove h:1", "sentinels", "h:1 could not be told: [refused]"),
+    ("sentinel resync", "sentinels/resync", "watch the groups again"),
+    ("proxy list", "proxies", "1,234,567"),
+    ("proxy drain 3", "proxies", "drains: 5 clients"),
+    ("proxy remove 3 --force", "proxies", "could not be cut off h:1: [refused]"),
+    ("slots show", "slots", "1-2"),
+    ("slots show", "slots", "a[1]\\x1b, 2.0 KB"),
+    ("slots show --each", "slots", "2.9 KB"),
+    ("slots sizes", "sizes", "2.9 KB in 4 keys, measured 2 h 30 min ago"),
+    ("slots assign 0-1 --to 2", "slots", "assigned to group 2: slots 0-1"),
+    ("slots move 0-1 --to 2", "slots", "on the way to group 2: nothing to change"),
+    ("slots offline 2", "slots", "offline: slots 2"),
+    ("rebalance --dry-run", "rebalance", "2 slots would move"),
+    ("rebalance --policy bytes --drain 1 --drain 3 --capacity 2=1.5 --most-slots 9", "rebalance", "would move"),
+    ("migration status", "migration", "waits for [proxy 3]"),
+    ("migration pause", "migration", "paused"),
+    ("migration resume", "migration", "goes on"),
+    ("migration cancel", "migration", "on the way back: slots 3"),
+    ("migration cancel --slots 0-3", "migration", "too late, they have moved: slots 2"),
+    ("migration cancel --slots 0-1", "migration", "cancelled before anything moved: slots 0-1"),
+    ("migration skip --slots 0-1", "migration", "skipped: slots 0-1"),
+    ("migration retry --slots 0-1", "migration", "tried again; no longer skipped: slots 0-1"),
+    ("migration status", "migration", "skipped: slots 7-8: target h:1 is full"),
+    ("slots show", "slots", "no room at all"),
+    ("migration set --batch-keys 9", "migration", "parallel_slots"),
+]
+runner = CliRunner()
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
+    """What topom was asked, by verbs that reach the topom played here."""
+    requests: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        if request.headers["Authorization"] != "Bearer right":
+            return httpx.Response(401, json={"error": "Unauthorized", "message": "no"})
+        answer = ANSWERS.get((request.method, request.url.path))
+        if answer is None:
+            return httpx.Response(404, json={"error": "NotFound", "message": "there is no such thing"})
+        return httpx.Response(200, json=answer)
+
+    def connect(topom: str, token: str) -> TopomClient:
+        return TopomClient(topom, token, httpx.MockTransport(handler))
+
+    monkeypatch.setattr(options, "TopomClient", connect)
+    monkeypatch.setenv("SLOTFERRY_TOKEN", "right")
+    monkeypatch.delenv("SLOTFERRY_TOPOM", raising=False)
+    return requests
+
+
+@pytest.mark.parametrize("line", ["group add 5 h:1 h:2", "server add 5 h:2", "pool add h:9"])
+def test_keys_are_wiped_only_by_an_operators_word(seen: list[httpx.Request], line: str) -> None:
+    for option in ("", " --wipe"):
+        assert runner.invoke(app, (line + option).split()).exit_code == 0
+        assert json.loads(seen[-1].content).get("wipe", False) is bool(option)
+
+
+@pytest.mark.parametrize(("line", "family", "expected"), VERBS, ids=[verb[0] for verb in VERBS])
+def test_a_verb_says_what_it_did(seen: list[httpx.Request], line: str, family: str, expected: str) -> None:
+    result = runner.invoke(app, line.split())
+    assert result.exit_code == 0, result.output
+    assert expected in result.stdout
+    assert f"/api/v1/{family}" in str(seen[0].url)
+
+
+@pytest.mark.parametrize(("line", "family", "expected"), VERBS, ids=[verb[0] for verb in VERBS])
+def test_a_verb_prints_one_line_of_json(seen: list[httpx.Request], line: str, family: str, expected: str) -> None:
+    result = runner.invoke(app, [*line.split(), "--json"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("\n") == 1
+    assert json.loads(result.stdout) == ANSWERS[seen[0].method, seen[0].url.path]
+
+
+def test_a_placement_with_nothing_to_do_is_no_error(seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/api/v1/placement/apply"
+    monkeypatch.setitem(ANSWERS, ("POST", path), {**ANSWERS["POST", path], "run": None})
+    result = runner.invoke(app, ["placement", "apply"])
+    assert (result.exit_code, result.stdout) == (0, "nothing to do: everything is as it should be\n")
+
+
+def test_what_an_earlier_topom_found_is_shown_too(seen: list[httpx.Request]) -> None:
+    result = runner.invoke(app, ["digest", "2", "--show"])
+    assert result.exit_code == 1
+    assert "h:3 differs in 7 keys" in result.stdout
+
+
+def test_every_verb_of_the_help_is_tested() -> None:
+    served = {"topom", "local", "demo", "slot", "plan", "sizing", "import"}
+    named = {verb[0].split()[0] for verb in VERBS}
+    groups = {group.name for group in app.registered_groups}
+    assert groups | {command.name for command in app.registered_commands} == named | served
+
+
+def test_topom_is_told_who_asks(seen: list[httpx.Request]) -> None:
+    assert runner.invoke(app, ["status"]).exit_code == 0
+    assert seen[0].headers["X-Slotferry-User"].endswith(f"@{socket.gethostname()}")
+
+
+def test_address_and_token_by_option_go_before_the_environment(
+    seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOTFERRY_TOPOM", "http://environment:1")
+    assert runner.invoke(app, ["status"]).exit_code == 0
+    assert runner.invoke(app, ["status", "--topom", "http://option:2", "--token", "other"]).exit_code == 1
+    assert [request.url.host for request in seen] == ["environment", "option"]
+    assert seen[1].headers["Authorization"] == "Bearer other"
+
+
+@pytest.mark.parametrize("line", ["status", "status --json"])
+def test_a_wrong_token_is_a_sentence_and_a_status(seen: list[httpx.Request], line: str) -> None:
+    result = runner.invoke(app, [*line.split(), "--token", "wrong"])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "does not accept the token" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "wrong" not in result.stderr
+
+
+def test_a_refusal_is_topoms_sentence(seen: list[httpx.Request]) -> None:
+    result = runner.invoke(app, ["group", "remove", "9"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no such thing" in result.stderr
+
+
+def test_nobody_there() -> None:
+    result = runner.invoke(app, ["status", "--topom", "http://127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "check that it runs" in result.stderr
+
+
+def test_what_a_verb_asks_for(seen: list[httpx.Request]) -> None:
+    for line, body in (
+        ("migration cancel", {"slots": None}),
+        ("migration cancel --slots 0-3", {"slots": "0-3"}),
+        ("migration skip --slots 5", {"slots": "5"}),
+        ("migration retry", {"slots": None}),
+    ):
+        assert runner.invoke(app, line.split()).exit_code == 0
+        assert json.loads(seen[-1].content) == body
+    assert runner.invoke(app, ["migration", "skip"]).exit_code == 2, "all slots are not skipped by omission"
+
+
+def test_setting_nothing_is_wrong_usage(seen: list[httpx.Request]) -> None:
+    result = runner.invoke(app, ["migration", "set"])
+    assert result.exit_code == 2
+    assert not seen
+
+
+def test_hours_and_latency_goal_go_to_topom_as_they_were_given(seen: list[httpx.Request]) -> None:
+    arguments = ["--latency-goal-milliseconds", "2.5", "--hours", "22:00-06:00", "--time-zone", ""]
+    result = runner.invoke(app, ["migration", "set", *arguments])
+    assert result.exit_code == 0, result.output
+    assert json.loads(seen[-1].content) == {"latency_goal_milliseconds": 2.5, "hours": "22:00-06:00", "time_zone": ""}
+
+
+def test_how_a_move_is_held_back_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    source = {
+        "address": "h:1",
+        "p99_milliseconds": 12.34,
+        "quiet_p99_milliseconds": 1.04,
+        "allowed_milliseconds": 5.0,
+    }
+    target = {"address": "h:2", "p99_milliseconds": None, "quiet_p99_milliseconds": None, "allowed_milliseconds": 5.5}
+    pacing = {
+        "speed": 0.312,
+        "batch_milliseconds": 0.846,
+        "at_work": 0.568,
+        "source": source,
+        "target": target,
+        "reason": because("held back to 31%: [source] h:1 is slow"),
+    }
+    held = {**MIGRATION, "batches": [{**BATCH, "pacing": pacing}]}
+    say_migration(held)
+    shown = capsys.readouterr().out
+    assert "held back to 31%: [source] h:1 is slow" in shown
+    assert "12.3 (quiet 1.0)" in shown
+    assert "5.0 and 5.5" in shown
+    assert "0.85" in shown
+    assert "57%" in shown
+
+
+def test_why_moving_is_halted_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "migration is outside its hours, 22:00-06:00; it goes on at 2026-02-10 22:00+01:00"
+    halted = {"kind": "hours", "what": reason, "since": 0.0, "to_do": ""}
+    say_migration({**MIGRATION, "halted": halted, "batches": [{**BATCH, "reason": halted}]})
+    first_line = capsys.readouterr().out.splitlines()[0]
+    assert first_line.count(reason) == 1
+    assert "keys/s" not in first_line
+
+
+def test_help_and_version() -> None:
+    result = runner.invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for word in ("proxy", "topom", "local", "demo", "status", "group", "server", "slots", "rebalance", "migration"):
+        assert word in result.stdout
+    assert runner.invoke(app, ["--version"]).stdout == f"slotferry {__version__}\n"
+
+
+# Waiting for moves
+
+
+def topom_showing(*tables: list[dict[str, Any]], **migration: Any) -> TopomClient:
+    """A topom whose slots are these, one after the other, then the last for ever."""
+    left = list(tables)
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/migration"):
+            return httpx.Response(200, json=MIGRATION | migration)
+        return httpx.Response(200, json={"epoch": 1, "slots": left.pop(0) if len(left) > 1 else left[0]})
+
+    return TopomClient("http://topom.test", "x", httpx.MockTransport(handler))
+
+
+def slot(group_id: int, target_id: int = 0) -> list[dict[str, Any]]:
+    return [{"id": 7, "group_id": group_id, "action": {"state": "migrating", "target_id": 2} if target_id else {}}]
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "LINE_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_waiting_ends_when_all_slots_rest_in_their_group(capfd: pytest.CaptureFixture[str]) -> None:
+    async with topom_showing(slot(1, 2), slot(1, 2), slot(2)) as topom:
+        await asyncio.wait_for(wait_moved(topom, {7: 2}, 5), 5)
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_waiting_has_a_limit_and_says_that_the_move_goes_on() -> None:
+    async with topom_showing(slot(1, 2)) as topom:
+        with pytest.raises(WaitedTooLong, match=r"1 of 1 slots have not moved .* the move goes on"):
+            await wait_moved(topom, {7: 2}, 0.05)
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_waiting_ends_when_the_move_was_called_off() -> None:
+    async with topom_showing(slot(1, 2), slot(1)) as topom:
+        with pytest.raises(MoveAbandoned, match="slot 7 is at rest in group 1 instead of group 2"):
+            await wait_moved(topom, {7: 2}, 5)
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_waiting_outlives_a_restart_of_topom() -> None:
+    answers: list[Callable[[], httpx.Response]] = []
+
+    def refuse() -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    answers += [refuse, refuse, lambda: httpx.Response(200, json={"slots": slot(2)})]
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/migration"):
+            return httpx.Response(200, json=MIGRATION)
+        return answers.pop(0)()
+
+    async with TopomClient("http://topom.test", "x", httpx.MockTransport(handler)) as topom:
+        await wait_moved(topom, {7: 2}, 5)
+    assert not answers
+
+
+def test_slots_are_chosen_by_ranges_and_by_size(seen: list[httpx.Request]) -> None:
+    def shown(*arguments: str) -> list[int]:
+        result = runner.invoke(app, ["slots", "show", *arguments, "--json"])
+        assert result.exit_code == 0, result.output
+        return [slot["id"] for slot in json.loads(result.stdout)["slots"]]
+
+    assert shown("1-2") == [1, 2]
+    assert shown("--top", "2") == [2, 0]
+    assert shown("0,3", "--top", "5") == [0, 3]
+    wrong = runner.invoke(app, ["slots", "show", "9"])
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert "is not within 0-3" in wrong.stderr
+
+
+def test_the_biggest_keys(seen: list[httpx.Request]) -> None:
+    result = runner.invoke(app, ["slots", "biggest", "--json"])
+    key = {"slot": 2, "group_id": 1, "key": "a[1]\x1b", "database": 3, "type": "hash", "bytes": 2048}
+    assert json.loads(result.stdout) == {"keys": [key]}
+    assert "a[1]\\x1b" in runner.invoke(app, ["slots", "biggest"]).stdout
+    assert "had no keys" in runner.invoke(app, ["slots", "biggest", "0"]).stdout
+    assert seen[0].url.params["biggest"] == "10"
+
+
+def test_a_plan_says_what_it_could_not_do(seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"reasons": ["slot 3 alone is larger than a share"], "warnings": ["sizes are stale"]}
+    monkeypatch.setitem(
+        ANSWERS, ("POST", "/api/v1/rebalance"), {"policy": "bytes", "dry_run": True, "moves": [], **said}
+    )
+    result = runner.invoke(app, ["rebalance", "--dry-run"])
+    assert result.stdout == "nothing to move\nslot 3 alone is larger than a share\n"
+    assert "sizes are stale" in result.stderr
+
+
+@pytest.mark.parametrize("capacity", ["3", "x=1", "3=", "=1"])
+def test_a_capacity_that_is_none(seen: list[httpx.Request], capacity: str) -> None:
+    result = runner.invoke(app, ["rebalance", "--capacity", capacity])
+    assert result.exit_code == 2
+    assert seen == []
+
+
+def test_what_only_a_leader_knows_is_said_to_be_unknown(
+    seen: list[httpx.Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = {"address": "h:1", "role": "master", "up": True, "condition": "unknown", "silent": 0, "views": 0}
+    unknown = {"active": None, "lost": None, "members": None}
+    status = {**STATUS, "groups": [{"id": 1, "slots": 3, "servers": [server]}], "protection": unknown}
+    monkeypatch.setitem(ANSWERS, ("GET", "/api/v1/status"), status)
+    monkeypatch.setitem(ANSWERS, ("GET", "/api/v1/protection"), unknown)
+    assert "up, condition unknown" in runner.invoke(app, ["status"]).stdout
+    assert "is not known" in runner.invoke(app, ["protection", "show"]).stdout

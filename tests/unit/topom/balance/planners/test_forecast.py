@@ -1,0 +1,71 @@
+"""What a plan costs."""
+
+from hypothesis import given, settings
+
+from slots.states import SlotState
+from slots.table import Action, Group, Slot
+from tests.unit.topom.balance.planners.fleets import Fleet, fleets
+from topom.balance.planners import PlanRequest, forecast
+from topom.cluster.topology import Move
+
+GROUPS = (Group(1, ("a:1",)), Group(2, ("b:1",)), Group(3))
+SLOTS = (Slot(0, 1), Slot(1, 1), Slot(2, 1, Action(SlotState.MIGRATING, 2)), Slot(3, 0))
+MOVES = (Move(1, 1, 2), Move(3, 0, 1))
+REQUEST = PlanRequest(bytes={0: 600, 1: 300, 2: 100}, keys={0: 6, 1: 30, 2: 1})
+
+
+def test_a_plan_in_figures() -> None:
+    found = forecast(GROUPS, SLOTS, MOVES, REQUEST, keys_per_second=10.0, bytes_per_second=200.0).to_wire()
+    assert found == {
+        "pairs": [
+            {"from": 0, "to": 1, "slots": 1, "bytes": 0, "keys": 0},
+            {"from": 1, "to": 2, "slots": 1, "bytes": 300, "keys": 30},
+        ],
+        "groups": [
+            {
+                "id": 1,
+                "share_bytes": 500,
+                "before": {"slots": 2, "bytes": 900, "keys": 36, "percent_off": 80.0},
+                "after": {"slots": 2, "bytes": 600, "keys": 6, "percent_off": 20.0},
+            },
+            {
+                "id": 2,
+                "share_bytes": 500,
+                "before": {"slots": 1, "bytes": 100, "keys": 1, "percent_off": -80.0},
+                "after": {"slots": 2, "bytes": 400, "keys": 31, "percent_off": -20.0},
+            },
+        ],
+        "total": {"slots": 2, "bytes": 300, "keys": 30},
+        "seconds": 3.0,
+    }
+
+
+def test_the_slower_of_the_rates_that_are_known_tells_the_time() -> None:
+    rates = ((10.0, None, 3.0), (None, 200.0, 1.5), (1000.0, 200.0, 1.5), (None, None, None), (0.0, None, None))
+    for keys, size, seconds in rates:
+        found = forecast(GROUPS, SLOTS, MOVES, REQUEST, keys_per_second=keys, bytes_per_second=size)
+        assert found.seconds == seconds
+
+
+def test_what_nobody_knows_is_none() -> None:
+    found = forecast(GROUPS, SLOTS, MOVES, PlanRequest(), keys_per_second=10.0, bytes_per_second=200.0).to_wire()
+    assert found["seconds"] is None
+    assert found["total"] == {"slots": 2, "bytes": None, "keys": None}
+    assert found["pairs"][0] == {"from": 0, "to": 1, "slots": 1, "bytes": None, "keys": None}
+    assert found["groups"][0]["share_bytes"] is None
+    assert found["groups"][0]["before"] == {"slots": 2, "bytes": None, "keys": None, "percent_off": None}
+
+
+@settings(deadline=None)
+@given(fleets())
+def test_the_figures_agree_with_the_plan(fleet: Fleet) -> None:
+    plan = fleet.plan()
+    found = forecast(fleet.groups, fleet.slots, plan.moves, fleet.request)
+    if not fleet.request.bytes:
+        return
+    before, after = fleet.loads(), fleet.loads(plan.moves)
+    assert found.total.bytes == sum(pair.moved.bytes or 0 for pair in found.pairs) == fleet.cost(plan.moves)
+    assert found.total.slots == sum(pair.moved.slots for pair in found.pairs) == len(plan.moves)
+    for group in found.groups:
+        assert (group.before.bytes, group.after.bytes) == (before[group.id], after[group.id])
+        assert (group.share is None) == (group.id not in fleet.takers)

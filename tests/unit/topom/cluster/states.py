@@ -1,0 +1,44 @@
+"""A state with something of everything in it, and its documents."""
+
+from slots.states import SlotState
+from slots.table import Action, Group, Slot, SlotTable
+from topom.cluster import records
+from topom.cluster.state import (
+    ClusterState,
+    Differs,
+    Fenced,
+    Joining,
+    Marked,
+    Noted,
+    PoolServer,
+    Product,
+    ProxyRecord,
+)
+
+FULL = ClusterState(
+    version=7,
+    writer="w",
+    product=Product("p", 512, "crc32", 16),
+    table=SlotTable(
+        5,
+        tuple(Slot(i, i % 3, Action(SlotState.MIGRATING, 1) if i % 7 == 0 else None) for i in range(512)),
+        {1: Group(1, ("a:1", "b:1"), {"b:1": "paris"}, nodes={"a:1": "n1"}, unread=frozenset({"b:1"})), 2: Group(2)},
+    ),
+    next_proxy_id=4,
+    proxies={3: ProxyRecord(3, "1" * 32, "h:1", "host", 5, 2, "0.1.0")},
+    fenced={"2" * 32: Fenced("2" * 32, 1, 3, 5.0)},
+    last_fence=3,
+    marked={"a:1": Marked("process", 3)},
+    came={"b:1": 2},
+    migration_changes={"paused": True, "keys_per_second": 10},
+    joining={"b:1": Joining("b:1", wipe=True)},
+    pool={"d:1": PoolServer("d:1", "n2", "rome", wipe=True), "e:1": PoolServer("e:1")},
+    offsets={1: Noted("a:1", "5" * 40, 2**50), 63: Noted("h:1", "", 0), 64: Noted("i:1", "s", 7)},
+    differing={"b:1": Differs("b:1", 1, 3, 2, "4-5", 9.0)},
+    run_ids={"a:1": "1" * 40},
+    priorities={"b:1": 100, "10.0.0.9:6379": 20},
+)
+
+
+def whole(state: ClusterState) -> dict[str, bytes]:
+    return {name: value for name, value in records.differences(None, state).items() if value is not None}

@@ -1,0 +1,143 @@
+"""The one writer over the store: it stores before it tells, one change after the other."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from slots.states import SlotState
+from slots.table import Action, Slot
+from tests.unit.topom.topom_fakes import PRODUCT, Bench, MemoryStore
+from topom.cluster import topology
+from topom.cluster.ledger import Ledger, LostPlace, ProductMismatch
+from topom.errors import GroupExists, MovesUnderWay
+from topom.store import STATE, StoreError
+
+
+async def test_the_ledger_stores_before_it_tells() -> None:
+    bench = await Bench().start()
+    told: list[int] = []
+    bench.ledger.listen(lambda old, new: told.append(bench.store.version))
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    assert told == [bench.ledger.state.version] == [2]
+    assert bench.ledger.table.epoch == 2
+    await bench.edit(lambda table, epoch: table)
+    assert bench.store.version == 2, "nothing changed, nothing is written"
+    with pytest.raises(GroupExists):
+        await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    assert bench.store.version == 2
+
+
+async def test_changes_run_one_after_the_other() -> None:
+    bench = await Bench().start()
+    await asyncio.gather(
+        *(
+            bench.edit(lambda table, epoch, group_id=group_id: topology.add_group(table, epoch, group_id))  # type: ignore[misc]
+            for group_id in range(1, 9)
+        )
+    )
+    assert sorted(bench.ledger.table.groups) == list(range(1, 9))
+
+
+async def test_a_cancelled_caller_does_not_stop_a_change() -> None:
+    bench = await Bench().start()
+    task = asyncio.create_task(bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1)))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await bench.until(lambda table: 1 in table.groups)
+    assert bench.store.version == bench.ledger.state.version
+
+
+async def test_a_failed_write_changes_nothing() -> None:
+    bench = await Bench().start()
+    bench.store.fail_before = 1
+    with pytest.raises(StoreError, match="disk is full"):
+        await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    assert not bench.ledger.table.groups
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 2))
+    assert sorted(bench.ledger.table.groups) == [2]
+
+
+async def test_a_write_that_failed_and_is_stored_is_found() -> None:
+    bench = await Bench().start()
+    told: list[int] = []
+    bench.ledger.listen(lambda old, new: told.append(new.table.epoch))
+    bench.store.fail_after = 1
+    with pytest.raises(StoreError):
+        await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    assert told == []
+    await bench.ledger.confirm()
+    assert sorted(bench.ledger.table.groups) == [1]
+    assert told == [2]
+
+
+async def test_epochs_a_topom_that_lost_its_place_changes_nothing() -> None:
+    store = MemoryStore()
+    old = await Bench(store).start()
+    new = await Bench(store).start()
+    assert new.ledger.table.epoch > old.ledger.table.epoch
+    with pytest.raises(LostPlace):
+        await old.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    assert old.ledger.lost.is_set()
+    await new.edit(lambda table, epoch: topology.add_group(table, epoch, 2))
+    with pytest.raises(LostPlace):
+        await old.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+
+
+async def test_a_lost_place_is_seen_after_a_failed_write_too() -> None:
+    store = MemoryStore()
+    old = await Bench(store).start()
+    store.fail_before = 1
+    with pytest.raises(StoreError):
+        await old.edit(lambda table, epoch: topology.add_group(table, epoch, 1))
+    await Bench(store).start()
+    with pytest.raises(LostPlace):
+        await old.ledger.confirm()
+
+
+async def test_a_store_of_another_product_is_refused() -> None:
+    store = MemoryStore()
+    await Bench(store).start()
+    with pytest.raises(ProductMismatch, match="data folder"):
+        await Ledger(store, "w").start(replace(PRODUCT, slot_function="crc16"))
+
+
+async def test_a_start_unlocks() -> None:
+    store = MemoryStore()
+    bench = await Bench(store).start()
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
+    await bench.edit(lambda table, epoch: table.changed(epoch, [Slot(3, 0, Action(SlotState.PREPARED, 1, epoch=2))]))
+    again = await Bench(store).start()
+    assert again.ledger.table.slots[3].action == Action(SlotState.PREPARING, 1, epoch=2)
+    assert again.ledger.table.epoch > bench.ledger.table.epoch
+
+
+async def test_a_start_begins_anew_or_refuses_what_an_earlier_version_had_under_way() -> None:
+    store = MemoryStore()
+    bench = await Bench(store).start()
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
+    await bench.edit(lambda table, epoch: table.changed(epoch, [Slot(3, 0, Action(SlotState.PREPARED, 1))]))
+    again = await Bench(store).start()
+    assert again.ledger.table.slots[3].action == Action(SlotState.PENDING, 1)
+    await again.edit(lambda table, epoch: table.changed(epoch, [Slot(3, 0, Action(SlotState.MIGRATING, 1))]))
+    stored = await store.book(STATE).read()
+    with pytest.raises(MovesUnderWay, match="slots 3 are on their way"):
+        await Bench(store).start()
+    assert await store.book(STATE).read() == stored, "the version before can go on"
+
+
+async def test_what_the_version_before_stored_of_the_way_that_keys_go_is_passed_over() -> None:
+    store = MemoryStore()
+    bench = await Bench(store).start()
+    await bench.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["a:1"]))
+    migrating = Slot(3, 0, Action(SlotState.MIGRATING, 1, epoch=2, min_replicas=1))
+    await bench.edit(lambda table, epoch: table.changed(epoch, [migrating]))
+    [name] = [name for name in store.documents if name.startswith("slots/")]
+    text = store.documents[name].decode()
+    assert '"min_replicas":1' in text
+    store.documents[name] = text.replace('"min_replicas":1', '"carried":true').encode()
+    store.documents["migration"] = b'{"way": "carried", "keys_per_second": 7}'
+    again = await Bench(store).start()
+    assert again.ledger.table.slots[3].action == Action(SlotState.MIGRATING, 1, epoch=2)
+    assert again.actions.settings.keys_per_second == 7

@@ -1,0 +1,382 @@
+"""Which keys may be swept of a server, and that no slot comes to it meanwhile."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from migrator.errors import ForeignKeys, ServerUnavailable, SweepOvertaken
+from migrator.sweep import Standing, Swept, Warrant
+from slots.access import ServerAccess
+from slots.states import Course, SlotState
+from slots.table import OFFLINE, Action, Group, Slot, SlotTable
+from tests.unit.topom.operators import eventually, send
+from tests.unit.topom.topom_fakes import MIGRATION, Bench, FakeHandsOff, FakeMover, FakeProxy
+from topom.cluster import records, rules, topology
+from topom.cluster.events import What
+from topom.cluster.state import ClusterState
+from topom.errors import ServersUnreachable, SweepUnderWay
+from topom.migration import sweeping
+from topom.migration.actions import Actions
+from topom.migration.sweeping import NotMaster, SweepBrokenOff, Sweeps, foreign_to, masters_at_rest
+from topom.reasons import Kind, Reason
+from topom.servers.detector import Condition, Judgement
+from topom.servers.redis_servers import RedisServers
+from topom.store import STATE
+
+GROUPS = {1: Group(1, ("a:1",)), 2: Group(2, ("b:1",)), 3: Group(3, ("c:1",)), 4: Group(4)}
+
+
+def table(*slots: Slot) -> SlotTable:
+    at_rest = {slot.id: slot for slot in slots}
+    return SlotTable(5, tuple(at_rest.get(index, Slot(index)) for index in range(16)), GROUPS)
+
+
+def moving(state: SlotState, source: int, target: int, course: Course = Course.FORWARD) -> Slot:
+    return Slot(0, source, Action(state, target, course))
+
+
+@pytest.mark.parametrize(
+    ("slot", "groups"),
+    [
+        (Slot(0, 1), {2, 3, 4}),
+        # Whose it was is not known.
+        (Slot(0, OFFLINE), set()),
+        (moving(SlotState.PREPARED, OFFLINE, 1), set()),
+        # Nobody serves it.
+        (Slot(0, 4), set()),
+        (moving(SlotState.PENDING, 1, 2), {2, 3, 4}),
+        (moving(SlotState.PREPARING, 1, 2), {2, 3, 4}),
+        (moving(SlotState.PREPARED, 1, 2), {3, 4}),
+        (moving(SlotState.MIGRATING, 1, 2), {3, 4}),
+        (moving(SlotState.MIGRATING, 1, 2, Course.TURNING), {3, 4}),
+        (moving(SlotState.PREPARED, 2, 1, Course.BACK), {3, 4}),
+        (moving(SlotState.FINISHED, 1, 2), {3, 4}),
+    ],
+)
+def test_whose_keys_are_foreign(slot: Slot, groups: set[int]) -> None:
+    assert {group for group in GROUPS if foreign_to(table(slot), group)[0]} == groups
+
+
+def test_who_is_looked_at() -> None:
+    assert masters_at_rest(table(Slot(0, 1), Slot(1, 1))) == {2: "b:1", 3: "c:1"}
+    assert masters_at_rest(table(Slot(0, 1), Slot(1, 2), Slot(2, 4))) == {1: "a:1", 2: "b:1", 3: "c:1"}
+    assert masters_at_rest(table(moving(SlotState.PENDING, 1, 2))) == {2: "b:1", 3: "c:1"}
+    assert masters_at_rest(table(moving(SlotState.PREPARING, 1, 2))) == {3: "c:1"}
+
+
+class FakeSweeper(FakeMover):
+    """A mover whose servers have keys of slots, one each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: dict[str, set[int]] = {}
+        self.data: dict[str, str] = {}
+        self.swept: set[str] = set()
+        self.sweeps: list[str] = []
+        self.stopped: list[str] = []
+        self.failing: list[Exception] = []
+        self.gate: asyncio.Event | None = None
+
+    async def sweep(self, server: str, data: str, warrant: Warrant) -> Swept:
+        if server in self.swept and self.data.get(server) == data:
+            return Swept(0)
+        self.sweeps.append(server)
+        keys = self.keys.setdefault(server, set())
+        foreign = warrant.foreign()
+        found = [slot for slot in keys if foreign[slot]]
+        removed = 0
+        if found:
+            foreign = await warrant.begin(len(found), self.data.get(server) == data)
+            for slot in sorted(slot for slot in keys if foreign[slot]):
+                if self.gate is not None:
+                    await self.gate.wait()
+                if server in self.stopped:
+                    raise SweepOvertaken("its token is gone")
+                warrant.hold(removed)
+                keys.remove(slot)
+                removed += 1
+        if self.failing:
+            raise self.failing.pop(0)
+        self.swept.add(server)
+        self.data[server] = data
+        return Swept(removed)
+
+    async def stop_sweeping(self, server: str) -> None:
+        if self.failing:
+            raise self.failing.pop(0)
+        self.stopped.append(server)
+
+
+class SweptBench(Bench):
+    """A bench whose targets are swept; slots 0 to 7 are at group 1, the others at 2, and none at 3."""
+
+    def __init__(self) -> None:
+        self.sweeper = FakeSweeper()
+        super().__init__(mover=self.sweeper)
+        self.two: dict[str, Reason] = {}
+        self.sweeps = Sweeps(
+            self.ledger,
+            self.sweeper,
+            RedisServers(ServerAccess(), 0.1),
+            Healthy(),
+            FakeHandsOff(),
+            self.two.get,
+        )
+        self.actions = Actions(self.ledger, self.barrier, self.mover, MIGRATION, 0.05, None, self.sweeps.ensure)
+
+    async def lay_out(self) -> None:
+        await self.start()
+        for group in (1, 2, 3):
+            await self.edit(lambda table, epoch, group=group: topology.add_group(table, epoch, group, [f"s{group}:1"]))  # type: ignore[misc]
+        await self.edit(lambda table, epoch: topology.assign(table, epoch, range(8), 1))
+        await self.edit(lambda table, epoch: topology.assign(table, epoch, range(8, 16), 2))
+
+    async def known(self, group: int) -> None:
+        """It was seen without keys of others, and has them back now."""
+        server = f"s{group}:1"
+        await self.sweeps.ensure(group)
+        self.sweeper.swept.discard(server)
+        self.sweeper.sweeps.clear()
+        self.sweeper.keys[server] = set(range(16))
+
+
+class Healthy:
+    def of(self, server: str) -> Judgement:
+        return Judgement(Condition.ALIVE, 0, 1)
+
+
+@pytest.fixture
+async def one() -> AsyncIterator[SweptBench]:
+    made = SweptBench()
+    await made.lay_out()
+    yield made
+    await made.stop()
+
+
+async def test_a_target_is_swept_before_it_is_touched_and_anew_if_it_is_restarted_before_the_lock(
+    one: SweptBench,
+) -> None:
+    await FakeProxy(one, 1).register()
+    await one.known(3)
+    restarted: list[str] = []
+
+    async def restart(step: str) -> None:
+        """With the same data once more, while the slots wait."""
+        if step == "preparing acknowledged" and not restarted:
+            restarted.append(step)
+            assert one.sweeper.keys["s3:1"] == set()
+            one.sweeper.keys["s3:1"] = set(range(16))
+            one.sweeper.swept.clear()
+            one.sweeper.run_ids["s3:1"] = "another"
+        if step == "prepared stored":
+            assert one.sweeper.keys["s3:1"] == set()
+            assert one.ledger.state.sweeping == {}
+
+    one.actions.steps.on_step = restart
+    one.run()
+    await send(one, range(4), 3)
+    await one.at_rest()
+    assert one.sweeper.sweeps == ["s3:1", "s3:1"]
+    assert restarted
+    texts = [event.text for event in one.ledger.state.events if event.what == What.SERVER_SWEPT]
+    assert texts == ["16 keys of slots that it does not own were removed from s3:1 of group 3"] * 2
+
+
+async def test_slots_are_not_locked_for_a_server_that_is_being_swept(one: SweptBench) -> None:
+    await FakeProxy(one, 1).register()
+    await one.known(3)
+    # Somebody's sweep of before, of which it is not known whether it can still delete something.
+    one.sweeper.swept.add("s3:1")
+    await one.ledger.change(lambda state, epoch: replace(state, sweeping={"s3:1": "old"}))
+
+    async def ensure(group_id: int) -> None:
+        """Says that all is well."""
+
+    careless = Actions(one.ledger, one.barrier, one.mover, MIGRATION, 0.05, None, ensure)
+    one.actions = careless
+    one.run()
+    await send(one, range(4), 3)
+    await eventually(lambda: "being removed there" in str(careless.reasons()))
+    assert {slot.action.state for slot in one.ledger.table.slots[:4] if slot.action} == {SlotState.PREPARING}
+    # Found swept, it deletes nothing any more: a sweep that is under way is marked so.
+    await one.sweeps.ensure(3)
+    assert one.ledger.state.sweeping == {}
+    careless.retry()
+    await one.at_rest()
+
+
+async def test_unknown_data_is_refused_until_an_operator_says_so(one: SweptBench) -> None:
+    await FakeProxy(one, 1).register()
+    one.sweeper.keys["s3:1"] = {1, 9}
+    one.run()
+    await send(one, range(4), 3)
+    await eventually(lambda: bool(one.actions.deferred))
+    [(pair, slots, reason)] = one.actions.deferred
+    assert (pair, slots) == ((1, 3), [0, 1, 2, 3])
+    assert "s3:1 of group 3 holds 2 keys" in reason.what
+    assert (reason.kind, "slotferry server sweep 3 s3:1" in reason.to_do) == (Kind.DATA, True)
+    assert one.sweeps.reasons["s3:1"].says(reason)
+    await eventually(lambda: [event.what for event in one.ledger.state.events].count(What.FOREIGN_KEYS) == 1)
+    assert one.sweeper.keys["s3:1"] == {1, 9}
+    with pytest.raises(NotMaster):
+        await one.sweeps.allow(3, "s1:1")
+    assert await one.sweeps.allow(3, "s3:1") == 2
+    assert one.sweeps.reasons == {}
+    # That was for what it had then.
+    one.sweeper.swept.clear()
+    one.sweeper.data.clear()
+    one.sweeper.keys["s3:1"] = {9}
+    with pytest.raises(ForeignKeys):
+        await one.sweeps.ensure(3)
+    assert await one.sweeps.allow(3, "s3:1") == 1
+    one.actions.retry()
+    await one.at_rest()
+
+
+async def test_what_was_in_the_way_is_waited_for_shortly_and_what_an_operator_has_to_do_is_not(
+    one: SweptBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def standing(server: str) -> Standing:
+        return Standing("a life", "", "")
+
+    monkeypatch.setattr(one.sweeps, "_standing", standing)
+    monkeypatch.setattr(sweeping, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(sweeping, "FIRST_WAIT_SECONDS", 3600.0)
+    monkeypatch.setattr(sweeping, "LONGEST_WAIT_SECONDS", 3600.0)
+    monkeypatch.setattr(sweeping, "FAILED_WAIT_SECONDS", 0.001)
+    await one.known(3)
+    await one.known(2)
+    one.sweeper.data["s2:1"] = "nobody's"
+    failures = 6
+    one.sweeper.failing = [ServerUnavailable("the link is down") for _ in range(failures)]
+    run = asyncio.create_task(one.sweeps.run())
+    try:
+        await eventually(lambda: not one.sweeper.failing and one.sweeper.keys["s3:1"] == set())
+        assert one.sweeper.sweeps.count("s3:1") + one.sweeper.sweeps.count("s1:1") >= failures
+        assert one.sweeper.sweeps.count("s2:1") == 1
+        assert one.sweeper.keys["s2:1"] == set(range(16))
+    finally:
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+
+async def test_keys_that_a_server_was_given_while_it_was_in_no_group_are_not_swept(one: SweptBench) -> None:
+    await one.known(3)
+    one.sweeper.keys["s3:1"] = set()
+    await one.edit(lambda table, epoch: topology.remove_server(table, epoch, 3, "s3:1"))
+    one.sweeper.keys["s3:1"] = {1, 9}
+    await one.edit(lambda table, epoch: topology.add_server(table, epoch, 3, "s3:1"))
+    with pytest.raises(ForeignKeys):
+        await one.sweeps.ensure(3)
+    assert one.sweeper.keys["s3:1"] == {1, 9}
+
+
+async def test_a_sweep_ends_when_its_slots_are_in_doubt(one: SweptBench) -> None:
+    await one.known(1)
+    one.sweeper.gate = asyncio.Event()
+    task = asyncio.create_task(one.sweeps.ensure(1))
+    await eventually(lambda: "s1:1" in one.ledger.state.sweeping)
+    await one.edit(lambda table, epoch: topology.offline(table, epoch, [9]))
+    one.sweeper.gate.set()
+    with pytest.raises(SweepBrokenOff):
+        await task
+    assert one.sweeper.keys["s1:1"] == set(range(16))
+    # What an earlier one could still delete is not known, until another has come to its end.
+    assert "s1:1" in one.ledger.state.sweeping
+    # The data is known still; keys of the slot that is offline are left.
+    await one.sweeps.ensure(1)
+    assert one.sweeper.keys["s1:1"] == {*range(8), 9}
+    assert one.ledger.state.sweeping == {}
+
+
+async def test_run_id_a_sweep_ends_when_its_server_may_be_another_one(one: SweptBench) -> None:
+    """What it does not own by one name it may own by the other."""
+    await one.known(1)
+    one.sweeper.gate = asyncio.Event()
+    task = asyncio.create_task(one.sweeps.ensure(1))
+    await eventually(lambda: "s1:1" in one.ledger.state.sweeping)
+    one.two["s1:1"] = Reason(Kind.OPERATOR, "s1:1 is s2:1 by another name")
+    one.sweeper.gate.set()
+    with pytest.raises(SweepBrokenOff, match="another name"):
+        await task
+    assert one.sweeper.keys["s1:1"] == set(range(16))
+
+
+async def test_slots_are_not_given_to_a_server_that_is_being_swept(one: SweptBench) -> None:
+    await one.known(1)
+    one.sweeper.gate = asyncio.Event()
+    task = asyncio.create_task(one.sweeps.ensure(1))
+    await eventually(lambda: "s1:1" in one.ledger.state.sweeping)
+    await one.edit(lambda table, epoch: topology.offline(table, epoch, [9]))
+    state = one.ledger.state
+
+    def assigned(group_id: int) -> SlotTable:
+        return topology.assign(state.table, state.version + 1, [9], group_id)
+
+    def check(state: ClusterState, table: SlotTable) -> None:
+        rules.no_slot_for_a_server_that_is_swept(state, replace(state, table=table))
+
+    check(state, assigned(2))
+    with pytest.raises(SweepUnderWay):
+        check(state, assigned(1))
+    # Nor with its server, as another group.
+    moved = state.table.changed(99, [Slot(9, 4)], [Group(1), Group(4, ("s1:1",))])
+    with pytest.raises(SweepUnderWay):
+        check(state, moved)
+    one.sweeper.failing = [ServerUnavailable("s1:1 does not answer")]
+    with pytest.raises(ServersUnreachable):
+        await one.sweeps.stop("s1:1")
+    assert "s1:1" in one.ledger.state.sweeping
+    await one.sweeps.stop("s1:1")
+    assert one.ledger.state.sweeping == {}
+    check(one.ledger.state, assigned(1))
+    one.sweeper.gate.set()
+    with pytest.raises(SweepOvertaken):
+        await task
+    assert one.sweeper.keys["s1:1"] == set(range(16))
+    await one.sweeps.stop("s1:1")
+    await one.sweeps.stop(None)
+
+
+async def test_the_end_of_one_sweep_is_not_that_of_the_next(one: SweptBench) -> None:
+    """A server takes its time to forget a sweep, and meanwhile another begins."""
+    await one.known(1)
+    await one.ledger.change(lambda state, epoch: replace(state, sweeping={"s1:1": "old"}))
+    begun = asyncio.Event()
+
+    async def slowly(server: str) -> None:
+        begun.set()
+        one.sweeper.gate = asyncio.Event()
+        await eventually(lambda: one.ledger.state.sweeping.get("s1:1") != "old")
+
+    one.sweeper.stop_sweeping = slowly  # type: ignore[method-assign]
+    stopping = asyncio.create_task(one.sweeps.stop("s1:1"))
+    await begun.wait()
+    sweep = asyncio.create_task(one.sweeps.ensure(1))
+    await stopping
+    assert "s1:1" in one.ledger.state.sweeping
+    assert one.sweeper.gate is not None
+    one.sweeper.gate.set()
+    await sweep
+    assert one.ledger.state.sweeping == {}
+
+
+async def test_what_is_swept_is_stored_and_taken_over(one: SweptBench) -> None:
+    await one.known(1)
+    await one.known(2)
+    await one.ledger.change(lambda state, epoch: replace(state, sweeping={"s1:1": "x"}))
+    stored = records.decode(await one.store.book(STATE).read())
+    assert stored is not None
+    assert stored.data_ids == one.ledger.state.data_ids
+    assert set(stored.data_ids) == {1, 2, 3}
+    assert stored.sweeping == {"s1:1": "x"}
+    # A version that knows nothing of it may have taken slots offline.
+    cluster = json.loads(one.store.documents["cluster"])
+    del cluster["sweeping"]
+    one.store.documents["cluster"] = json.dumps(cluster).encode()
+    stored = records.decode(await one.store.book(STATE).read())
+    assert stored is not None
+    assert (stored.data_ids, stored.sweeping) == ({}, {})

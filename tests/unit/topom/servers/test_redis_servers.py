@@ -1,0 +1,209 @@
+"""topom's own connections to the servers: what they cost their callers, and when a server counts as empty."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from slotferry.redis_server import start_redis
+from slots.access import ServerAccess
+from slots.moving import LEADER, STATE
+from tests.unit.topom.topom_fakes import Bench
+from topom.cluster.state import PoolServer
+from topom.errors import ServersUnreachable
+from topom.placement.pool import Pool
+from topom.servers.detector import Condition
+from topom.servers.identities import Identities
+from topom.servers.lastcopy import As, HoldsKeys, NotToFollow, ServerFailed
+from topom.servers.redis_servers import Fencing, RedisServers
+from topom.servers.replication import ServerReplication
+
+ADDRESS = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("the handler is closed"), ConnectionResetError("reset"), TimeoutError()]
+)
+async def test_a_connection_that_ends_at_any_moment_is_a_reason_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """given uvloop, writing to a connection that was reset just now raises RuntimeError."""
+
+    async def fail(*arguments: Any, **options: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(Redis, "execute_command", fail)
+    servers = RedisServers(ServerAccess(), 1.0)
+    assert await servers.status([ADDRESS]) == {ADDRESS: None}
+    reason = (await servers.fence({ADDRESS: ["1" * 32]}))[ADDRESS].refusal
+    assert reason
+    assert set(await servers.unreachable([ADDRESS])) == {ADDRESS}
+    await servers.close()
+
+
+def pool_of(bench: Bench, servers: RedisServers) -> Pool:
+    identities = Identities(bench.ledger, ServerReplication(servers), lambda server: Condition.ALIVE)
+    return Pool(bench.ledger, servers, identities)
+
+
+@pytest.fixture
+async def address(tmp_path: Path) -> AsyncIterator[str]:
+    server = await start_redis("redis", tmp_path)
+    yield server.address
+    await server.stop()
+
+
+async def test_slotferrys_own_marks_are_no_keys(address: str) -> None:
+    """A lost proxy is fenced at a server before that is filled: it is as empty as before."""
+    servers, bench = RedisServers(ServerAccess(), 5.0), await Bench().start()
+    pool = pool_of(bench, servers)
+    host, _, port = address.rpartition(":")
+    async with Redis(host=host, port=int(port)) as marks, Redis(host=host, port=int(port), db=3) as client:
+        assert (await servers.fence({address: ["1" * 32]}))[address].refusal is None
+        await marks.hset(LEADER, "term", "1")
+        assert await marks.dbsize() == 2
+        assert (await pool.content(address)).why_not_wipe(address) == ""
+        found = (await servers.status([address]))[address]
+        assert found is not None
+        assert found.keys == 0
+        assert not found.has_a_past
+        await pool.add(PoolServer(address))
+        await pool.remove(address)
+        # When: somebody has a key there.
+        await client.set("a", "1")
+        assert (await pool.content(address)).keys == 1
+        with pytest.raises(HoldsKeys, match="holds 1 keys"):
+            await pool.add(PoolServer(address))
+        # When: nobody can say which keys are marks.
+        await client.delete("a")
+        await marks.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-exists")
+        limited = RedisServers(ServerAccess("secret", "some"), 5.0)
+        assert (await pool_of(bench, limited).content(address)).keys == 2
+        await limited.close()
+    await servers.close()
+
+
+async def test_a_server_that_loads_its_data_does_not_count_as_empty(tmp_path: Path) -> None:
+    """It says how many keys it has loaded, none at first; by the time that it is told to follow it has them all."""
+    slowly = ("--loading-process-events-interval-bytes", "1024", "--key-load-delay", "20000", "--rdbcompression", "no")
+    server = await start_redis("redis", tmp_path, extra=slowly)
+    servers, bench = RedisServers(ServerAccess(), 5.0), await Bench().start()
+    pool = pool_of(bench, servers)
+    host, _, port = server.address.rpartition(":")
+    try:
+        async with Redis(host=host, port=int(port)) as client:
+            await client.mset({f"key{number}": "x" * 900 for number in range(300)})
+            await client.save()
+            await server.stop()
+            server.start()
+            async with asyncio.timeout(20):
+                while (reason := await servers.guarded(server.address, loads)) != "it loads":
+                    assert reason is not None
+                    await asyncio.sleep(0.01)
+            with pytest.raises(ServersUnreachable, match="is loading its data"):
+                await pool.content(server.address)
+            await client.config_set("key-load-delay", 0)
+            await server.ready()
+            assert (await pool.content(server.address)).keys == 300
+    finally:
+        await servers.close()
+        await server.stop()
+
+
+async def loads(client: Redis) -> None:
+    """Raises an error with this reason for a server that does."""
+    if (await client.info("persistence"))["loading"]:
+        raise RuntimeError("it loads")
+
+
+async def test_many_at_once_wait_for_their_turn_at_a_server(address: str) -> None:
+    """Whoever comes when all connections are in use is not refused; the marks of many take one connection."""
+    servers = RedisServers(ServerAccess(), 5.0)
+    instances = [f"{number:032x}" for number in range(250)]
+    try:
+        fencing = (await servers.fence({address: instances}))[address]
+        host, _, port = address.rpartition(":")
+        async with Redis(host=host, port=int(port)) as direct:
+            assert fencing == Fencing((await direct.info("server"))["run_id"])
+        assert await servers.unmarked(instances, address) == {}
+        many = [*(servers.unreachable([address]) for _ in range(40)), *(servers.unmarked(["x"], address) for _ in "ab")]
+        assert await asyncio.gather(*many) == [{}] * 40 + [{"x": "the mark is gone"}] * 2
+    finally:
+        await servers.close()
+
+
+async def test_the_process_that_is_told_is_the_one_that_was_decided_about(tmp_path: Path) -> None:
+    """run-id: one that was restarted between the look and the telling is left as it is."""
+    first, second = [await start_redis(name, tmp_path) for name in ("first", "second")]
+    servers = RedisServers(ServerAccess(), 5.0)
+    replication = ServerReplication(servers)
+    require = replication.require
+
+    async def require_amid_restart(address: str, master: str, told_as: As, sure: str = "") -> str:
+        run_id = await require(address, master, told_as, sure)
+        await second.kill()
+        second.start()
+        await second.ready()
+        return run_id
+
+    try:
+        before = (await replication.read(second.address)).run_id
+        replication.require = require_amid_restart  # type: ignore[method-assign]
+        with pytest.raises(ServerFailed, match=f"restarted meanwhile: its run id was {before}"):
+            await replication.follow(second.address, first.address, As.NEW)
+        assert (await replication.look(second.address)).is_master
+        with pytest.raises(ServerFailed, match="restarted meanwhile"):
+            await replication.make_master(second.address, before)
+        # When: it is the same one.
+        replication.require = require  # type: ignore[method-assign]
+        with pytest.raises(ServerFailed, match="leads to another server"):
+            await replication.follow(second.address, first.address, As.NEW, decided=before)
+        assert (await replication.look(second.address)).is_master
+        told = await replication.follow(second.address, first.address, As.NEW)
+        assert told == (await replication.read(second.address)).run_id != before
+        assert (await replication.look(second.address)).follows(first.address)
+        with pytest.raises(NotToFollow, match="one server under two names"):
+            await replication.follow(first.address, first.address.replace("127.0.0.1", "localhost"), As.SPARE)
+        # Nothing of it stays in a connection that is used again.
+        assert await servers.unreachable([first.address, second.address]) == {}
+        await replication.make_master(second.address, told)
+        assert (await replication.look(second.address)).is_master
+    finally:
+        await servers.close()
+        await first.stop()
+        await second.stop()
+
+
+@pytest.mark.parametrize("options", [(), ("--replica-serve-stale-data", "no"), ("--min-replicas-to-write", "1")])
+async def test_one_way_a_new_master_accepts_nothing_by_a_permit_of_before(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """It may have been a master once, and somebody who is late may bring it keys."""
+    master = await start_redis("master", tmp_path)
+    replica = await start_redis("replica", tmp_path, extra=options)
+    servers = RedisServers(ServerAccess(), 5.0)
+    replication = ServerReplication(servers)
+    try:
+        async with Redis(port=master.port) as direct:
+            await direct.hset(STATE, mapping={"permit": "a b c", "accepts": "c b a", "claim:0:key": "somebody"})  # type: ignore[misc]
+        await replication.follow(replica.address, master.address, As.NEW)
+        async with Redis(port=replica.port) as direct, asyncio.timeout(20):
+            while not (await replication.look(replica.address)).link_up:
+                await asyncio.sleep(0.02)
+            while not await direct.exists(STATE):
+                await asyncio.sleep(0.02)
+            await master.kill()
+            while (await replication.look(replica.address)).link_up:
+                await asyncio.sleep(0.02)
+            await replication.make_master(replica.address)
+            assert (await replication.look(replica.address)).is_master
+            left = set(await direct.hkeys(STATE))  # type: ignore[misc]
+            # Where it may not write without replicas of its own, it has to have one first.
+            assert left == ({b"permit", b"accepts", b"claim:0:key"} if "1" in options else {b"claim:0:key"})
+    finally:
+        await servers.close()
+        await master.stop()
+        await replica.stop()

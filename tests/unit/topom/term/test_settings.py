@@ -1,0 +1,137 @@
+"""topom's settings and secrets."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from slots.settings import SettingsError
+from slots.tls import TlsError
+from topom.api.security import authorised, kept_token
+from topom.term import features, stores
+from topom.term.settings import TopomSettings
+
+
+def test_a_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLOTFERRY_TOPOM_REDIS_PASWORD", "geheim")
+    with pytest.raises(SettingsError, match=r"did you mean SLOTFERRY_TOPOM_REDIS_PASSWORD[?]"):
+        TopomSettings.load()
+
+
+def test_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "topom.toml"
+    config.write_text('product = "file"\ndatabases = 4\n')
+    monkeypatch.setenv("SLOTFERRY_TOPOM_PRODUCT", "environment")
+    monkeypatch.setenv("SLOTFERRY_TOPOM_TOKEN", "t0ken")
+    settings = TopomSettings.load(config)
+    assert (settings.product, settings.databases) == ("environment", 4)
+    assert settings.token.get_secret_value() == "t0ken"
+    assert "t0ken" not in repr(settings)
+    assert TopomSettings.load(config, product="override").product == "override"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("number_of_slots = 1000", "number_of_slots.*power of two"),
+        ("number_of_slots = 32768", "power of two"),
+        ('slot_function = "sha1"', "crc32, crc16"),
+        ('listen = "here"', "listen.*host:port"),
+        ("barrier_seconds = 0", "barrier_seconds"),
+        ("baarrier_seconds = 1", "no setting baarrier_seconds"),
+        ("x =", "not TOML"),
+        ('migration_hours = "22-06"', "migration_hours.*'22' is not a time of the day"),
+        ('migration_time_zone = "Europe/Atlantis"', "migration_time_zone.*no time zone 'Europe/Atlantis'"),
+        ("migration_latency_goal_milliseconds = -1", "migration_latency_goal_milliseconds"),
+        ("server_suspect_seconds = 6", "^Setting server_suspect_seconds: may not be larger than server_fail_seconds.$"),
+        ('redis_user = "x"', "^Setting redis_user: needs redis_password.$"),
+        ('redis_tls_key = "x"', "^Setting redis_tls_certificate: needs redis_tls_key, and the other way round.$"),
+    ],
+)
+def test_wrong_settings_are_explained(tmp_path: Path, line: str, message: str) -> None:
+    config = tmp_path / "topom.toml"
+    config.write_text(line)
+    with pytest.raises(SettingsError, match=message):
+        TopomSettings.load(config)
+
+
+def test_a_missing_file_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        TopomSettings.load(tmp_path / "none.toml")
+
+
+def test_how_topom_gets_in_at_the_servers() -> None:
+    access = features.redis_access(TopomSettings.load(redis_user="me", redis_password="pw"))
+    assert (access.login, access.tls) == (("AUTH", "me", "pw"), None)
+    with pytest.raises(TlsError, match=r"nowhere\.pem cannot be read"):
+        features.redis_access(TopomSettings.load(redis_tls=True, redis_tls_ca="nowhere.pem"))
+
+
+def test_certificates_that_were_read_serve_every_term() -> None:
+    def settings(user: str) -> TopomSettings:
+        return TopomSettings.load(redis_tls=True, sentinel_user=user, sentinel_password="pw")
+
+    assert features.redis_access(settings("a")) is features.redis_access(settings("b"))
+    assert features.sentinel_access(settings("a")).login == ("AUTH", "a", "pw")
+    assert features.sentinel_access(settings("b")).login == ("AUTH", "b", "pw")
+
+
+def test_values_are_shown_but_for_secrets(tmp_path: Path) -> None:
+    config = tmp_path / "topom.toml"
+    config.write_text('heartbeat_seconds = -1\ntoken = ["geheim"]\nsentinels = ["h:1", 2]\n')
+    with pytest.raises(SettingsError) as raised:
+        TopomSettings.load(config)
+    said = str(raised.value)
+    assert "greater than 0. It is -1." in said
+    assert "Setting sentinels (or SLOTFERRY_TOPOM_SENTINELS in the environment): entry 2:" in said
+    assert "Setting token" in said
+    assert "geheim" not in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"store": "etcd"}, "store_servers: is needed"),
+        ({"store_servers": "a:1,b"}, "store_servers.*host:port"),
+        ({"store_servers": "http://a:1"}, "store_servers.*host:port"),
+        ({"store_servers": "a:0"}, "store_servers.*host:port"),
+        ({"store_prefix": "shop"}, "store_prefix.*slash"),
+        ({"store_prefix": "/shop/"}, "store_prefix.*slash"),
+        ({"store_user": "me"}, "store_user: needs store_password"),
+        ({"store_tls_key": "k"}, "store_tls_certificate: needs"),
+        ({"leader_lease_seconds": 31}, "leader_lease_seconds"),
+    ],
+)
+def test_a_store_that_cannot_be_reached_so(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        TopomSettings.load(**settings)
+
+
+def test_where_in_the_store() -> None:
+    assert stores.root(TopomSettings.load(product="a shop/b")) == "/slotferry/a%20shop%2Fb"
+    assert stores.root(TopomSettings.load(store_prefix="/x/y")) == "/x/y"
+    assert TopomSettings.load(store_servers="a:1, [::1]:2").store_servers == "a:1,[::1]:2"
+
+
+def test_the_token_is_made_once_and_private(tmp_path: Path) -> None:
+    token = kept_token(tmp_path / "token")
+    assert len(token) >= 32
+    assert kept_token(tmp_path / "token") == token
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+
+
+def test_tokens_are_compared_whole() -> None:
+    assert authorised("Bearer abc", "abc")
+    assert authorised("bearer abc", "abc")
+    for header in (None, "", "Bearer", "Bearer abcd", "Bearer ab", "Token abc", "abc"):
+        assert not authorised(header, "abc")
+
+
+def test_two_tokens_are_taken_while_one_follows_the_other() -> None:
+    for given in ("old", "new"):
+        assert authorised(f"Bearer {given}", "old", "new")
+    for given in ("", "oldnew", "older", "o"):
+        assert not authorised(f"Bearer {given}", "old", "new")
+    # No next one is no token, and not an empty one.
+    assert not authorised("Bearer ", "old", "")
+    assert not authorised("Bearer", "", "")

@@ -1,0 +1,100 @@
+"""The lock of a group while another of its servers becomes its master, and who is at it just now.
+
+**drained**, **one-owner**: a lock counts once every proxy that could send to the master has acknowledged it, or is
+fenced; an acknowledgement of a proxy that knows no locks of groups says nothing. What is locked is stored together with
+the change that it is locked for, so that whoever leads next can end it (:mod:`topom.masters.endings`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import structlog
+
+from topom.cluster import topology
+from topom.cluster.cancelling import with_table
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState, Promotion
+from topom.errors import NotReady
+from topom.proxies.barrier import Barrier, BarrierFailed
+
+log = structlog.get_logger(__name__)
+
+Observer = Callable[[str], Awaitable[None]]
+"""Told of each step, by name, before the next one."""
+
+
+class GroupLocks:
+    """The locked groups of one topom.
+
+    Args:
+        on_step: told of each step.
+    """
+
+    def __init__(self, ledger: Ledger, barrier: Barrier, on_step: Observer | None) -> None:
+        self._ledger = ledger
+        self._barrier = barrier
+        self.on_step = on_step
+        self.busy: set[int] = set()
+        """Groups that are being given another master just now: nobody else ends what is under way with them."""
+        self.wake = asyncio.Event()
+        """Set when there may be something to go on with."""
+
+    @contextmanager
+    def held_by_this(self, group_id: int) -> Iterator[None]:
+        """Have nobody else go on with a group meanwhile."""
+        self.busy.add(group_id)
+        try:
+            yield
+        finally:
+            self.busy.discard(group_id)
+            self.wake.set()
+
+    async def lock(self, group_id: int, promotion: Promotion, lost: bool = False) -> None:
+        """Store that a group is locked for this change.
+
+        Args:
+            lost: whether its master is gone.
+
+        Raises:
+            NotReady: it has another master by now, or the server is in it no more.
+            GroupNotFound, GroupLocked, SlotsInAction, StoreError, LostPlace, NotLeading.
+        """
+
+        def lock(state: ClusterState, epoch: int) -> ClusterState:
+            group = topology.group_of(state.table, group_id)
+            if group.master != promotion.former or promotion.server not in group.servers:
+                raise NotReady(f"group {group_id} was changed meanwhile; look at it, and try again")
+            new = with_table(state, topology.lock_group(state.table, epoch, group_id, lost))
+            return with_promotion(new, group_id, promotion)
+
+        state = await self._ledger.change(lock)
+        log.info("group_locked", group=group_id, server=promotion.server, lost=lost, epoch=state.table.epoch)
+        await self.observe("lock stored")
+
+    def require_known(self, or_lost: bool) -> None:
+        """Raises NotReady if there is a proxy whose acknowledgement of a lock says nothing."""
+        ignorant = self._barrier.without_group_locks(or_lost)
+        if ignorant:
+            raise NotReady(f"proxy {ignorant[0]} is of a version that knows no locks of groups; upgrade it first")
+
+    def require_held(self, epoch: int, servers: Collection[str]) -> None:
+        """Raises what says why the lock of this epoch is not everybody's, although the barrier was reached."""
+        if not self._barrier.passed(epoch, servers):
+            raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
+        self.require_known(or_lost=True)
+
+    async def observe(self, step: str) -> None:
+        """This step is done."""
+        if self.on_step is not None:
+            await self.on_step(step)
+
+
+def with_promotion(state: ClusterState, group_id: int, promotion: Promotion) -> ClusterState:
+    """The state in which this promotion has begun, and remembers whom an earlier one that is not over was about."""
+    before = state.promotions.get(group_id)
+    if before is not None:
+        others = before.concerned.intersection(state.table.groups[group_id].servers) - promotion.concerned
+        promotion = replace(promotion, earlier=tuple(sorted(others)))
+    return replace(state, promotions={**state.promotions, group_id: promotion})

@@ -1,0 +1,67 @@
+"""Operators' changes of groups and servers in the slot table: the one way by which servers come into a group.
+
+Each is a pure function of :mod:`topom.cluster.topology`. What a change brings with it is stored by the same write: new
+replicas are joining, and are known by their run ids (**run-id**).
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import structlog
+
+from slots import ranges
+from slots.table import SlotTable
+from topom.cluster import topology
+from topom.cluster.cancelling import with_table
+from topom.cluster.joins import with_new
+from topom.cluster.ledger import Ledger
+from topom.cluster.state import ClusterState
+from topom.servers.identities import Identities, with_run_ids
+
+log = structlog.get_logger(__name__)
+
+NOBODY_NEW: Mapping[str, str] = MappingProxyType({})
+
+TableChange = Callable[[SlotTable, int], SlotTable]
+"""From the table, and the epoch that a changed one has to have, to the next table; or the same object."""
+
+
+class Edits:
+    """The changes of one topom's table that operators ask for."""
+
+    def __init__(self, ledger: Ledger, identities: Identities) -> None:
+        self._ledger = ledger
+        self._identities = identities
+
+    async def edit(self, make: TableChange, wipe: bool = False, run_ids: Mapping[str, str] = NOBODY_NEW) -> SlotTable:
+        """Change the table as ``make`` says; the table that then holds.
+
+        Args:
+            wipe: whether the keys may be lost that new replicas hold.
+            run_ids: of new servers, by address (:meth:`topom.servers.identities.Identities.admit`).
+
+        Raises:
+            SameServer: a new server is one that topom has by another name.
+            TopomError: as ``make`` and :meth:`topom.cluster.ledger.Ledger.change`.
+        """
+
+        def change(state: ClusterState, epoch: int) -> ClusterState:
+            table = make(state.table, epoch)
+            self._identities.require_new(state, run_ids)
+            return with_run_ids(with_new(state, with_table(state, table), wipe), run_ids)
+
+        return (await self._ledger.change(change)).table
+
+    async def edit_slots(self, make: TableChange) -> tuple[int, list[int]]:
+        """As :meth:`edit`; the epoch that then holds, and ids of the slots that changed."""
+        changed: list[int] = []
+
+        def tracked(table: SlotTable, epoch: int) -> SlotTable:
+            new = make(table, epoch)
+            changed[:] = topology.changed_slots(table, new)
+            return new
+
+        table = await self.edit(tracked)
+        if changed:
+            log.info("slots_changed", slots=ranges.show(changed), epoch=table.epoch)
+        return table.epoch, changed

@@ -1,0 +1,113 @@
+"""What each part of topom is told of the settings: one function a part, from the values to the record that it takes."""
+
+from functools import cache
+
+from slots.access import ServerAccess, ServerTls
+from topom.cluster.state import MigrationSettings, Product
+from topom.masters.failover import MastersSettings
+from topom.masters.sentinels.monitoring import SentinelSettings
+from topom.placement.planner import Rules
+from topom.placement.stepping import SteppingSettings
+from topom.servers.detector import DetectorSettings
+from topom.term.settings import TopomSettings
+
+
+def redis_access(settings: TopomSettings) -> ServerAccess:
+    """How to get in at the servers. Raises :class:`slots.tls.TlsError`."""
+    return _access(settings.redis_password.get_secret_value(), settings.redis_user, _server_tls(settings))
+
+
+def sentinel_access(settings: TopomSettings) -> ServerAccess:
+    """How to get in at the Sentinels. Raises :class:`slots.tls.TlsError`."""
+    return _access(settings.sentinel_password.get_secret_value(), settings.sentinel_user, _server_tls(settings))
+
+
+def product(settings: TopomSettings) -> Product:
+    """What proxies have to agree on."""
+    return Product(settings.product, settings.number_of_slots, settings.slot_function, settings.databases)
+
+
+def detector(settings: TopomSettings) -> DetectorSettings:
+    """When a server counts as suspected and as failed."""
+    return DetectorSettings(settings.server_suspect_seconds, settings.server_fail_seconds, settings.server_view_seconds)
+
+
+def masters(settings: TopomSettings) -> MastersSettings:
+    """When topom replaces a master by itself."""
+    return MastersSettings(
+        settings.ha == "topom",
+        settings.ha_lag_bytes_max,
+        settings.server_fail_seconds,
+        settings.ha_lost_proxies != "ignore",
+        max(settings.proxy_lease_seconds / 2, 2 * settings.heartbeat_seconds),
+    )
+
+
+def stand_down_seconds(settings: TopomSettings) -> float | None:
+    """The allowance by which proxies are to stand down (:mod:`topom.proxies.standdown`); None if they are not."""
+    return settings.stand_down_seconds if settings.proxies_stand_down else None
+
+
+def sentinels(settings: TopomSettings) -> SentinelSettings:
+    """How Sentinels watch the servers."""
+    password = settings.redis_password.get_secret_value()
+    login = ("auth-pass", password) if password else ()
+    return SentinelSettings(
+        quorum=settings.sentinel_quorum,
+        down_after_milliseconds=settings.sentinel_down_after_milliseconds,
+        failover_timeout_milliseconds=settings.sentinel_failover_timeout_milliseconds,
+        parallel_syncs=settings.sentinel_parallel_syncs,
+        login=(*login, "auth-user", settings.redis_user) if settings.redis_user else login,
+    )
+
+
+def migration(settings: TopomSettings) -> MigrationSettings:
+    """How migrations run as long as no operator changed it."""
+    return MigrationSettings(
+        parallel_slots=settings.migration_parallel_slots,
+        keys_per_second=settings.migration_keys_per_second,
+        bytes_per_second=settings.migration_bytes_per_second,
+        batch_keys=settings.migration_batch_keys,
+        batch_bytes=settings.migration_batch_bytes,
+        batch_milliseconds=settings.migration_batch_milliseconds,
+        big_key_elements=settings.migration_big_key_elements,
+        big_key_bytes=settings.migration_big_key_bytes,
+        piece_milliseconds=settings.migration_piece_milliseconds,
+        latency_goal_milliseconds=settings.migration_latency_goal_milliseconds,
+        hours=settings.migration_hours,
+        time_zone=settings.migration_time_zone,
+        min_replicas=settings.migration_min_replicas,
+        replica_seconds=settings.migration_replica_seconds,
+    )
+
+
+def placement(settings: TopomSettings) -> Rules:
+    """How groups are placed on nodes: as groups are few, by strict watermarks."""
+    return Rules(
+        settings.placement_replicas,
+        settings.placement_watermark_percent,
+        settings.placement_leader_changes_max,
+        settings.placement_follower_changes_max,
+        strict=True,
+    )
+
+
+def stepping(settings: TopomSettings) -> SteppingSettings:
+    """How placement makes copies."""
+    return SteppingSettings(settings.placement_lag_bytes_max, settings.placement_copy_seconds, settings.barrier_seconds)
+
+
+def _server_tls(settings: TopomSettings) -> ServerTls | None:
+    tls = ServerTls(
+        settings.redis_tls_ca,
+        settings.redis_tls_certificate,
+        settings.redis_tls_key,
+        settings.redis_tls_verify_host,
+    )
+    return tls if settings.redis_tls else None
+
+
+@cache
+def _access(password: str, user: str, tls: ServerTls | None) -> ServerAccess:
+    # One for the process, not for a term: a term begins all the same while its certificates cannot be read anew.
+    return ServerAccess(password, user, tls)
