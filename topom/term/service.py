@@ -164,7 +164,6 @@ class Topom:
             settings.sentinels,
             features.sentinels(settings),
             features.sentinel_access(settings),
-            settings.redis_timeout_seconds,
             leads,
             self.health.has_failed,
             detaching.detach,

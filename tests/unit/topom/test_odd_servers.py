@@ -89,7 +89,7 @@ async def all_that_topom_asks(address: str) -> None:
 
 
 async def all_that_a_sentinel_is_asked(address: str) -> None:
-    link = SentinelLink(address, ServerAccess(), SECONDS)
+    link = SentinelLink(address, ServerAccess())
     for ask in (link.look, link.list_replicas):
         with suppress(*FAILURES):
             await ask(["one", "two"])

@@ -26,6 +26,9 @@ from topom.reasons import Kind, Reason, Reasons
 
 log = structlog.get_logger(__name__)
 
+ANSWER_SECONDS = 5.0
+"""For how long an answer is waited for. A Sentinel that is told to watch or to forget a group answers nobody until its
+file is on the disk, which takes seconds where others write to that disk."""
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 5.0
 FRESH_SECONDS = 5.0
@@ -46,9 +49,7 @@ class SentinelLink:
         listed: the replicas of each name that it listed when it was last asked, ``host:port``.
     """
 
-    def __init__(
-        self, address: str, access: ServerAccess, timeout_seconds: float, leads: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, address: str, access: ServerAccess, leads: Callable[[], bool] = lambda: True) -> None:
         self.address = address
         self._leads = leads
         self._reasons = Reasons[None]("sentinel_down")
@@ -63,7 +64,6 @@ class SentinelLink:
         """Whether it may have to watch something else than it did."""
         self.step_at = 0.0
         """When it is looked anyway whether it watches what it is to."""
-        self._timeout = timeout_seconds
         self._named: Mapping[str, str | None] = {}
         self._named_at = 0.0
         host, port = parse_address(address)
@@ -71,8 +71,8 @@ class SentinelLink:
             host,
             port,
             client_name=f"{PREFIX}.topom",
-            socket_timeout=timeout_seconds,
-            socket_connect_timeout=timeout_seconds,
+            socket_timeout=ANSWER_SECONDS,
+            socket_connect_timeout=ANSWER_SECONDS,
             retry=Retry(NoBackoff(), 0),
             max_connections=4,
             decode_responses=True,
@@ -105,7 +105,7 @@ class SentinelLink:
     async def look(self, names: Sequence[str]) -> None:
         """Ask for the masters of these names. Raises as :meth:`call`."""
         at = asyncio.get_running_loop().time()
-        async with asyncio.timeout(self._timeout):
+        async with asyncio.timeout(ANSWER_SECONDS):
             async with self._client.pipeline(transaction=False) as pipeline:
                 pipeline.execute_command("PING")
                 for name in names:
@@ -127,7 +127,7 @@ class SentinelLink:
         found: dict[str, frozenset[str]] = {}
         for start in range(0, len(names), NAMES_A_CALL):
             asked = names[start : start + NAMES_A_CALL]
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 async with self._client.pipeline(transaction=False) as pipeline:
                     for name in asked:
                         pipeline.execute_command("SENTINEL", "REPLICAS", name)
@@ -156,7 +156,7 @@ class SentinelLink:
         """
         if command[0] != "MASTERS" and not self._leads():
             raise ConnectionAbortedError("this topom does not lead any more")
-        async with asyncio.timeout(self._timeout):
+        async with asyncio.timeout(ANSWER_SECONDS):
             answer: list[list[str]] = await self._client.execute_command("SENTINEL", *command)
         return answer
 
@@ -185,12 +185,12 @@ class SentinelLink:
         while True:
             try:
                 async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
-                    async with asyncio.timeout(self._timeout):
+                    async with asyncio.timeout(ANSWER_SECONDS):
                         await subscription.subscribe(SWITCH)
                     backoff.reset()
                     while True:
                         # A timeout of redis-py ends no connection here; polling finds what is announced to nobody.
-                        message = await subscription.get_message(timeout=self._timeout)
+                        message = await subscription.get_message(timeout=ANSWER_SECONDS)
                         if message is not None:
                             with understood("SUBSCRIBE"):
                                 switched(str(message["data"]).partition(" ")[0])

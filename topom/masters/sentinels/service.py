@@ -33,7 +33,13 @@ from topom.masters.sentinels.errors import (
 )
 from topom.masters.sentinels.following import Astray, Following, Verdict, View
 from topom.masters.sentinels.leftalone import LeftAlone
-from topom.masters.sentinels.link import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, NOT_ASKED, SentinelLink
+from topom.masters.sentinels.link import (
+    ANSWER_SECONDS,
+    FIRST_WAIT_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    NOT_ASKED,
+    SentinelLink,
+)
 from topom.masters.sentinels.monitoring import SentinelSettings
 from topom.masters.sentinels.strangers import Strangers
 from topom.masters.sentinels.telling import Telling
@@ -89,7 +95,6 @@ class Sentinels:
         configured: Iterable[str],
         settings: SentinelSettings,
         access: ServerAccess,
-        timeout_seconds: float,
         leads: Callable[[], bool] = lambda: True,
         has_failed: Callable[[str], bool] = lambda server: False,
         release: Callable[[Collection[str]], Awaitable[None]] = _release_nobody,
@@ -99,7 +104,6 @@ class Sentinels:
         self._servers = servers
         self._configured = tuple(configured)
         self._access = access
-        self._timeout = timeout_seconds
         self._leads = leads
         self._links: dict[str, SentinelLink] = {}
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
@@ -241,7 +245,7 @@ class Sentinels:
         await self._leave(address)
         link = self._link(address)
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 product = self._ledger.state.product.name
                 for name in monitoring.superfluous(product, await link.masters(), ()):
                     await link.forget(name)
@@ -365,7 +369,7 @@ class Sentinels:
             await link.close()
 
     def _link(self, address: str) -> SentinelLink:
-        return SentinelLink(address, self._access, self._timeout, self._leads)
+        return SentinelLink(address, self._access, self._leads)
 
     async def _attend(self, link: SentinelLink) -> None:
         """Ask one Sentinel again and again, and keep it in step."""
